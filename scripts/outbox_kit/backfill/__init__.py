@@ -1,10 +1,10 @@
 """Commands that write the latest states of aggregates to the outbox, and `adopt`, which replaces a foreign connector.
 
-They need a deployed pipeline; they do not change its desired state (deployment).
+The first require a deployed pipeline. The desired state of a pipeline is the responsibility of package deployment.
 """
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt
-from outbox_kit.backfill.backfill_batches import BackfillResult, Options, backfill
+from outbox_kit.backfill.backfill_batches import BackfillOptions, BackfillResult, backfill
 from outbox_kit.backfill.republish import republish
 
-__all__ = ["AdoptResult", "BackfillResult", "Options", "adopt", "backfill", "republish"]
+__all__ = ["AdoptResult", "BackfillOptions", "BackfillResult", "adopt", "backfill", "republish"]

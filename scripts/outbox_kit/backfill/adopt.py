@@ -3,7 +3,7 @@
     checks → topics, schemas, lock file → stop OLD → NEW, created STOPPED, gets OLD's offset → NEW runs → when it has
     confirmed the WAL that OLD's publication had filtered, OLD is deleted → NEW gets the rendered config
 
-Every step reads the actual state first, so that the command can be repeated after an interruption. The connectors
+Every step reads the actual state first, so that the command can be repeated after an interruption. The two connectors
 never run at the same time.
 """
 
@@ -28,9 +28,9 @@ from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
 from outbox_kit.progress import Reporter
 
-# Systems that the new connector requires. It cannot be planned itself while the old one uses its slot.
+# Systems that the new connector requires. The connector itself cannot be planned while the old one uses its slot.
 BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
-# The WAL may still contain updates and deletes of outbox rows, which OLD's router dropped and OutboxRouter rejects.
+# The WAL may still contain updates and deletes of outbox rows. OLD's router dropped them, OutboxRouter rejects them.
 ONLY_INSERTS = {"skipped.operations": "u,d,t"}
 
 
@@ -44,13 +44,13 @@ class AdoptResult:
 
 
 def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptResult:
-    """Start the pipeline's connector at the offset of connector `old_name`, and delete that one.
+    """Start the pipeline's connector at the offset of connector `old_name`, and delete the old connector.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name):
         old = read_foreign(deployment, old_name)
-        _refuse_both(deployment, old)
+        _refuse_two_connectors(deployment, old)
         _refuse_database(deployment, old)
         refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
         plan = make_plan(deployment, only=BEFORE_CONNECT)
@@ -66,11 +66,13 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
     return AdoptResult(name, old.name, offset)
 
 
-def _refuse_both(deployment: Deployment, old: ForeignConnector) -> None:
-    """Refuse a second connector on the slot: the new one may exist only if an earlier run created it."""
+def _refuse_two_connectors(deployment: Deployment, old: ForeignConnector) -> None:
+    """Refuse two connectors on the slot: the new one may exist only if an interrupted run created it."""
     name = deployment.pipeline.connector.name
     if old.name == name:
-        raise RefusedError(f"connector {name!r} is the pipeline's own", "set connector.name to another name")
+        raise RefusedError(
+            f"connector {name!r} is the connector of the pipeline", "set connector.name to a different name"
+        )
     if old.is_running and deployment.connect.config(name) is not None:
         raise RefusedError(
             f"connectors {old.name!r} and {name!r} both exist, and {old.name!r} is RUNNING",
@@ -93,15 +95,15 @@ def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
 def _replace(
     deployment: Deployment, old: ForeignConnector, config: dict[str, str], progress: Reporter
 ) -> dict[str, Any]:
-    """Hand over to the new connector, delete the old one, and return the offset at which the new one started."""
+    """Start the new connector, delete the old one, and return the offset at which the new one started."""
     source, name = deployment.pipeline.source, deployment.pipeline.connector.name
     with postgres_client.connected(deployment.environment.source) as connection:
         position = wait_transactions_ended(connection)
         if old.publication != source.publication and old.is_running:
             progress(f"wait until connector {old.name} has read the creation of publication {source.publication}")
             wait_confirmed(connection, source.slot, position, old.name)
-        offset = _hand_over(deployment, connection, old, config, progress)
-        # The old connector is deleted last: while it exists, only this command can continue.
+        offset = _switch_connectors(deployment, connection, old, config, progress)
+        # The old connector is deleted last: while it exists, `outbox apply` refuses to run, and adopt can be repeated.
         progress(f"wait until connector {name} has read the WAL of publication {old.publication}")
         wait_confirmed(connection, source.slot, position, name)
     progress(f"delete connector {old.name}")
@@ -109,14 +111,14 @@ def _replace(
     return offset
 
 
-def _hand_over(
+def _switch_connectors(
     deployment: Deployment,
     connection: postgres_client.Connection,
     old: ForeignConnector,
     config: dict[str, str],
     progress: Reporter,
 ) -> dict[str, Any]:
-    """Stop the old connector, write its offset to the new one, and start that."""
+    """Stop the old connector, write its offset to the new one, and start the new one."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     progress(f"stop connector {old.name}")
     connect_lifecycle.stop(client, old.name, progress=progress)
@@ -127,7 +129,7 @@ def _hand_over(
         connect_lifecycle.put_config(client, name, config, progress, create=True)
     offset = offset_of(deployment, old)
     prefix = deployment.pipeline.prefix
-    # Connect keeps the offsets of a deleted connector for the next one of that name: a new one's are replaced.
+    # Connect keeps the offsets of a deleted connector for the next connector of that name, so they are replaced.
     if is_new or not offset_under(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)

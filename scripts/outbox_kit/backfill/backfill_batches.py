@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
-from outbox_kit.backfill.newest_states import States, open_states
+from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
@@ -22,7 +22,7 @@ ESTIMATE: LiteralString = "select reltuples::bigint as rows from pg_class where 
 
 
 @dataclass(frozen=True)
-class Options:
+class BackfillOptions:
     """Options of `outbox backfill`."""
 
     batch_size: int = 500
@@ -34,7 +34,7 @@ class Options:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """Result for one aggregate type: rows of all runs since the (re)start, and of this run."""
+    """Result for one aggregate type: `rows` since the first run or --restart, `rows_now` of this run."""
 
     aggregate_type: str
     rows: int
@@ -44,16 +44,16 @@ class BackfillResult:
 
 
 def backfill(
-    deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: Options | None = None
+    deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: BackfillOptions | None = None
 ) -> list[BackfillResult]:
     """Write the latest state of every aggregate of these types (default: all with a `backfill`) to the outbox.
 
-    Each batch commits its rows together with its progress, so an interrupted run resumes where it stopped, and no
-    aggregate is written twice. A type that was completed is not run again without `restart`.
+    Each batch commits its rows together with its progress, so the next run continues after an interruption, and no
+    aggregate is written twice. A completed type is not run again without `restart`.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
-    options = options or Options()
+    options = options or BackfillOptions()
     names = aggregate_types or [name for name, entry in deployment.pipeline.aggregates.items() if entry.backfill]
     if not names:
         message = f"no aggregate of pipeline {deployment.pipeline.name} has a `backfill`"
@@ -61,10 +61,12 @@ def backfill(
     with open_session(deployment, lock_seconds=options.lock_seconds) as session:
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
         types = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(names)]
-        return [_run(session, states, progress, options) for states in types]
+        return [_backfill_type(session, states, progress, options) for states in types]
 
 
-def _run(session: Session, states: States, progress: Reporter, options: Options) -> BackfillResult:
+def _backfill_type(
+    session: Session, states: AggregateStates, progress: Reporter, options: BackfillOptions
+) -> BackfillResult:
     table = ProgressTable(session.deployment.pipeline, states.aggregate_type)
     with session.connection.transaction():
         table.create(session.connection)
@@ -76,35 +78,35 @@ def _run(session: Session, states: States, progress: Reporter, options: Options)
         progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
     row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
     estimate = row["rows"] if row and row["rows"] >= 0 else None
-    meter = Meter(states.aggregate_type, estimate, stored, progress)
+    meter = ProgressMeter(states.aggregate_type, estimate, stored, progress)
     size = options.batch_size
     if options.rows_per_second:
         size = max(1, min(size, round(options.rows_per_second)))
-    while (stored := retry_deadlocks()(_batch, session, states, table, size)).finished_at is None:
+    while (stored := retry_deadlocks()(_write_batch, session, states, table, size)).finished_at is None:
         meter.update(stored)
         if options.rows_per_second:
-            meter.pace(options.rows_per_second)
+            meter.limit_rate(options.rows_per_second)
     return meter.finish(stored)
 
 
-def _batch(session: Session, states: States, table: ProgressTable, size: int) -> BackfillProgress:
+def _write_batch(session: Session, states: AggregateStates, table: ProgressTable, size: int) -> BackfillProgress:
     """Write the states of the next keys and the progress in one transaction."""
     connection = session.connection
     with session.transaction(f"rows of {states.backfill.table}"):
         stored = table.lock(connection)
         if stored.finished_at is not None:  # by a concurrent backfill
             return stored
-        keys = states.page(connection, stored.last_key, size)
+        keys = states.next_keys(connection, stored.last_key, size)
         if not keys:
             table.finish(connection)
             return table.lock(connection)
-        written = len(states.publish(connection, keys, EVENT_TYPE).written)
+        written = len(states.publish(connection, keys, EVENT_TYPE).written_keys)
         table.advance(connection, keys[-1], rows=written, skipped=len(keys) - written)
         return table.lock(connection)
 
 
-class Meter:
-    """Reports the progress of a backfill, once a second at most, and limits its rate."""
+class ProgressMeter:
+    """Reports the progress of a backfill, at most once per second, and limits its rate."""
 
     def __init__(self, aggregate_type: str, estimate: int | None, start: BackfillProgress, progress: Reporter) -> None:
         self._aggregate_type = aggregate_type
@@ -121,15 +123,15 @@ class Meter:
             self._progress(self.describe())
 
     def describe(self) -> str:
-        """Return counts, rate, and the remaining number by the planner's estimate."""
+        """Return counts, rate, and the remaining number estimated by the planner."""
         done = self._current.rows + self._current.skipped
-        left = "" if self._estimate is None else f", about {max(0, self._estimate - done)} left"
+        remaining = "" if self._estimate is None else f", about {max(0, self._estimate - done)} left"
         skipped = f", {self._current.skipped} skipped" if self._current.skipped else ""
         rate = self._rows_now / self._seconds if self._seconds else 0
-        return f"{self._aggregate_type}: {self._current.rows} rows{skipped}, {rate:.0f} rows/s{left}"
+        return f"{self._aggregate_type}: {self._current.rows} rows{skipped}, {rate:.0f} rows/s{remaining}"
 
-    def pace(self, rows_per_second: float) -> None:
-        """Wait until the rate is not above `rows_per_second`."""
+    def limit_rate(self, rows_per_second: float) -> None:
+        """Sleep until the rate is at most `rows_per_second`."""
         delay = self._rows_now / rows_per_second - self._seconds
         if delay > 0:
             time.sleep(delay)

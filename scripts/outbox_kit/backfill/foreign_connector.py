@@ -1,4 +1,4 @@
-"""Debezium connector that outbox-kit did not create: config, offset, and conditions for its replacement by `adopt`."""
+"""A Debezium connector that outbox-kit did not create, and the conditions under which `adopt` replaces it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
 
 
 def refuse_other_outbox(deployment: Deployment, old: ForeignConnector, database: ActualDatabase) -> None:
-    """Raise RefusedError unless it reads the pipeline's slot, and the publication publishes inserts only."""
+    """Raise RefusedError unless it reads the pipeline's slot, and the publication has the options of outbox-kit."""
     source = deployment.pipeline.source
     actual = {"slot.name": old.slot, "database.dbname": old.config.get("database.dbname")}
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}
@@ -60,10 +60,11 @@ def refuse_other_outbox(deployment: Deployment, old: ForeignConnector, database:
         )
     publication = database.publication or {}
     operations = [name for name in ("update", "delete", "truncate") if publication.get(f"pub{name}")]
-    if operations or not publication.get("pubviaroot"):
+    via_root = bool(publication.get("pubviaroot"))
+    if operations or not via_root:
         raise RefusedError(
-            f"publication {source.publication!r} publishes {', '.join(['insert', *operations])}, "
-            f"{'' if publication.get('pubviaroot') else 'not '}via the partition root",
+            f"publication {source.publication!r} publishes {', '.join(['insert', *operations])}, with "
+            f"publish_via_partition_root = {str(via_root).lower()}",
             f"alter publication {source.publication} set (publish = 'insert', publish_via_partition_root = true); "
             "the old connector works with it too",
         )

@@ -2,8 +2,8 @@
 
 A state written here cannot overwrite a newer event: the service changes an aggregate under its row lock and writes the
 event in the same transaction. `publish` takes that lock first and reads the state in a later statement, whose snapshot
-(READ COMMITTED) includes everything committed before the lock was granted. A later change of the aggregate waits for
-this transaction, so its event follows in the WAL.
+(READ COMMITTED) includes all transactions that were committed before the lock was granted. A later change of the
+aggregate waits for this transaction, so its event follows in the WAL.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ UNIQUE_KEY: LiteralString = """
 
 @dataclass(frozen=True)
 class PublishedKeys:
-    """Result for some keys: those whose row exists, and those for which a state was written."""
+    """Result of publish(): keys whose row exists, and keys for which a state was written."""
 
-    locked: list[str]
-    written: list[str]
+    locked_keys: list[str]
+    written_keys: list[str]
 
 
 @dataclass(frozen=True)
-class States:
-    """States of one aggregate type, and the outbox to write them to.
+class AggregateStates:
+    """Latest states of one aggregate type, read from its table and written to the outbox.
 
-    Every method joins the open transaction. Keys are text, as PostgreSQL formats the key column.
+    Every method runs in the open transaction. Keys are text in PostgreSQL's format of the key column.
     """
 
     aggregate_type: str
@@ -55,18 +55,18 @@ class States:
     delete: bool
     """Whether each outbox row is deleted in the transaction that inserted it."""
 
-    def page(self, connection: Connection, after: str | None, size: int) -> list[str]:
-        """Return the next keys in order, without locks; `after` is the last key of the page before."""
-        names = self._names()
-        condition = EMPTY if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**names)
+    def next_keys(self, connection: Connection, after: str | None, size: int) -> list[str]:
+        """Return the next `size` keys in order, without locking; `after` is the last key of the previous batch."""
+        identifiers = self._identifiers()
+        condition = EMPTY if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**identifiers)
         query = sql.SQL("select {key}::text as key from {table} {condition} order by {key} limit %(size)s")
-        rows = connection.execute(query.format(**names, condition=condition), {"after": after, "size": size})
+        rows = connection.execute(query.format(**identifiers, condition=condition), {"after": after, "size": size})
         return [row["key"] for row in rows]
 
-    def canonical(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return keys given by the user in the format of the key column; each once, in their order."""
+    def normalize_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
+        """Return keys given by the user in the format of the key column, in their order and without duplicates."""
         query = sql.SQL("select k::{type}::text as key from unnest(%s::text[]) with ordinality as u (k, n) order by n")
-        rows = connection.execute(query.format(**self._names()), (list(keys),))
+        rows = connection.execute(query.format(**self._identifiers()), (list(keys),))
         return list(dict.fromkeys(row["key"] for row in rows))
 
     def publish(self, connection: Connection, keys: Sequence[str], event_type: str) -> PublishedKeys:
@@ -74,24 +74,24 @@ class States:
         lock = sql.SQL(
             "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
         )
-        locked = [row["key"] for row in connection.execute(lock.format(**self._names()), (list(keys),))]
+        locked = [row["key"] for row in connection.execute(lock.format(**self._identifiers()), (list(keys),))]
         values = {"keys": locked, "type": self.aggregate_type, "event": event_type}
         return PublishedKeys(locked, self._insert(connection, self._states(), values) if locked else [])
 
     def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
         """Write tombstones for `keys` that have no row; return the keys that were written.
 
-        A missing row cannot be locked, so the table is locked against all writers. For a row that was inserted
-        meanwhile its state is written instead.
+        A missing row cannot be locked, so the table is locked against all writers. If a row was inserted meanwhile,
+        its state is written instead.
         """
-        connection.execute(sql.SQL("lock table {table} in share mode").format(**self._names()))
+        connection.execute(sql.SQL("lock table {table} in share mode").format(**self._identifiers()))
         published = self.publish(connection, keys, event_type)
-        missing = [key for key in keys if key not in set(published.locked)]
+        missing = [key for key in keys if key not in set(published.locked_keys)]
         values = {"keys": missing, "type": self.aggregate_type, "event": event_type}
-        return [*published.written, *(self._insert(connection, self._tombstones(), values) if missing else [])]
+        return [*published.written_keys, *(self._insert(connection, self._tombstones(), values) if missing else [])]
 
     def check_query(self, connection: Connection) -> None:
-        """Run the query without keys. Raises ConfigurationError if it fails or lacks a column."""
+        """Run the query with an empty list of keys. Raises ConfigurationError if it fails or lacks a column."""
         try:
             query = sql.SQL("select * from {query} limit 0").format(query=self._query())
             columns = connection.execute(query, {"keys": []}).description or []
@@ -105,11 +105,11 @@ class States:
             raise ConfigurationError(message, f"it must return {', '.join(required)}")
 
     def _insert(self, connection: Connection, rows: sql.Composed, values: Mapping[str, object]) -> list[str]:
-        """Insert `rows`; return the aggregate ids. Raises RefusedError if the query returns one of them twice."""
+        """Insert `rows`; return the aggregate ids. Raises RefusedError if the query returns an id more than once."""
         columns = self.source.columns
-        further = [self.partition_field] if self.partition_field else []
+        partition_columns = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(
-            insert=ddl.insertion(self.source, rows, *further),
+            insert=ddl.insertion(self.source, rows, *partition_columns),
             id=sql.Identifier(columns.id),
             aggregate_id=sql.Identifier(columns.aggregate_id),
         )
@@ -134,7 +134,7 @@ class States:
         ).format(field=field, query=self._query())
 
     def _tombstones(self) -> sql.Composed:
-        """Select tombstones; their partition field is read from an earlier outbox row of the key."""
+        """Return a query for tombstones. It reads their partition field from an earlier outbox row of the key."""
         field = partition = EMPTY
         if self.partition_field:
             field = sql.SQL(", p.field").format()
@@ -153,13 +153,13 @@ class States:
         ).format(field=field, partition=partition)
 
     def _query(self) -> sql.Composed:
-        """Return the query of the pipeline file as `(...) q`; `:keys` becomes the locked keys, of the column's type."""
+        """Return the query of the pipeline file as `(...) q`, with a typed parameter in place of `:keys`."""
         text = self.backfill.query.strip().rstrip(";").replace("%", "%%")
         text = KEYS_PLACEHOLDER.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
         # The line breaks end a comment at the end of the query.
         return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 
-    def _names(self) -> dict[str, sql.Composable]:
+    def _identifiers(self) -> dict[str, sql.Composable]:
         return {
             "table": ddl.qualified(self.backfill.table),
             "key": sql.Identifier(self.backfill.key),
@@ -171,7 +171,7 @@ class States:
         return f"aggregates.{self.aggregate_type}.backfill"
 
 
-def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str, *, delete: bool) -> States:
+def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str, *, delete: bool) -> AggregateStates:
     """Return the states of one aggregate type, after checking its `backfill`. Raises ConfigurationError."""
     aggregate = pipeline.aggregates.get(aggregate_type)
     if aggregate is None:
@@ -190,6 +190,8 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         message = f"{config_key}.key: {table} has no unique index on {key} alone"
         raise ConfigurationError(message, "set the table's unique column, which defines order and locks")
     partition_field = aggregate.partition_field
-    states = States(aggregate_type, pipeline.source, aggregate.backfill, column["type"], partition_field, delete)
+    states = AggregateStates(
+        aggregate_type, pipeline.source, aggregate.backfill, column["type"], partition_field, delete
+    )
     states.check_query(connection)
     return states

@@ -10,7 +10,7 @@ from psycopg import sql
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres.client import Connection
 
-NAME = "outbox_backfill"
+TABLE_NAME = "outbox_backfill"
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class BackfillProgress:
 
 @dataclass(frozen=True)
 class ProgressTable:
-    """Row of one pipeline's aggregate type. Methods join the open transaction."""
+    """Access to the row of one pipeline and aggregate type. Every method runs in the open transaction."""
 
     pipeline: Pipeline
     aggregate_type: str
 
     def create(self, connection: Connection) -> None:
-        """Create the table if it does not exist; only then the privilege to create one is needed."""
+        """Create the table if it does not exist. Without the check an existing table would require a privilege, too."""
         exists = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if exists and exists["oid"] is not None:
             return
@@ -60,7 +60,7 @@ class ProgressTable:
         return self.lock(connection)
 
     def lock(self, connection: Connection) -> BackfillProgress:
-        """Lock and return the progress: concurrent backfills of one type take turns, batch by batch."""
+        """Lock and return the progress. Concurrent backfills of one type wait for each other at this lock."""
         select = sql.SQL(
             "select last_key, rows, skipped, finished_at from {} where pipeline = %s and aggregate_type = %s for update"
         )
@@ -68,7 +68,7 @@ class ProgressTable:
         return BackfillProgress(**row)
 
     def advance(self, connection: Connection, last_key: str, *, rows: int, skipped: int) -> None:
-        """Add a batch that ends with `last_key`."""
+        """Add the counts of a batch that ends with `last_key`."""
         self._update(
             connection, sql.SQL("last_key = %s, rows = rows + %s, skipped = skipped + %s"), last_key, rows, skipped
         )
@@ -82,4 +82,4 @@ class ProgressTable:
 
     @property
     def _table(self) -> sql.Identifier:
-        return sql.Identifier(self.pipeline.source.table.split(".")[0], NAME)
+        return sql.Identifier(self.pipeline.source.table.split(".")[0], TABLE_NAME)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from outbox_kit.backfill.newest_states import PublishedKeys, States, open_states
+from outbox_kit.backfill.newest_states import AggregateStates, PublishedKeys, open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.progress import Reporter
+from outbox_kit.progress import Reporter, plural
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500
 MAX_LISTED = 10
-# While a session waits for the table lock, every writer waits behind it.
+# While a session waits for the table lock, all writers of the table wait too.
 TABLE_LOCK_SECONDS = 2.0
 
 
@@ -30,18 +30,18 @@ def republish(
 ) -> int:
     """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
-    For a key without a business row, `tombstones` writes a tombstone; else RefusedError lists these keys after all
-    others were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
+    For a key without a business row, `tombstones` writes a tombstone. Otherwise a RefusedError lists these keys after
+    the other keys were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     written: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session:
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
-        requested = states.canonical(session.connection, list(keys))
+        requested = states.normalize_keys(session.connection, list(keys))
         without_row: list[str] = []
         for chunk in _chunks(sorted(requested)):
             published = retry_deadlocks()(_publish, session, states, chunk)
-            written |= set(published.written)
-            without_row += [key for key in chunk if key not in set(published.locked)]
+            written |= set(published.written_keys)
+            without_row += [key for key in chunk if key not in set(published.locked_keys)]
             progress(f"{aggregate_type}: {len(written)} of {len(requested)} written")
         if tombstones and without_row:
             table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_SECONDS))
@@ -52,24 +52,24 @@ def republish(
     return len(written)
 
 
-def _publish(session: Session, states: States, keys: Sequence[str]) -> PublishedKeys:
+def _publish(session: Session, states: AggregateStates, keys: Sequence[str]) -> PublishedKeys:
     with session.transaction(f"rows of {states.backfill.table}"):
         return states.publish(session.connection, keys, EVENT_TYPE)
 
 
-def _write_tombstones(session: Session, states: States, keys: Sequence[str]) -> set[str]:
+def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[str]) -> set[str]:
     with session.transaction(f"table {states.backfill.table}"):
         return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
 
 
-def _refuse_missing(states: States, missing: list[str], written: int, *, tombstones: bool) -> None:
+def _refuse_missing(states: AggregateStates, missing: list[str], written: int, *, tombstones: bool) -> None:
     if not missing:
         return
-    listed = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
+    examples = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
     raise RefusedError(
-        f"{len(missing)} of the keys have no row in {states.backfill.table}, or its query omits them: {listed}; "
+        f"{plural(len(missing), 'key')} without a row in {states.backfill.table}, or omitted by the query: {examples}; "
         f"{written} others were written",
-        "a tombstone needs the partition field, which no outbox row of the key has; or change the query"
+        "insert an outbox row with the partition field of the key, which a tombstone requires, or change the query"
         if tombstones
         else "to write tombstones for deleted aggregates: --tombstones",
     )

@@ -1,4 +1,4 @@
-"""Database session of backfill and republish: checks before it opens, lock and statement timeouts, READ COMMITTED.
+"""Database session of backfill and republish, with lock and statement timeouts, at isolation level READ COMMITTED.
 
 While a transaction waits for a lock, a second connection reads which sessions block it.
 """
@@ -25,9 +25,9 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
-# PostgreSQL aborts one of the transactions of a deadlock; repeating it loses nothing.
+# PostgreSQL aborts one transaction of a deadlock. It can be repeated.
 DEADLOCK_ATTEMPTS = 5
-HOLDERS: LiteralString = """
+BLOCKING_SESSIONS: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
            coalesce(extract(epoch from now() - xact_start), 0)::int as seconds
     from pg_stat_activity where pid = any(pg_blocking_pids(%s)) order by xact_start limit 3"""
@@ -41,7 +41,7 @@ class LockMonitor:
         self._pid = connection.info.backend_pid
         self._interval = interval
         self._closed = Event()
-        self._holders: list[Row] = []
+        self._blocking_sessions: list[Row] = []
         self._thread = Thread(target=self._poll, name="lock-monitor", daemon=True)
 
     def __enter__(self) -> LockMonitor:
@@ -53,17 +53,19 @@ class LockMonitor:
         self._thread.join()
 
     @property
-    def holders(self) -> str:
-        """The blocking sessions of the last poll that had any."""
-        return ", ".join(map(postgres_client.describe_session, self._holders)) or "an unknown session"
+    def description(self) -> str:
+        """Description of the blocking sessions in the last poll that returned any."""
+        return ", ".join(map(postgres_client.describe_session, self._blocking_sessions)) or "an unknown session"
 
     def _poll(self) -> None:
         try:
             while not self._closed.wait(self._interval):
                 with postgres_client.connected(self._database) as connection:
-                    self._holders = connection.execute(HOLDERS, (self._pid,)).fetchall() or self._holders
+                    self._blocking_sessions = (
+                        connection.execute(BLOCKING_SESSIONS, (self._pid,)).fetchall() or self._blocking_sessions
+                    )
         except OutboxKitError:
-            return  # the holders stay unknown; the server limits the wait itself
+            return  # the message then names no session; lock_timeout still limits the wait
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,10 @@ class Session:
     lock_seconds: float
 
     @contextmanager
-    def transaction(self, locked: str) -> Iterator[None]:
+    def transaction(self, lock_target: str) -> Iterator[None]:
         """Open a transaction with timeouts, and check that the slot exists. Raises RejectedError, RefusedError.
 
-        `locked` names the objects that other sessions may lock.
+        `lock_target` names the rows or the table to lock, for the error message.
         """
         database = self.deployment.environment.source
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
@@ -92,12 +94,12 @@ class Session:
                     yield
             except psycopg.errors.LockNotAvailable:
                 raise RejectedError(
-                    f"no lock on {locked} within {self.lock_seconds:g} s; it is kept by {monitor.holders}",
+                    f"no lock on {lock_target} within {self.lock_seconds:g} s; it is held by {monitor.description}",
                     "end that transaction, then run the same command again: committed batches are kept",
                 ) from None
 
     def _refuse_lost_slot(self) -> None:
-        """Raise RefusedError if the slot is lost: a long backfill can itself exceed max_slot_wal_keep_size."""
+        """Raise RefusedError if the slot is lost, for example because this backfill exceeded max_slot_wal_keep_size."""
         name = self.deployment.pipeline.source.slot
         slot = read_slot(self.connection, name)
         if slot is None or slot.wal_status in ("unreserved", "lost"):
@@ -124,7 +126,7 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
         raise RefusedError(f"{message}: without its slot, rows would reach no topic", "run `outbox apply` first")
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
-        # With a snapshot per transaction, changes committed while waiting for locks would not be visible.
+        # With a snapshot per transaction, changes that are committed during the wait for a lock would not be visible.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
 

@@ -1,5 +1,5 @@
 """Commands on a deployed pipeline: lifecycle, status, offsets, stuck aggregates.
 
-They change no files and no deployed objects (deployment), write no business states (backfill) and judge nothing by
-rules (verification).
+They change neither files nor deployed objects (package deployment), write no events (backfill) and evaluate no rules
+(verification).
 """

@@ -15,7 +15,7 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 @dataclass(frozen=True)
 class Positions:
-    """WAL positions in bytes; None if unknown. `offsets` are the connector's, as Connect stores them."""
+    """WAL positions in bytes; None if unknown. `offsets` are those of the connector, in Connect's format."""
 
     offsets: list[dict[str, Any]]
     connector: int | None
@@ -25,17 +25,18 @@ class Positions:
 
     @property
     def slot_is_ahead(self) -> bool:
-        """Whether the slot is beyond the connector's offset: the connector never receives the rows in between."""
+        """Whether the slot is ahead of the connector's offset: the connector never receives the rows in between."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
-    def meaning(self) -> list[str]:
+    def explanations(self) -> list[str]:
+        """Describe what the positions mean for the connector, one sentence each."""
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: the connector never receives the rows after its last confirmed position"]
         messages = [f"{lsn.format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
-            messages.append("the connector has no offset: `outbox apply` seeds it with the slot's position")
+            messages.append("the connector has no offset: `outbox apply` seeds it with the slot's LSN")
         elif self.connector > self.server:
-            messages.append("the connector is ahead of the server, which was restored: rows would be skipped")
+            messages.append("the connector is ahead of the server, which was restored: PostgreSQL would skip rows")
         elif self.slot_is_ahead:
             size = lsn.format_size(self.confirmed - self.connector)
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it, rows are lost")
@@ -45,7 +46,7 @@ class Positions:
                 lsn.format_size(self.connector - self.confirmed),
             )
             messages += [
-                f"{unread} of WAL, of the outbox or of other tables, are not yet read by the connector",
+                f"{unread} of WAL (of all tables) are not yet read by the connector",
                 f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again",
             ]
         return messages
@@ -58,12 +59,12 @@ class Positions:
             "slot_confirmed_flush": lsn.as_json(self.confirmed),
             "slot_restart": lsn.as_json(self.restart),
             "server": lsn.as_json(self.server),
-            "meaning": self.meaning(),
+            "meaning": self.explanations(),
         }
 
 
 def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions:
-    """Read slot and server. `actual` was read before, so that its offset cannot be beyond the server's position."""
+    """Read slot and server. `actual` must be read before, so that its offset cannot be ahead of the server."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
         server = postgres_client.read_server(connection)["wal_position"]

@@ -1,4 +1,4 @@
-"""restart, pause, resume, stop: each waits until the state is reached, and can be repeated."""
+"""Commands restart, pause, resume and stop. Each waits until the state is reached, and can be repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PAUSE_TIMEOUT_S = 60
 
 
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
-    """Restart connector and tasks, or those that FAILED, and wait until all run.
+    """Restart connector and tasks, or only those that are FAILED, and wait until all are RUNNING.
 
-    Raises RefusedError before any change, RejectedError with the root cause if it fails again, WaitTimeoutError.
+    Raises RefusedError before any change, RejectedError with the root cause of a new failure, WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -25,7 +25,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
         message = f"connector {name} is paused or stopped: {status_text(actual.status)}"
         raise RejectedError(message, "run `outbox resume`")
     if only_failed and not has_failed(actual.status):
-        progress(f"nothing FAILED: {status_text(actual.status)}")
+        progress(f"neither connector nor task is FAILED: {status_text(actual.status)}")
     else:
         refuse_unsafe_start(deployment, actual)
         progress(f"restart {'failed tasks of ' if only_failed else ''}connector {name}")
@@ -35,7 +35,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 
 
 def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Resume a paused or stopped connector, and wait until it and its tasks run.
+    """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
     Raises RefusedError before any change, RejectedError, WaitTimeoutError.
     """
@@ -71,7 +71,7 @@ def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Stop the connector, which releases the slot; config and offsets stay. Raises WaitTimeoutError."""
+    """Stop the connector, which releases the slot; config and offsets are retained. Raises WaitTimeoutError."""
     name = deployment.pipeline.connector.name
     require_connector(deployment)
     progress(f"stop connector {name}")
@@ -80,9 +80,9 @@ def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def wait_running(deployment: Deployment) -> None:
-    """Wait until connector and tasks run and the slot advances. Raises WaitTimeoutError, RejectedError.
+    """Wait until connector and tasks are RUNNING and the slot advances. Raises WaitTimeoutError, RejectedError.
 
-    A task is RUNNING also while Debezium waits for the slot that its predecessor has not released.
+    A task is also RUNNING while Debezium waits until the previous task has released the slot.
     """
     name, settings = deployment.pipeline.connector.name, deployment.environment.connector
     connect_lifecycle.wait_for_state(deployment.connect, name, stability_seconds=settings.stability_seconds)
@@ -90,7 +90,7 @@ def wait_running(deployment: Deployment) -> None:
 
 
 def declared_state_note(deployment: Deployment, state: str) -> str:
-    """Return a note if the environment file declares another state, else an empty string."""
+    """Return a note if the environment file declares a different state, else an empty string."""
     declared = deployment.environment.connector.state
     if declared == state:
         return ""

@@ -1,4 +1,4 @@
-"""Backup files of a connector's offsets: written before a reset, and read by `offsets reset --from`."""
+"""Backup files of a connector's offsets. A reset writes one, and `offsets reset --from` reads one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.operations.lag import Positions
 from outbox_kit.pipeline import Lock
 
-ONLY_OWNER = 0o600
+OWNER_ONLY_MODE = 0o600
 
 
 class SlotPosition(BaseModel):
@@ -50,8 +50,11 @@ class Backup(BaseModel):
         return next((entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}), None)
 
 
-def take(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
-    source, name = lock.source if lock else None, deployment.pipeline.source.slot
+def create(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
+    source = lock.source if lock else None
+    slot = SlotPosition(
+        name=deployment.pipeline.source.slot, confirmed_flush=positions.confirmed, restart=positions.restart
+    )
     return Backup(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         pipeline=deployment.pipeline.name,
@@ -59,7 +62,7 @@ def take(deployment: Deployment, actual: ActualConnector, positions: Positions, 
         connector=deployment.pipeline.connector.name,
         prefix=deployment.pipeline.prefix,
         offsets=actual.offsets,
-        slot=SlotPosition(name=name, confirmed_flush=positions.confirmed, restart=positions.restart),
+        slot=slot,
         server=positions.server,
         system_identifier=source.system_identifier if source else None,
         timeline=source.timeline if source else None,
@@ -78,15 +81,15 @@ def write(path: Path, backup: Backup) -> None:
     """Create a file that only its owner can read. Raises RefusedError if it exists, ConfigurationError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(backup.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         if path.is_file():
-            raise RefusedError(f"{path} already exists", "name another file") from None
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}", "name another file") from None
+            raise RefusedError(f"{path} already exists", "choose a different path") from None
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}", "choose a different path") from None
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
@@ -94,11 +97,15 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}", "name a file of `offsets export`") from None
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", "use a file of `outbox offsets export`"
+        ) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigurationError(f"{path}: {location}: {first['msg']}", "name a file of `offsets export`") from None
+        raise ConfigurationError(
+            f"{path}: {location}: {first['msg']}", "use a file of `outbox offsets export`"
+        ) from None
     _refuse_foreign(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):
@@ -107,7 +114,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
 
 
 def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
-    """Raise RefusedError for the backup of another source: an offset is valid for one database and slot only."""
+    """Raise RefusedError unless the backup belongs to this slot and database: an offset is not valid for others."""
     source = lock.source
     expected = {
         "pipeline": deployment.pipeline.name,
@@ -123,5 +130,5 @@ def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lo
     if differences:
         raise RefusedError(
             f"{path} is a backup of {'; '.join(differences)}: its offset is not valid here",
-            "omit --from to start at the slot's position",
+            "omit --from to start at the slot's LSN",
         )

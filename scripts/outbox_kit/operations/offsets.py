@@ -1,7 +1,8 @@
 """Show, export and reset a connector's offset.
 
-A reset accepts only an offset between the slot's confirmed position, before which the slot serves nothing, and the
-server's position, beyond which PostgreSQL would skip rows. It reports the effect before it changes anything.
+A reset accepts only an offset between the slot's confirmed LSN and the server's LSN. The slot no longer serves WAL
+before its confirmed LSN, and PostgreSQL would skip rows up to an LSN beyond the server's. The effect is reported before
+any change.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from outbox_kit.progress import Reporter
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """The connector's position before and after a reset. All positions are in bytes."""
+    """LSN of the connector's offset before and after a reset, and the slot's confirmed LSN, as numbers."""
 
     before: int | None
     after: int
@@ -37,7 +38,7 @@ class OffsetChange:
 
     @property
     def between(self) -> tuple[int, int]:
-        """Lower and higher position. Without an offset the connector reads all that the slot retains."""
+        """Lower and higher LSN. Without an offset the connector reads all WAL that the slot retains."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
@@ -47,19 +48,19 @@ class OffsetChange:
         return self.between[0] >= self.confirmed
 
     @property
-    def loses(self) -> bool:
-        """Whether the connector skips what lies in between."""
+    def skips_rows(self) -> bool:
+        """Whether the connector skips the rows in between."""
         return self.after > (self.confirmed if self.before is None else self.before)
 
     def describe(self, rows: int | None) -> str:
-        """Describe what is sent again or lost; `rows` is None if it was not counted."""
+        """Describe which rows are sent again or lost. `rows` is their number, None if unknown."""
         start, end = self.between
         if start == end:
             return "nothing is sent again, and nothing is lost"
         amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
         size = lsn.format_size(end - start)
         span = f"{amount} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
-        if self.loses:
+        if self.skips_rows:
             return f"{span} are SKIPPED: the connector never receives them; republish the aggregates"
         return f"{span} are sent again, with the same event_id, which changes no state"
 
@@ -84,11 +85,11 @@ def export(deployment: Deployment, path: Path) -> None:
     """Write offsets, slot position and identity to a new file. Raises RefusedError, ConfigurationError."""
     actual = require_connector(deployment)
     positions = read_positions(deployment, actual)
-    offset_backup.write(path, offset_backup.take(deployment, actual, positions, deployment.lock()))
+    offset_backup.write(path, offset_backup.create(deployment, actual, positions, deployment.lock()))
 
 
 def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> OffsetChange:
-    """Return what a reset would move; `source` is a file of export(), None means the slot's position.
+    """Return the change that a reset would make. `source` is a file of export(); None means the slot's LSN.
 
     Raises RefusedError if a reset would.
     """
@@ -99,11 +100,11 @@ def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) 
 
 
 def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
-    """Stop, back up, set the offset of `source` or of the slot, and resume, unless it was paused or stopped before.
+    """Stop the connector, back up its offsets, set the offset to `source` or the slot's LSN, and resume it.
 
-    `skip` accepts an offset that skips rows. A failure before the offset is set restores the connector's state; after
-    an interruption it stays STOPPED, and the same command can be run again. Raises RefusedError and
-    ConfigurationError before any change, WaitTimeoutError, RejectedError.
+    A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
+    before setting the offset fails, the connector is resumed; after an interruption it stays STOPPED, and the command
+    can be repeated. Raises RefusedError and ConfigurationError before any change, WaitTimeoutError, RejectedError.
     """
     name = deployment.pipeline.connector.name
     preview(deployment, source, skip=skip)
@@ -113,17 +114,17 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
         connect_lifecycle.stop(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, deployment.pipeline.source.slot)
-        # Read again: the connector advanced until it stopped.
+        # Read again, because the connector advanced until it stopped.
         actual = require_connector(deployment)
         lock, _ = refuse_other_source(deployment)
         positions = read_positions(deployment, actual)
         path = offset_backup.default_path(deployment)
-        offset_backup.write(path, offset_backup.take(deployment, actual, positions, lock))
+        offset_backup.write(path, offset_backup.create(deployment, actual, positions, lock))
         progress(f"offsets and slot position are saved in {path}")
         target = _target(deployment, positions, lock, source)
-        move = refuse_unreachable(positions, highest_lsn(target), skip=skip)
-        rows = count_rows(deployment, move)
-        progress(move.describe(rows))
+        change = refuse_unreachable(positions, highest_lsn(target), skip=skip)
+        rows = count_rows(deployment, change)
+        progress(change.describe(rows))
     _write(deployment, actual, target, progress)
     if was_running:
         progress(f"resume connector {name}")
@@ -131,44 +132,44 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
         wait_running(deployment)
     else:
         progress(f"connector {name} was not running before: it stays STOPPED, start it with `outbox resume`")
-    return Reset(path, positions.connector, move.after, rows, was_running)
+    return Reset(path, positions.connector, change.after, rows, was_running)
 
 
-def count_rows(deployment: Deployment, move: OffsetChange) -> int | None:
-    """Return the number of outbox rows that a move affects; None if they cannot be counted."""
-    after, upto = move.between
+def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
+    """Return the number of outbox rows that the change skips or sends again; None if they cannot be counted."""
+    after, upto = change.between
     if upto == after:
         return 0
-    if not move.countable:
+    if not change.countable:
         return None
     with postgres_client.connected(deployment.environment.source) as connection:
         return count_between(connection, deployment.pipeline.source, after=after, upto=upto)
 
 
 def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
-    """Raise RefusedError for a position that the slot cannot serve, or, without `skip`, that skips rows."""
+    """Raise RefusedError for an LSN that the slot cannot serve, or, without `skip`, that skips rows."""
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
     if target < positions.confirmed:
         raise RefusedError(
-            f"{lsn.describe(target)} is below the slot's confirmed position {lsn.describe(positions.confirmed)}, at "
+            f"{lsn.describe(target)} is below the slot's confirmed LSN {lsn.describe(positions.confirmed)}, at "
             "which PostgreSQL would start instead",
-            "omit --from to start at the slot's position; for older rows: `outbox republish`",
+            "omit --from to start at the slot's LSN; for older rows: `outbox republish`",
         )
     if target > positions.server:
         raise RefusedError(
-            f"{lsn.describe(target)} is beyond the server's position {lsn.describe(positions.server)}: PostgreSQL "
+            f"{lsn.describe(target)} is beyond the server's LSN {lsn.describe(positions.server)}: PostgreSQL "
             "would skip every row up to it without an error",
             "the file is from another server, or from before a restore: omit --from",
         )
-    move = OffsetChange(positions.connector, target, positions.confirmed)
-    if move.loses and not skip:
+    change = OffsetChange(positions.connector, target, positions.confirmed)
+    if change.skips_rows and not skip:
         raise RefusedError(
             f"{lsn.describe(target)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
-            f"{move.describe(None)}",
+            f"{change.describe(None)}",
             "to skip them: --skip-rows; republish the affected aggregates afterwards",
         )
-    return move
+    return change
 
 
 def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Path | None) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Pa
 
 
 def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
-    """Replace every offset: one of another prefix could be taken for the connector's."""
+    """Set the offset, and delete offsets under other prefixes, which could be mistaken for the connector's."""
     name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
     if any(entry["partition"] != partition for entry in actual.offsets):
         deployment.connect.delete_offsets(name)

@@ -1,4 +1,4 @@
-"""Conditions under which a connector may read on: lock file, database, slot and offset are consistent."""
+"""Conditions under which a connector may start: lock file, database, slot and offset are consistent."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def refuse_other_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
 def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None:
     """Raise RefusedError if a connector that starts now could lose rows.
 
-    `actual` must be read before the database, so that its offset cannot be beyond the server's position.
+    `actual` must be read before the database, so that its offset cannot be ahead of the server.
     """
     name = deployment.pipeline.connector.name
-    recorded = deployment.lock()
-    if recorded is not None and recorded.unfinished == "recover":
+    lock = deployment.lock()
+    if lock is not None and lock.unfinished == "recover":
         raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which completes it")
     lock, database = refuse_other_source(deployment)
     connect_state.refuse_epoch(name, actual, lock, increased=False)
     connect_state.refuse_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):
         raise RefusedError(
-            f"connector {name!r} has no offset: it would start at the server's position, and rows written after the "
+            f"connector {name!r} has no offset: it would start at the server's LSN, and rows written after the "
             "slot was created would be lost",
-            "run `outbox apply`, which seeds it with the slot's position",
+            "run `outbox apply`, which seeds it with the slot's LSN",
         )
     positions = read_positions(deployment, actual)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)

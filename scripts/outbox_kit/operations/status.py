@@ -1,4 +1,4 @@
-"""Status of a pipeline: connector, slot, dead letters, lock file. Systems that do not respond are in `problems`."""
+"""Status of a pipeline: connector, slot, dead letters, lock file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from outbox_kit.postgres.replication_slot import Slot, read_slot
 
 T = TypeVar("T")
 REBALANCE_NOTE = (
-    "tasks of a lost worker start on another one after the workers' session.timeout.ms and "
-    "scheduled.rebalance.max.delay.ms: run `outbox status` again then"
+    "tasks of a lost worker move to another worker after session.timeout.ms plus scheduled.rebalance.max.delay.ms: "
+    "run `outbox status` again after this time"
 )
 
 
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """Current state of the pipeline. Positions are in bytes; None if there is none or the system did not respond."""
+    """Current state of the pipeline. Positions are LSNs as numbers; None: unknown. `problems` includes failed reads."""
 
     connector: str
     connect_responded: bool = True
@@ -54,7 +54,7 @@ class PipelineStatus:
     locked_epoch: int | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What requires attention although the pipeline works: workers that do not respond."""
+    """Conditions that do not affect the pipeline yet, for example a worker that does not respond."""
 
     @property
     def confirmed(self) -> int | None:
@@ -104,9 +104,9 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     """Read connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
     lock = deployment.lock()
     problems: list[str] = []
-    connector = _collect(problems, lambda: _connector(deployment)) or {}
-    slot, server = _collect(problems, lambda: _slot(deployment)) or (None, None)
-    unacknowledged = _collect(problems, lambda: dead_letters.count(deployment.kafka, deployment.pipeline))
+    connector = _try_read(problems, lambda: _connector(deployment)) or {}
+    slot, server = _try_read(problems, lambda: _slot(deployment)) or (None, None)
+    unacknowledged = _try_read(problems, lambda: dead_letters.count(deployment.kafka, deployment.pipeline))
     status = PipelineStatus(
         connector=deployment.pipeline.connector.name,
         connect_responded=bool(connector),
@@ -128,8 +128,8 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     return status
 
 
-def _collect(failures: list[str], read: Callable[[], T]) -> T | None:
-    """Return the result, or None after adding the message of the error to `failures`."""
+def _try_read(failures: list[str], read: Callable[[], T]) -> T | None:
+    """Return the result. On an error, add its message to `failures` and return None."""
     try:
         return read()
     except OutboxKitError as error:
@@ -154,12 +154,12 @@ def _connector(deployment: Deployment) -> dict[str, Any]:
 
 
 def _unreachable_workers(deployment: Deployment) -> list[str]:
-    """Return the errors of workers that do not respond, although another one did."""
+    """Return the errors of the workers that do not respond."""
     notes: list[str] = []
     service = deployment.environment.connect
     for url in service.addresses if service.workers else ():
         with closing(deployment.connect.at(url)) as worker:
-            _collect(notes, worker.root)
+            _try_read(notes, worker.root)
     return notes
 
 

@@ -1,14 +1,15 @@
 """Stuck aggregates: their latest committed state is not confirmed to be on their topic.
 
 The latest outbox row of an aggregate is confirmed by any of these:
-- the latest record of its key has the event id of that row, of a row with the same created_at (rows of one
-  transaction share it), or of the row that was inserted last (the clock may have been set back);
+- the latest record of its key has the event id of that row, of a row with the same created_at (all rows of a
+  transaction have the same one), or of the row that was inserted last (the clock may have been set back);
 - that record's event_time is not before the row's created_at;
 - the row is a tombstone, and the topic has no record of the key: compaction removes tombstones.
 
-created_at is the start of the transaction, so the aggregate of a long transaction can be listed between its commit and
-its record. Rows that were deleted from the table cannot be compared. With `backfill`, the business table is compared
-as well: an aggregate without a record is `missing`, a record with a state but without an aggregate is a `ghost`.
+created_at is the start of the transaction, so the aggregate of a long transaction can be listed between the commit and
+the arrival of its record. Rows that were deleted from the outbox table cannot be compared. If the aggregate has a
+`backfill`, its business table is compared too: an aggregate without a record is `missing`, a record with a state but
+without an aggregate is a `ghost`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from confluent_kafka import Message
 from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka.topic_reader import read_each, text_headers
+from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Backfill
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
@@ -67,26 +68,26 @@ class LatestRecord:
     has_state: bool
 
 
-class TopicState:
-    """Latest record of each key. The first read() reads the whole topic, later ones only the new records."""
+class LatestRecords:
+    """Latest record of each key of a topic. The first read() reads the whole topic, later ones only new records."""
 
     def __init__(self, deployment: Deployment, topic: str) -> None:
         self._kafka = deployment.kafka
         self._topic = topic
-        self._next: dict[int, int] = {}
-        self.latest: dict[str, LatestRecord] = {}
+        self._next_offsets: dict[int, int] = {}
+        self.by_key: dict[str, LatestRecord] = {}
 
     def read(self) -> None:
-        """Read up to the current end. Raises UnreachableError, WaitTimeoutError."""
+        """Read up to the current end of the topic. Raises UnreachableError, WaitTimeoutError."""
         bounds = self._kafka.bounds(self._topic)
-        starts = {number: max(self._next.get(number, 0), bound.first) for number, bound in bounds.items()}
+        starts = {number: max(self._next_offsets.get(number, 0), bound.first) for number, bound in bounds.items()}
         unread = {number: start for number, start in starts.items() if start < bounds[number].end}
-        read_each(self._kafka.kafka, self._topic, unread, self._add, seconds=READ_TIMEOUT_S)
-        self._next = {number: bound.end for number, bound in bounds.items()}
+        read_records(self._kafka.kafka, self._topic, unread, self._add, seconds=READ_TIMEOUT_S)
+        self._next_offsets = {number: bound.end for number, bound in bounds.items()}
 
     def keys_with_state(self) -> set[str]:
         """Return the keys whose latest record is not a tombstone."""
-        return {key for key, record in self.latest.items() if record.has_state}
+        return {key for key, record in self.by_key.items() if record.has_state}
 
     def _add(self, message: Message) -> None:
         raw = message.key()
@@ -94,18 +95,18 @@ class TopicState:
             return
         key, headers = raw.decode(errors="replace"), text_headers(message)
         sequence = headers.get("source_sequence", "")
-        # After partitions were added, a key can be in two of them; then source_sequence orders its records.
-        if key in self.latest and self.latest[key].sequence > sequence:
+        # After partitions were added, a key can be in two of them: source_sequence orders its records.
+        if key in self.by_key and self.by_key[key].sequence > sequence:
             return
-        self.latest[key] = LatestRecord(
+        self.by_key[key] = LatestRecord(
             sequence, headers.get("event_id", ""), headers.get("event_time", ""), message.value() is not None
         )
 
 
-def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
+def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
     """Return the stuck aggregates, by type and key. States younger than `older_than` seconds are ignored.
 
-    The database is read before the topic, so that records that arrive meanwhile count. Raises UnreachableError,
+    The database is read before the topic, so that records that arrive meanwhile are included. Raises UnreachableError,
     RejectedError; RefusedError for a pipeline without an outbox table.
     """
     if not deployment.pipeline.source.uses_table:
@@ -126,20 +127,24 @@ def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> li
                 not_compared.append(name)
                 continue
             keys = aggregate_queries.live_keys(connection, aggregate.backfill) if aggregate.backfill else set()
-            topic = TopicState(deployment, deployment.pipeline.topic_of(name))
+            topic = LatestRecords(deployment, deployment.pipeline.topic_of(name))
             topic.read()
-            aggregates += unconfirmed(name, rows, topic.latest)
+            aggregates += unconfirmed_aggregates(name, rows, topic.by_key)
             if aggregate.backfill:
-                compared = {row["key"] for row in rows}
-                aggregates += _by_table(connection, name, aggregate.backfill, keys, topic, compared, older_than)
+                compared_keys = {row["key"] for row in rows}
+                aggregates += _compare_with_table(
+                    connection, name, aggregate.backfill, keys, topic, compared_keys, older_than
+                )
     reason = f"no outbox row is older than {older_than:g} s, and the aggregate has no `backfill`"
     for name in not_compared:
         progress(f"{name} is not compared: {reason}")
     return sorted(aggregates, key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
 
 
-def unconfirmed(aggregate_type: str, rows: Iterable[Row], latest: dict[str, LatestRecord]) -> list[StuckAggregate]:
-    """Return the aggregates whose latest outbox row, of latest_events(), no record confirms."""
+def unconfirmed_aggregates(
+    aggregate_type: str, rows: Iterable[Row], latest: dict[str, LatestRecord]
+) -> list[StuckAggregate]:
+    """Return the aggregates whose latest outbox row is not confirmed. `rows` are those of latest_events()."""
     aggregates = []
     for row in rows:
         record = latest.get(row["key"])
@@ -164,42 +169,44 @@ def _confirms(record: LatestRecord, row: Row) -> bool:
     return bool(event_time.tzinfo is not None and event_time >= row["created_at"])
 
 
-def _by_table(
+def _compare_with_table(
     connection: Connection,
     name: str,
     source: Backfill,
     keys: set[str],
-    topic: TopicState,
-    compared: set[str],
+    topic: LatestRecords,
+    compared_keys: set[str],
     older_than: float,
 ) -> list[StuckAggregate]:
-    """Return what stays missing on the topic, or without an aggregate, for `older_than` seconds.
+    """Return keys that are missing on the topic, or have no aggregate, after waiting for `older_than` seconds.
 
-    `compared` are the keys that have an outbox row.
+    `keys` are those of the business table, `compared_keys` those that have an outbox row.
     """
-    missing, ghosts = keys - compared, topic.keys_with_state() - keys - compared
+    missing = keys - compared_keys
+    without_aggregate = topic.keys_with_state() - keys - compared_keys
 
     def poll() -> Observation[bool]:
-        nonlocal missing, ghosts
+        nonlocal missing, without_aggregate
         topic.read()
         states = topic.keys_with_state()
-        missing, ghosts = missing - states, ghosts & states
-        if missing or ghosts:
+        missing, without_aggregate = missing - states, without_aggregate & states
+        if missing or without_aggregate:
             # Aggregates may have been created or deleted meanwhile.
             current = aggregate_queries.live_keys(connection, source)
-            missing, ghosts = missing & current, ghosts - current
+            missing, without_aggregate = missing & current, without_aggregate - current
         return Observation(
-            None if missing or ghosts else True, f"{len(missing)} missing, {len(ghosts)} without an aggregate"
+            None if missing or without_aggregate else True,
+            f"{len(missing)} missing, {len(without_aggregate)} without an aggregate",
         )
 
-    # States that were just committed get the same time to arrive as outbox rows.
+    # A state that was just committed has the same time to arrive as an outbox row.
     with suppress(WaitTimeoutError):
         wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [
         *(StuckAggregate(name, key, "missing") for key in missing),
         *(
-            StuckAggregate(name, key, "ghost", topic.latest[key].event_id, topic.latest[key].event_time)
-            for key in ghosts
+            StuckAggregate(name, key, "ghost", topic.by_key[key].event_id, topic.by_key[key].event_time)
+            for key in without_aggregate
         ),
     ]
 

@@ -20,9 +20,9 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conftest import REPOSITORY
-from tests.integration.support import Deploy, arrived, in_process, records
+from tests.integration.support import Deploy, in_process, records, wait_record
 
-from outbox_kit.backfill import Options, backfill, republish
+from outbox_kit.backfill import BackfillOptions, backfill, republish
 from outbox_kit.demo import library_service as service
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
@@ -108,7 +108,7 @@ def items(connection: Connection, table: str) -> dict[str, dict[str, Any]]:
 def test_writes_every_aggregate_once_for_each_key_type(
     store: Deployment, connection: Connection, aggregate_type: str
 ) -> None:
-    [done] = backfill(store, [aggregate_type], silent, Options(batch_size=4))
+    [done] = backfill(store, [aggregate_type], silent, BackfillOptions(batch_size=4))
     assert (done.rows, done.skipped) == (23, 0)
     rows = outbox_rows(connection, aggregate_type)
     assert len(rows) == 23
@@ -119,13 +119,13 @@ def test_writes_every_aggregate_once_for_each_key_type(
 def test_waits_for_a_locked_row_reports_it_and_resumes(
     store: Deployment, connection: Connection, source_dsn: str
 ) -> None:
-    options = Options(batch_size=10, lock_seconds=0.6)
+    options = BackfillOptions(batch_size=10, lock_seconds=0.6)
     with psycopg.connect(source_dsn, application_name="old-service") as other:
         other.execute("update store_blocked set version = 7 where id = 15")
         with pytest.raises(RejectedError) as caught:
             backfill(store, ["blocked"], silent, options)
         pid = other.info.backend_pid
-        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s; it is kept by")
+        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s; it is held by")
         assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
         assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
         other.commit()
@@ -164,7 +164,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     assert again.rows_now == 0
     assert messages[0].startswith("filtered: finished on ")
     assert len(outbox_rows(connection, "filtered")) == 15
-    [restarted] = backfill(store, ["filtered"], messages.append, Options(restart=True))
+    [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
     # The query leaves every second item out: they are counted, not lost from the count.
     assert (restarted.rows, restarted.skipped) == (15, 15)
     assert messages[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
@@ -172,7 +172,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
 
 
 def test_rows_can_be_deleted_in_the_inserting_transaction(store: Deployment, connection: Connection) -> None:
-    [done] = backfill(store, ["swept"], silent, Options(delete=True))
+    [done] = backfill(store, ["swept"], silent, BackfillOptions(delete=True))
     assert done.rows == 30
     assert outbox_rows(connection, "swept") == []
     last = connection.execute(
@@ -180,13 +180,13 @@ def test_rows_can_be_deleted_in_the_inserting_transaction(store: Deployment, con
         """ values ('swept', 'last', 'written', '{"id": "last", "version": 1}') returning id"""
     ).fetchone()
     assert last is not None
-    arrived(store, "store.swept", PARTITIONS, str(last[0]))
+    wait_record(store, "store.swept", PARTITIONS, str(last[0]))
     actual = records(store, "store.swept", PARTITIONS)
     assert {message.key() for message in actual} == {str(number).encode() for number in range(1, 31)} | {b"last"}
 
 
 def test_respects_the_rate_limit(store: Deployment) -> None:
-    [done] = backfill(store, ["paced"], silent, Options(rows_per_second=20))
+    [done] = backfill(store, ["paced"], silent, BackfillOptions(rows_per_second=20))
     assert done.rows == 30
     assert done.seconds >= 30 / 20
 
@@ -198,7 +198,7 @@ def test_places_states_and_tombstones_by_partition_field(store: Deployment, conn
     rows = outbox_rows(connection, "tenanted")[3:]
     assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
     # The partition of a key without a row is unknown: no tombstone rather than one in the wrong partition.
-    with pytest.raises(RefusedError, match="1 of the keys have no row in public") as caught:
+    with pytest.raises(RefusedError, match="1 key without a row in public") as caught:
         republish(store, "tenanted", ["99"], silent, tombstones=True)
     assert "partition field" in caught.value.hint
 
@@ -207,7 +207,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 of the keys have no row in public.store_mended, or its query omits them: 999; 2 others were written"
+        "1 key without a row in public.store_mended, or omitted by the query: 999; 2 others were written"
     )
     assert "--tombstones" in caught.value.hint
     assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
@@ -222,7 +222,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
     """There is no row to lock, so the table is locked, and the recreated aggregate gets its state."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
-        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s; it is kept by pid "):
+        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s; it is held by pid "):
             republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()
@@ -251,7 +251,7 @@ def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, str], 
     changed = aggregate.model_copy(update={"backfill": aggregate.backfill.model_copy(update=change)})
     pipeline = store.pipeline.model_copy(update={"aggregates": {"plain": changed}})
     with pytest.raises((ConfigurationError, RefusedError), match=message):
-        backfill(replace(store, pipeline=pipeline), ["plain"], silent, Options(restart=True))
+        backfill(replace(store, pipeline=pipeline), ["plain"], silent, BackfillOptions(restart=True))
 
 
 def test_writes_nothing_without_a_slot(
@@ -321,9 +321,9 @@ def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source
             ).fetchall()
             assert len(rows) == 1 + times
             assert all(payload == rows[0][1] for _, payload, _ in rows)
-            first = arrived(library, f"library.{aggregate_type}", 4, rows[0][2])
-            last = arrived(library, f"library.{aggregate_type}", 4, rows[-1][2])
+            first = wait_record(library, f"library.{aggregate_type}", 4, rows[0][2])
+            last = wait_record(library, f"library.{aggregate_type}", 4, rows[-1][2])
             assert (first.key(), first.value(), first.partition()) == (last.key(), last.value(), last.partition())
     outbox("republish", "author", "--keys-from", "-", "--output", "json", code=2)
     removed = outbox("republish", "author", "--key", "00000000-0000-0000-0000-000000000000", code=1)
-    assert "1 of the keys have no row in library.author" in removed.stderr
+    assert "1 key without a row in library.author" in removed.stderr

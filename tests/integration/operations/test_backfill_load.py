@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from confluent_kafka import Message
 from tests.integration.operations.test_backfill import PARTITIONS, QUERY, SCHEMA, Connection, entry, make_items
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 
-from outbox_kit.backfill import Options, backfill
+from outbox_kit.backfill import BackfillOptions, backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.progress import silent
 
@@ -41,7 +41,7 @@ def write(connection: Connection, name: str, key: str, version: int | None) -> s
 
 def drained(deployment: Deployment, connection: Connection, name: str) -> list[Message]:
     """Every record of the topic, once all that is committed now is on it."""
-    arrived(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
+    wait_record(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
     actual = records(deployment, f"{name}.item", PARTITIONS)
     return [message for message in actual if message.key() != b"last"]
 
@@ -115,7 +115,7 @@ def test_topic_equals_the_table_after_a_backfill_under_load(
     connection.execute("alter role current_user set default_transaction_isolation = 'repeatable read'")
     try:
         with serving(source_dsn, "underload", list(range(1, 301)), 4) as services:
-            [done] = backfill(deployment, [], silent, Options(batch_size=10))
+            [done] = backfill(deployment, [], silent, BackfillOptions(batch_size=10))
     finally:
         connection.execute("alter role current_user reset default_transaction_isolation")
     assert sum(each.changes for each in services) > 50

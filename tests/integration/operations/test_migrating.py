@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import REPOSITORY
-from tests.integration.support import Deploy, arrived, headers, in_process, records
+from tests.integration.support import Deploy, headers, in_process, records, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.backfill import adopt
@@ -224,7 +224,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
         done = outbox("adopt", "old-moved", "--yes", "--output", "json")
         assert json.loads(done.stdout)["offset"]["lsn"] > 0
         wait_for_records("records on the new topic", lambda: len(moving.sent_by_new()), 100)
-    arrived(deployment, "moved.book", PARTITIONS, service.events[-1])
+    wait_record(deployment, "moved.book", PARTITIONS, service.events[-1])
     old, new = moving.sent_by_old(), moving.sent_by_new()
     assert len(old) >= 100
     assert len(new) >= 100
@@ -267,7 +267,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, lib
         (with_source(slot="nowhere"), "old-freed", "slot 'nowhere' does not exist"),
         (with_source(publication="nowhere"), "old-freed", "publication 'nowhere' does not exist"),
         (with_source(slot=library.pipeline.source.slot), "old-freed", "has slot.name 'freed_s', the pipeline 'library"),
-        (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the pipeline's own"),
+        (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the connector of the pipeline"),
         (with_connector("library-outbox"), "old-freed", "both exist, and 'old-freed' is RUNNING"),
     ):
         with pytest.raises(RefusedError, match=message):
@@ -288,7 +288,7 @@ def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
         wait_for_records("records on the old topic", lambda: len(shared.sent_by_old()), 50)
         in_process(shared.deployment)("adopt", "old-freed", "--yes")
         wait_for_records("records on the new topic", lambda: len(shared.sent_by_new()), 50)
-    arrived(shared.deployment, "freed.book", PARTITIONS, service.events[-1])
+    wait_record(shared.deployment, "freed.book", PARTITIONS, service.events[-1])
     assert Counter(shared.sent_by_old() + shared.sent_by_new()) == Counter(service.events)
 
 

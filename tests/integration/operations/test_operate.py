@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
+from tests.integration.support import CommandResult, Deploy, Run, headers, in_process, records, wait_record
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -48,7 +48,7 @@ def write(source_dsn: str) -> Callable[..., str]:
     return event
 
 
-def document(done: Finished) -> dict[str, Any]:
+def document(done: CommandResult) -> dict[str, Any]:
     actual = json.loads(done.stdout)
     assert isinstance(actual, dict)
     return actual
@@ -95,7 +95,7 @@ def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, writ
     ]
     assert "is paused or stopped: connector STOPPED, tasks: no task yet" in run("restart", code=1).stderr
     assert "connector RUNNING, tasks: RUNNING" in run("resume").stderr
-    arrived(operate, TOPIC, 4, event)
+    wait_record(operate, TOPIC, 4, event)
     assert "is already RUNNING" in run("resume").stderr
 
 
@@ -105,13 +105,13 @@ def test_pause_keeps_the_slot(run: Run, operate: Deployment, write: Callable[...
     event = write()
     assert document(run("status", "--output", "json", code=1))["slot"]["active"] is True
     run("resume")
-    arrived(operate, TOPIC, 4, event)
+    wait_record(operate, TOPIC, 4, event)
 
 
 def test_shows_the_cause_of_a_failed_task_and_restarts_it(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
-    assert "nothing FAILED" in run("restart", "--failed").stderr
+    assert "neither connector nor task is FAILED" in run("restart", "--failed").stderr
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter table operate_event rename column event_type to other_type")
         connection.execute(
@@ -136,9 +136,9 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
     skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", "--yes")
     assert "1 outbox rows in " in skipped.stderr
     assert "SKIPPED" in skipped.stderr
-    arrived(operate, TOPIC, 4, write())
+    wait_record(operate, TOPIC, 4, write())
     run("restart")
-    arrived(operate, TOPIC, 4, write())
+    wait_record(operate, TOPIC, 4, write())
 
 
 def beyond(deployment: Deployment, position: int, run: Run) -> Path:
@@ -167,7 +167,7 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
     """Write rows before, during and after: each is delivered at least once; rows already processed are sent again."""
     before = [write() for _ in range(5)]
     for event in before:
-        arrived(operate, TOPIC, 4, event)
+        wait_record(operate, TOPIC, 4, event)
     run("stop")
     during = [write() for _ in range(3)]
     # Simulates processed rows: the connector is ahead of its slot.
@@ -185,11 +185,11 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
     run("resume")
     after = [write() for _ in range(3)]
     for event in [*during, *after]:
-        arrived(operate, TOPIC, 4, event)
+        wait_record(operate, TOPIC, 4, event)
     assert min(occurrences(operate, [*before, *during, *after])) >= 1
     # Return to the state before the reset: now behind the slot, although not at that moment.
     assert (
-        "is below the slot's confirmed position"
+        "is below the slot's confirmed LSN"
         in run("offsets", "reset", "--from", export_of(operate, result, run), "--yes", code=1).stderr
     )
 
@@ -206,7 +206,7 @@ def test_resumes_a_running_connector_after_a_reset(run: Run, operate: Deployment
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
     events += [write() for _ in range(5)]
     for event in events:
-        arrived(operate, TOPIC, 4, event)
+        wait_record(operate, TOPIC, 4, event)
 
 
 def test_concurrent_transactions_are_not_reported_as_lost_rows(
@@ -218,7 +218,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
         late = send_within(connection, "book", key, book(key), table=TABLE)
         soon = write()
     for event in (soon, late):
-        arrived(operate, TOPIC, 4, event)
+        wait_record(operate, TOPIC, 4, event)
     run("stop")
     actual = document(run("offsets", "show", "--output", "json"))
     assert actual["slot_confirmed_flush"]["number"] <= actual["connector"]["number"]
@@ -233,14 +233,14 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
             "by its commit, not by its own position"
         )
     run("resume")
-    arrived(operate, TOPIC, 4, behind)
+    wait_record(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
-    arrived(operate, TOPIC, 4, write())
+    wait_record(operate, TOPIC, 4, write())
 
 
 @pytest.mark.parametrize(
     ("distance", "words"),
-    [(2**40, "is beyond the server's"), (-(2**20), "is below the slot's confirmed position"), (0, "--skip-rows")],
+    [(2**40, "is beyond the server's"), (-(2**20), "is below the slot's confirmed LSN"), (0, "--skip-rows")],
 )
 def test_rejects_an_offset_that_would_lose_rows(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, words: str
@@ -250,7 +250,7 @@ def test_rejects_an_offset_that_would_lose_rows(
     path = beyond(operate, server_position(source_dsn) + distance, run)
     assert words in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
     run("resume")
-    arrived(operate, TOPIC, 4, event)
+    wait_record(operate, TOPIC, 4, event)
 
 
 def test_export_is_not_overwritten_and_belongs_to_one_pipeline(run: Run, operate: Deployment, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
 ) -> None:
     first = send(source_dsn, "book", "dead-1", {"s3cret-field": "s3cret"}, table=TABLE)
     second = send(source_dsn, "nobody", "dead-2", {"s3cret-field": "s3cret"}, table=TABLE)
-    arrived(operate, TOPIC, 4, write())
+    wait_record(operate, TOPIC, 4, write())
     listed = run("dead-letter", "list", "--output", "json")
     letters = document(listed)["dead_letters"]
     assert [(entry["key"], entry["event_id"], entry["reason"]) for entry in letters] == [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_kit.backfill.backfill_batches import Meter
+from outbox_kit.backfill.backfill_batches import ProgressMeter
 from outbox_kit.backfill.progress_table import BackfillProgress
 
 
@@ -15,8 +15,8 @@ def stored(rows: int, skipped: int = 0, *, finished: bool = False) -> BackfillPr
     return BackfillProgress("k", rows, skipped, datetime(2026, 1, 1, tzinfo=UTC) if finished else None)
 
 
-def meter(estimate: int | None, start: BackfillProgress, messages: list[str] | None = None) -> Meter:
-    return Meter("book", estimate, start, (messages if messages is not None else []).append)
+def meter(estimate: int | None, start: BackfillProgress, messages: list[str] | None = None) -> ProgressMeter:
+    return ProgressMeter("book", estimate, start, (messages if messages is not None else []).append)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.backfill import Options, backfill, republish
+from outbox_kit.backfill import BackfillOptions, backfill, republish
 from outbox_kit.cli.commands.backfill import _read_keys
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
@@ -33,7 +33,7 @@ def test_reports_an_unreadable_keys_file(tmp_path: Path, content: bytes | None, 
 def test_requires_a_deployed_pipeline(deployed: Callable[..., Deployment]) -> None:
     deployment = deployed()
     for run in (
-        lambda: backfill(deployment, [], silent, Options()),
+        lambda: backfill(deployment, [], silent, BackfillOptions()),
         lambda: republish(deployment, "book", ["1"], silent),
     ):
         with pytest.raises(RefusedError, match="pipeline library is not deployed to fixed"):

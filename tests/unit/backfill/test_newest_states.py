@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kit.backfill.newest_states import States
+from outbox_kit.backfill.newest_states import AggregateStates
 from outbox_kit.pipeline import Backfill, Columns, Source
 
 
-def states(query: str, *, partition_field: str | None = None, key_type: str = "uuid") -> States:
+def states(query: str, *, partition_field: str | None = None, key_type: str = "uuid") -> AggregateStates:
     columns = Columns(id="event", aggregate_id="key", payload="Body")
     source = Source(table="Shop.outbox", publication="p", slot="s", columns=columns)
     backfill = Backfill(table="shop.item", key="Id", query=query)
-    return States("item", source, backfill, key_type, partition_field, delete=False)
+    return AggregateStates("item", source, backfill, key_type, partition_field, delete=False)
 
 
 @pytest.mark.parametrize(

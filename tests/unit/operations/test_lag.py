@@ -45,7 +45,7 @@ def test_sizes(count: int, text: str) -> None:
     ],
 )
 def test_meaning(actual: Positions, fragment: str) -> None:
-    assert any(message.startswith(fragment) for message in actual.meaning())
+    assert any(message.startswith(fragment) for message in actual.explanations())
 
 
 def test_document_lists_every_wal_position() -> None:

@@ -24,7 +24,7 @@ Deployed = Callable[..., Deployment]
 def written(deployed: Deployed, lock: Lock, tmp_path: Path) -> Path:
     """A backup of the worked example."""
     path = tmp_path / "backups" / "offsets.json"
-    offset_backup.write(path, offset_backup.take(deployed(), connector(position=1200), positions(1200), lock))
+    offset_backup.write(path, offset_backup.create(deployed(), connector(position=1200), positions(1200), lock))
     return path
 
 
@@ -39,14 +39,14 @@ def test_a_backup_holds_offsets_slot_and_identity(written: Path, deployed: Deplo
 
 
 def test_a_backup_before_the_first_apply(deployed: Deployed) -> None:
-    taken = offset_backup.take(deployed(), connector(), positions(), None)
+    taken = offset_backup.create(deployed(), connector(), positions(), None)
     assert (taken.system_identifier, taken.source_epoch) == (None, 1)
 
 
 def test_an_existing_file_is_not_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:
     before = written.read_text()
     with pytest.raises(RefusedError, match="already exists"):
-        offset_backup.write(written, offset_backup.take(deployed(), connector(), positions(), lock))
+        offset_backup.write(written, offset_backup.create(deployed(), connector(), positions(), lock))
     assert written.read_text() == before
 
 
@@ -54,7 +54,7 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, deployed: Deployed) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot write"):
         offset_backup.write(
-            tmp_path / "file" / "x.json", offset_backup.take(deployed(), connector(), positions(), None)
+            tmp_path / "file" / "x.json", offset_backup.create(deployed(), connector(), positions(), None)
         )
 
 

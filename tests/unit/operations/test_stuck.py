@@ -14,7 +14,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.operations import stuck
-from outbox_kit.operations.stuck import LatestRecord, StuckAggregate, TopicState, unconfirmed
+from outbox_kit.operations.stuck import LatestRecord, LatestRecords, StuckAggregate, unconfirmed_aggregates
 from outbox_kit.pipeline import Backfill
 from outbox_kit.progress import silent
 
@@ -67,11 +67,13 @@ def record(event_id: str = "old", event_time: str = EARLIER, *, has_state: bool 
     ],
 )
 def test_confirmation(rows: list[dict[str, Any]], latest: dict[str, LatestRecord], kinds: list[str]) -> None:
-    assert [entry.kind for entry in unconfirmed("book", rows, latest)] == kinds
+    assert [entry.kind for entry in unconfirmed_aggregates("book", rows, latest)] == kinds
 
 
 def test_lists_stuck_aggregates() -> None:
-    assert unconfirmed("book", [row()], {}) == [StuckAggregate("book", "k", "missing", "new", WHEN.isoformat())]
+    assert unconfirmed_aggregates("book", [row()], {}) == [
+        StuckAggregate("book", "k", "missing", "new", WHEN.isoformat())
+    ]
 
 
 class _Record:
@@ -92,29 +94,31 @@ class _Record:
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list[list[_Record]]], TopicState]:
+def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list[list[_Record]]], LatestRecords]:
     """Return a topic of one partition that grows by one batch with every read."""
 
-    def given(batches: list[list[_Record]]) -> TopicState:
+    def given(batches: list[list[_Record]]) -> LatestRecords:
         ends = iter([sum(len(batch) for batch in batches[: number + 1]) for number in range(len(batches))])
         remaining = iter(batches)
         starts: list[int] = []
 
-        def read_each(_: object, __: str, at: dict[int, int], take: Callable[[_Record], None], **___: object) -> None:
+        def read_records(
+            _: object, __: str, at: dict[int, int], take: Callable[[_Record], None], **___: object
+        ) -> None:
             starts.extend(at.values())
             for actual in next(remaining):
                 take(actual)
 
         monkeypatch.setattr(KafkaClient, "bounds", lambda *_: {0: Bounds(0, next(ends))})
-        monkeypatch.setattr(stuck, "read_each", read_each)
-        state = TopicState(deployed(), "library.book")
+        monkeypatch.setattr(stuck, "read_records", read_records)
+        state = LatestRecords(deployed(), "library.book")
         state.starts = starts  # type: ignore[attr-defined]
         return state
 
     return given
 
 
-def test_the_latest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+def test_the_latest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], LatestRecords]) -> None:
     """Ordered by sequence: after partitions were added, a key can be in two of them."""
     state = topic(
         [
@@ -128,14 +132,14 @@ def test_the_latest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]]
         ]
     )
     state.read()
-    assert {key: record.event_id for key, record in state.latest.items()} == {
+    assert {key: record.event_id for key, record in state.by_key.items()} == {
         "a": "newer",
         "b": "same sequence, later offset",
     }
     assert state.keys_with_state() == {"a"}
 
 
-def test_a_topic_is_read_once_and_then_incrementally(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+def test_a_topic_is_read_once_and_then_incrementally(topic: Callable[[list[list[_Record]]], LatestRecords]) -> None:
     state = topic([[_Record(b"a", b"x", "1", "1")], [_Record(b"b", b"x", "2", "2"), _Record(b"a", None, "3", "3")]])
     state.read()
     state.read()
@@ -205,7 +209,7 @@ def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Dep
 )
 def test_comparison_of_business_table_and_topic(
     deployed: Deployed,
-    topic: Callable[[list[list[_Record]]], TopicState],
+    topic: Callable[[list[list[_Record]]], LatestRecords],
     database: Callable[..., None],
     rows: list[dict[str, Any]],
     keys: list[set[str]],
@@ -213,22 +217,22 @@ def test_comparison_of_business_table_and_topic(
 ) -> None:
     topic([[_Record(b"a", b"x", "1", "e")], *([[]] * 100)])
     database({"book": rows}, *keys)
-    observed = stuck.find(with_backfill(deployed()), silent, older_than=0.05)
+    observed = stuck.list_stuck(with_backfill(deployed()), silent, older_than=0.05)
     assert [(entry.key, entry.kind) for entry in observed] == found
 
 
 def test_waits_for_a_late_record(
-    deployed: Deployed, topic: Callable[[list[list[_Record]]], TopicState], database: Callable[..., None]
+    deployed: Deployed, topic: Callable[[list[list[_Record]]], LatestRecords], database: Callable[..., None]
 ) -> None:
     topic([[], [], [_Record(b"late", b"x", "1", "e")]])
     database({}, {"late"})
-    assert stuck.find(with_backfill(deployed()), silent, older_than=30) == []
+    assert stuck.list_stuck(with_backfill(deployed()), silent, older_than=30) == []
 
 
 def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, database: Callable[..., None]) -> None:
     database({}, set())
     messages: list[str] = []
-    assert stuck.find(without_backfill(deployed()), messages.append, older_than=60) == []
+    assert stuck.list_stuck(without_backfill(deployed()), messages.append, older_than=60) == []
     assert [message for message in messages if "is not compared" in message]
 
 
@@ -255,7 +259,7 @@ def test_rejects_pipelines_with_logical_messages(deployed: Callable[..., Deploym
     deployment = deployed()
     source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     with pytest.raises(RefusedError, match=r"source\.message_prefix"):
-        stuck.find(
+        stuck.list_stuck(
             replace(deployment, pipeline=deployment.pipeline.model_copy(update={"source": source})),
             silent,
             older_than=1,

@@ -47,7 +47,7 @@ def backfill(
 
     Run it again to resume after an interruption.
     """
-    options = backfills.Options(batch_size, rows_per_second, restart, delete, lock_timeout)
+    options = backfills.BackfillOptions(batch_size, rows_per_second, restart, delete, lock_timeout)
     with common.deployment() as deployment:
         results = backfills.backfill(deployment, aggregates or [], print_message, options)
     if common.output is Output.JSON:

@@ -38,7 +38,7 @@ def show(common: CommonOptions) -> None:
         ["server", lsn.describe(positions.server)],
     ]
     print_table(["position", "lsn"], rows)
-    for message in positions.meaning():
+    for message in positions.explanations():
         print_message(message)
 
 

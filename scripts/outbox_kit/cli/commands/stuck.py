@@ -28,7 +28,7 @@ def stuck(
     Exit code 1 when there are such aggregates, unless all are sent again.
     """
     with common.deployment() as deployment:
-        aggregates = stuck_aggregates.find(deployment, print_message, older_than=older_than)
+        aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)
         resent = stuck_aggregates.resend(deployment, aggregates, print_message) if resend and aggregates else 0
     if common.output is Output.JSON:
         print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent})

@@ -206,7 +206,7 @@ FOUND = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00"
 def test_stuck(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[StuckAggregate], sent: int, code: int
 ) -> None:
-    give(monkeypatch, stuck, "find", found)
+    give(monkeypatch, stuck, "list_stuck", found)
     calls = give(monkeypatch, stuck, "resend", sent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, document.exit_code) == (code, code)
