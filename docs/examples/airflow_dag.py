@@ -13,13 +13,13 @@ COMMAND = ["outbox-materialize", "--job", "/etc/outbox/job.json", "--metrics", "
 # Java 17 or 21, and the folder with Spark's additional jars; the secrets come from the worker's environment.
 ENVIRONMENT = {"JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64", "OUTBOX_SPARK_JARS": "/opt/outbox/spark/jars"}
 TABLES = ["author", "book"]
-DONE, NEEDS_A_PERSON = (0,), (2, 4)
+SUCCESS, NOT_RETRYABLE = (0,), (2, 4)
 
 
 @dag(
     schedule="*/15 * * * *",
     start_date=datetime(2026, 1, 1),
-    catchup=False,  # a run brings the table up to date, so there is nothing to catch up on
+    catchup=False,  # one run reads all new records, so runs for earlier intervals are unnecessary
     max_active_runs=1,  # no second run while one is active
     default_args={
         "retries": 3,
@@ -35,10 +35,10 @@ def outbox_materialize() -> None:
     def materialize(aggregate: str) -> None:
         environment = {**os.environ, **ENVIRONMENT}
         code = subprocess.run([*COMMAND, "--aggregate", aggregate], env=environment, check=False).returncode
-        if code in NEEDS_A_PERSON:
-            raise AirflowFailException(f"exit code {code}: trying again gives the same answer, see the log")
-        if code not in DONE:
-            raise RuntimeError(f"exit code {code}: tried again later")
+        if code in NOT_RETRYABLE:
+            raise AirflowFailException(f"exit code {code}: not retryable, see the log")
+        if code not in SUCCESS:
+            raise RuntimeError(f"exit code {code}: retryable, see the log")
 
     materialize.expand(aggregate=TABLES)
 

@@ -164,8 +164,8 @@ def test_the_commands_run(tmp_path: Path) -> None:
 
 
 def test_examples_do_not_retry_permanent_errors() -> None:
-    assert list(airflow()["NEEDS_A_PERSON"]) == FATAL
-    assert list(airflow()["DONE"]) == [Exit.DONE]
+    assert list(airflow()["NOT_RETRYABLE"]) == FATAL
+    assert list(airflow()["SUCCESS"]) == [Exit.DONE]
     for name in ("outbox-materialize.service", "outbox-materialize-continuous.service"):
         service = unit(name)["Service"]
         assert service["RestartPreventExitStatus"].split() == [str(int(code)) for code in FATAL]

@@ -1,4 +1,4 @@
-"""Committed events arrive on the topic, in their order."""
+"""Committed events arrive on the topic in commit order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_delivers_a_note_and_its_deletion_in_order(outbox_stack: OutboxStack, co
 
     def poll() -> Observation[bool]:
         message = consumer.poll(1.0)
-        # Not `if message`: a message without a value, which is what a tombstone is, counts as false.
+        # `if message` would skip tombstones, because a message without a value is false.
         if message is not None and not message.error():
             arrived.append((message.key(), message.value() is None))
         return Observation(True if len(arrived) == 2 else None, f"{len(arrived)} of 2 records")

@@ -1,1 +1,1 @@
-"""A small service that sends and receives through an outbox."""
+"""A service that sends events through an outbox table and consumes them."""

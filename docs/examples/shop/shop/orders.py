@@ -1,4 +1,4 @@
-"""Sending: the order and its event, in one transaction."""
+"""Producer: writes orders and their events in one transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.sending import emit
 
 
 def place_order(connection: psycopg.Connection[Any], address: str, items: Sequence[str]) -> UUID:
-    """Insert the order and announce it; the caller's transaction commits both, or neither."""
+    """Insert the order and its event in the caller's transaction; return the order's id."""
     order_id = uuid4()
     connection.execute("insert into orders values (%s, %s, %s)", [order_id, address, list(items)])
     payload = {"id": order_id, "address": address, "items": list(items)}

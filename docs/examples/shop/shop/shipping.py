@@ -1,4 +1,4 @@
-"""Receiving: every order is shipped once, however often its event arrives."""
+"""Idempotent consumer: ships every order once, even if its event is delivered again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from outbox_kit.sending import emit
 
 TOPIC = "shop.order"
-PER_PARCEL = 2
+ITEMS_PER_PARCEL = 2
 
 
 class Shipping:
-    """A consumer of shop.order that writes shipments and announces them through the outbox."""
+    """Consumer of shop.order that writes shipments and their events."""
 
     def __init__(self, dsn: str, bootstrap_servers: str, registry_url: str, group: str = "shipping") -> None:
         self.dsn = dsn
@@ -29,16 +29,16 @@ class Shipping:
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                # Only after the database commit: a record whose offset is not committed is delivered again.
+                # Offsets are committed after the database; until then, records are delivered again after a restart.
                 "enable.auto.commit": False,
-                # A connector with exactly-once support writes in transactions; the default would show aborted ones.
+                # Skip records of aborted transactions, which a connector with exactly-once support can write.
                 "isolation.level": "read_committed",
             }
         )
         self.consumer.subscribe([TOPIC])
 
     def poll(self, seconds: float = 1.0) -> int:
-        """Process at most one record; returns how many there were."""
+        """Process at most one record; return the number of processed records."""
         message = self.consumer.poll(seconds)
         if message is None:
             return 0
@@ -54,10 +54,10 @@ class Shipping:
         self.consumer.commit(message=message, asynchronous=False)
 
     def handle(self, connection: psycopg.Connection[Any], message: Message) -> bool:
-        """Process one record in the open transaction; False for one that was processed before.
+        """Process one record in the open transaction; return False for a record that was processed before.
 
-        The row of processed_events comes first: a second delivery that runs at the same time waits on its key until
-        this transaction has ended, and then either is the duplicate or does the work.
+        The insert into processed_events is first. A concurrent second delivery waits at its insert until this
+        transaction ends. After a commit it is a duplicate; after a rollback it is processed.
         """
         headers = dict(message.headers() or [])
         event_id = UUID(headers["event_id"].decode())
@@ -67,13 +67,13 @@ class Shipping:
         if not inserted.rowcount:
             return False
         value = message.value()
-        if value is not None:  # a tombstone: the order is gone, and nothing is to be shipped
+        if value is not None:  # nothing is shipped for a tombstone, which means that the order was deleted
             self.ship(connection, self.decode(value, SerializationContext(TOPIC, MessageField.VALUE)))
         return True
 
     def ship(self, connection: psycopg.Connection[Any], order: dict[str, Any]) -> None:
-        """Write the shipment, and announce it in the same transaction."""
-        shipment = {"id": uuid4(), "order_id": order["id"], "parcels": -(-len(order["items"]) // PER_PARCEL)}
+        """Insert the shipment and its event in the same transaction."""
+        shipment = {"id": uuid4(), "order_id": order["id"], "parcels": -(-len(order["items"]) // ITEMS_PER_PARCEL)}
         connection.execute("insert into shipments values (%(id)s, %(order_id)s, %(parcels)s)", shipment)
         emit(
             connection,
@@ -84,6 +84,6 @@ class Shipping:
         )
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the consumer group."""
         self.consumer.close()
         self.registry.close()

@@ -1,4 +1,4 @@
-"""The real stack for the service's tests: PostgreSQL, Kafka, Connect with Debezium, registry."""
+"""Fixtures of the tests: PostgreSQL, Kafka, Connect with Debezium and a registry, in containers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outbox_pipeline() -> Path:
 
 @pytest.fixture(scope="session")
 def dsn(outbox_stack: OutboxStack) -> str:
-    """Return a connection to the service's database with its tables created."""
+    """Create the service's tables; return the connection string of its database."""
     with psycopg.connect(outbox_stack.source_dsn) as connection:
         connection.execute(TABLES)
     return outbox_stack.source_dsn
@@ -31,7 +31,7 @@ def dsn(outbox_stack: OutboxStack) -> str:
 
 @pytest.fixture
 def shipping(dsn: str, outbox_stack: OutboxStack) -> Iterator[Shipping]:
-    """The consumer, as the service runs it."""
+    """Return a consumer with the settings of the service."""
     consumer = Shipping(dsn, outbox_stack.bootstrap_servers, outbox_stack.registry_url)
     yield consumer
     consumer.close()

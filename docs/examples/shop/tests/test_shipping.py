@@ -1,4 +1,4 @@
-"""Component test: every order is shipped once, from the committed row to the published event."""
+"""Component test: each committed order results in one shipment and its event."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECONDS = 30.0
 
 
 def shipments(dsn: str, order_id: UUID) -> list[int]:
-    """Parcels of each shipment of an order."""
+    """Return the number of parcels of each shipment of an order."""
     with psycopg.connect(dsn) as connection:
         return [row[0] for row in connection.execute("select parcels from shipments where order_id = %s", [order_id])]
 
 
 def run_until_shipped(shipping: Shipping, dsn: str, order_id: UUID) -> list[int]:
-    """Let the consumer work until the order has a shipment."""
+    """Poll until the order has a shipment; return the number of parcels of each shipment."""
 
     def poll() -> Observation[list[int]]:
         records = shipping.poll()
@@ -47,19 +47,19 @@ def test_ships_an_order_and_sends_the_event(shipping: Shipping, dsn: str) -> Non
 
 def test_does_not_send_an_event_for_a_rolled_back_order(shipping: Shipping, dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
-        lost = place_order(connection, "nowhere", ["pen"])
+        rolled_back = place_order(connection, "1 Side Street", ["pen"])
         connection.rollback()
-        retained = place_order(connection, "2 Main Street", ["pen"])
-    assert run_until_shipped(shipping, dsn, retained) == [1]
-    assert shipments(dsn, lost) == []
+        committed = place_order(connection, "2 Main Street", ["pen"])
+    assert run_until_shipped(shipping, dsn, committed) == [1]
+    assert shipments(dsn, rolled_back) == []
 
 
 class CrashError(Exception):
-    """Simulates a process that ends."""
+    """Simulates a crash of the process."""
 
 
 class CrashingShipping(Shipping):
-    """Ends between the database's commit and Kafka's, as soon as there is a shipment of `order_id`."""
+    """Crashes after the database commit and before the offset commit, once `order_id` has a shipment."""
 
     order_id: UUID
 
@@ -69,28 +69,28 @@ class CrashingShipping(Shipping):
         super().commit(message)
 
 
-class RememberingShipping(Shipping):
-    """Remembers of each record whether it was new."""
+class RecordingShipping(Shipping):
+    """Stores whether the last record was new."""
 
     def handle(self, connection: psycopg.Connection[Any], message: Message) -> bool:
-        self.new = super().handle(connection, message)
-        return self.new
+        self.is_new = super().handle(connection, message)
+        return self.is_new
 
 
 def test_does_not_ship_twice_after_a_crash_before_the_offset_commit(dsn: str, outbox_stack: OutboxStack) -> None:
     addresses = (dsn, outbox_stack.bootstrap_servers, outbox_stack.registry_url)
     with psycopg.connect(dsn) as connection:
         order_id = place_order(connection, "3 Main Street", ["pen", "ink"])
-    with closing(CrashingShipping(*addresses, group="crashing")) as first:
-        first.order_id = order_id
+    with closing(CrashingShipping(*addresses, group="crashing")) as crashing:
+        crashing.order_id = order_id
         with pytest.raises(CrashError):
-            run_until_shipped(first, dsn, order_id)
+            run_until_shipped(crashing, dsn, order_id)
 
-    with closing(RememberingShipping(*addresses, group="crashing")) as second:
+    with closing(RecordingShipping(*addresses, group="crashing")) as restarted:
 
         def poll() -> Observation[bool]:
-            return Observation(True if second.poll() else None, "no record")
+            return Observation(True if restarted.poll() else None, "no record")
 
-        wait_for("the record to come again", poll, seconds=SECONDS, interval=0.01)
-        assert second.new is False
+        wait_for("redelivery of the record", poll, seconds=SECONDS, interval=0.01)
+        assert restarted.is_new is False
     assert shipments(dsn, order_id) == [1]
