@@ -38,7 +38,6 @@ CREATE = Change("connect", "connector", "c", "create", "")
 UPDATE = Change("connect", "connector", "c", "update", "")
 START = Change("connect", "start", "c", "create", "")
 STATE = Change("connect", "state", "c", "update", "")
-NOBODY: tuple[int, object] = (200, {})
 POLL_S = 0.01
 
 
@@ -64,8 +63,3 @@ def stored(offset: dict[str, Any], prefix: str = "p") -> list[dict[str, Any]]:
 def written(config: dict[str, str]) -> dict[str, str]:
     """A config as the kit writes it."""
     return with_fingerprint("library", config)
-
-
-def listing(config: dict[str, str], status: object, name: str = "library-outbox") -> tuple[int, object]:
-    """Connect's response to GET /connectors with one connector, as outbox-kit wrote it."""
-    return 200, {name: {"info": {"config": written(config)}, "status": status}}

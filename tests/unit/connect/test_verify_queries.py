@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 
-from tests.unit.connect.samples import DESIRED, MOVED, NOBODY, PLUGIN, ROUTER, RUNNING
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, Serve
+from tests.unit.fake_connect import FakeConnect
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.verify_queries import observe
 from outbox_kit.pipeline import Connect
 
-Serve = Callable[[Script], ScriptedServer]
 PLUGINS = [{"class": PLUGIN, "version": "3"}, {"class": ROUTER, "version": "0.1.0"}]
 STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
 SECRET = "resolved-secret"
@@ -73,10 +71,8 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
 
 def test_queries_each_worker(serve: Serve, free_port: int) -> None:
     """The REST API responds for one worker only."""
-    worker = serve([(200, PLUGINS)])
+    worker, server = serve(FakeConnect(PLUGINS)), serve(FakeConnect(PLUGINS))
     missing = f"http://127.0.0.1:{free_port}"
-    script: Script = [NOBODY, (404, {"message": "no"}), (200, {}), (200, PLUGINS), (200, PLUGINS)]
-    server = serve(script)
     service = Connect(url=f"{server.url}/", workers=[worker.url, missing])
     with closing(ConnectClient(service)) as client:
         actual = observe(client, service, "c", DESIRED)
