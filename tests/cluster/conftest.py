@@ -27,7 +27,7 @@ JARS = sorted((REPOSITORY / "build/runtime/spark/jars").glob("*.jar"))
 HOST = "127.0.0.1"
 START_SECONDS = 60
 SUBMIT_SECONDS = 280
-# What confluent-kafka, psycopg and requests need, and nothing else: no deploy tool, no fastavro.
+# Only confluent-kafka, psycopg, requests and their dependencies: neither outbox_kit nor fastavro.
 DRIVER_MODULES = (
     "certifi", "charset_normalizer", "confluent_kafka", "confluent_kafka.libs", "idna", "psycopg", "psycopg_binary",
     "psycopg_binary.libs", "requests", "typing_extensions.py", "urllib3",
@@ -43,11 +43,11 @@ def spark_home() -> Path:
 
 @dataclass
 class Cluster:
-    """Its processes, and where its drivers' Python is."""
+    """Processes of the cluster, and the folder with the Python environments of its drivers and executors."""
 
     folder: Path
     port: int
-    web: int
+    web_port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -55,30 +55,30 @@ class Cluster:
         return f"spark://{HOST}:{self.port}"
 
     def start(self, name: str, *command: str) -> None:
-        """A Spark daemon started from the jars of pyspark."""
+        """Start a Spark daemon from the jars of pyspark."""
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST}
         environment["SPARK_DAEMON_MEMORY"] = "256m"
-        # Its executors are what it starts: nothing of this process's Python may reach them.
+        # The daemon starts executors, which must not inherit the Python path of this process.
         environment.pop("PYTHONPATH", None)
         with (self.folder / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 [str(spark_home() / "bin/spark-class"), *command], stdout=log, stderr=log, env=environment
             )
 
-    def worker(self, name: str) -> None:
+    def start_worker(self, name: str) -> None:
         main = "org.apache.spark.deploy.worker.Worker"
         size = ["--cores", "1", "--memory", "1g"]
         self.start(name, main, "--host", HOST, "--webui-port", "0", "-d", str(self.folder / name), *size, self.url)
 
     def kill(self, name: str) -> None:
-        """As a machine that is lost: without a word."""
+        """Kill a process with SIGKILL, as when a machine fails."""
         self.processes[name].kill()
         self.processes[name].wait(timeout=START_SECONDS)
 
     def wait_for_workers(self, count: int) -> None:
         def poll() -> Observation[bool]:
             try:
-                state = requests.get(f"http://{HOST}:{self.web}/json/", timeout=5).json()
+                state = requests.get(f"http://{HOST}:{self.web_port}/json/", timeout=5).json()
             except requests.RequestException as error:
                 return Observation(None, type(error).__name__)
             alive = sum(worker["state"] == "ALIVE" for worker in state["workers"])
@@ -87,14 +87,14 @@ class Cluster:
         wait_for(f"{count} workers", poll, seconds=START_SECONDS)
 
     def submit(self, *options: str, secrets: Mapping[str, str]) -> Driver:
-        """spark-submit, as docs/scheduling.md has it; Python of driver and executors are not this one."""
+        """Run spark-submit as in docs/scheduling.md, with separate Python environments for driver and executors."""
         confs = {
             "spark.pyspark.driver.python": str(self.folder / "driver/bin/python"),
             "spark.pyspark.python": str(self.folder / "executor/bin/python"),
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.sql.shuffle.partitions": "4",
-            # Many clusters have it as their default; it cannot write every class that Java's can.
+            # The default of many clusters. Unlike Java's serializer it does not support every class.
             "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
             "spark.ui.enabled": "false",
         }
@@ -118,21 +118,21 @@ class Cluster:
 
 @dataclass
 class Driver:
-    """A spark-submit under way."""
+    """A running spark-submit."""
 
     process: subprocess.Popen[bytes]
     out: Path
     err: Path
 
     @property
-    def words(self) -> str:
+    def output(self) -> str:
         return f"{self.out.read_text()[-2000:]}\n--- stderr\n{self.err.read_text()[-6000:]}"
 
     def results(self) -> dict[str, dict[str, object]]:
-        """Wait for its end; the results, by target."""
+        """Wait until the driver ends; return the results by target."""
         code = self.process.wait(timeout=SUBMIT_SECONDS)
-        assert code == 0, self.words
-        # Under spark-submit messages and results both are on stdout.
+        assert code == 0, self.output
+        # With spark-submit, stdout has both messages and results.
         lines = self.out.read_text().splitlines()
         result = json.loads("\n".join(lines[lines.index("{") :]))
         return {entry["target"]: entry for entry in result["materializations"]}
@@ -153,9 +153,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     created = Cluster(folder, port, free_port([port]))
     try:
         main = "org.apache.spark.deploy.master.Master"
-        created.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(created.web))
-        created.worker("one")
-        created.worker("two")
+        created.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(created.web_port))
+        created.start_worker("worker-1")
+        created.start_worker("worker-2")
         created.wait_for_workers(2)
         yield created
     finally:

@@ -1,4 +1,4 @@
-"""The job as a cluster runs it: spark-submit, a zip, a job file; executors without any Python package of ours."""
+"""The job on a cluster: spark-submit with zip and job file, and executors without the packages of outbox-kit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from outbox_spark.jobs.job_file import variables
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(600),
-    # Of Py4J, to the JVM of the session that reads the tables.
+    # Py4J's socket to the JVM of the session that reads the tables.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
@@ -36,21 +36,21 @@ MATERIALIZATIONS = [
     {"aggregate": "book", "target": "warehouse", "table": "cluster_book"},
     {"aggregate": "book", "target": "lake", "table": "cluster_book"},
 ]
-KEPT = {str(uuid4()): f"title {number}" for number in range(150)}
-REMOVED = [str(uuid4()) for _ in range(50)]
+TITLES = {str(uuid4()): f"title {number}" for number in range(150)}
+DELETED = [str(uuid4()) for _ in range(50)]
 BATCH_SECONDS = 240
 
 
 def write(state: StackState) -> int:
-    """Send every key twice, the second time with a title or a tombstone. Returns the number of records."""
+    """Write two events for every key, the second with a title or a tombstone. Return the number of records."""
     with psycopg.connect(state.postgres) as connection:
-        for key in [*KEPT, *REMOVED]:
+        for key in [*TITLES, *DELETED]:
             send(connection, key, book(key, title="first"))
-        for key, title in KEPT.items():
+        for key, title in TITLES.items():
             send(connection, key, book(key, title=title))
-        for key in REMOVED:
+        for key in DELETED:
             send(connection, key, None)
-    return 2 * (len(KEPT) + len(REMOVED))
+    return 2 * (len(TITLES) + len(DELETED))
 
 
 def send(connection: psycopg.Connection[tuple[object, ...]], key: str, payload: dict[str, object] | None) -> None:
@@ -66,7 +66,7 @@ def send(connection: psycopg.Connection[tuple[object, ...]], key: str, payload: 
 
 @pytest.fixture(scope="module")
 def job(project: Path, state: StackState, deploy_once: Deploy, cluster: Cluster) -> Path:
-    """A job file of two tables, whose topic has records."""
+    """Write a job file with two tables, and fill their topic."""
     deployment: Deployment = deploy_once("cluster", materializations=MATERIALIZATIONS)
     expected = write(state)
 
@@ -92,7 +92,7 @@ def warehouse(state: StackState) -> dict[str, str]:
 
 
 def lake(project: Path) -> dict[str, str]:
-    """Read with a Spark of this process."""
+    """Read the table with a Spark session of this process."""
     from outbox_spark.session.spark_session import start_session  # noqa: PLC0415 - starts a JVM, only here
 
     spark: SparkSession = start_session("outbox-tests")
@@ -118,17 +118,17 @@ def test_tables_are_correct_after_a_worker_is_killed(
     driver = cluster.submit(*options, secrets=secrets)
 
     def poll() -> Observation[bool]:
-        assert driver.process.poll() is None, driver.words
+        assert driver.process.poll() is None, driver.output
         actual = lines.read_text().count("\n") if lines.exists() else 0
-        return Observation(True if actual else None, driver.words)
+        return Observation(True if actual else None, driver.output)
 
     wait_for("the first batch", poll, seconds=BATCH_SECONDS)
-    cluster.kill("one")
+    cluster.kill("worker-1")
     results = driver.results()
     assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
     assert [results[name]["records"] for name in ("warehouse", "lake")] == [400, 400]
-    assert warehouse(state) == KEPT
-    assert lake(project) == KEPT
+    assert warehouse(state) == TITLES
+    assert lake(project) == TITLES
     batches = [json.loads(line) for line in lines.read_text().splitlines()]
     assert sum(line["event"] == "run" for line in batches) == 2
     assert all(line["spark"]["tasks"] > 0 for line in batches if line["event"] == "batch")
@@ -146,46 +146,46 @@ def test_dry_run_reports_nothing_to_read(job: Path, secrets: dict[str, str], mon
 
 
 def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState) -> None:
-    """Rows written meanwhile are delivered; a signal ends the command with 0, and Spark's JVM with it."""
-    lines, message = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
+    """Rows written between rounds are delivered. After SIGTERM the command and its JVM end with exit code 0."""
+    metrics, log_file = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
     command = [sys.executable, "-m", "outbox_spark", "--job", str(job), "--target", "warehouse"]
-    command += ["--interval", "0.5", "--metrics", str(lines)]
-    with message.open("w") as log:
+    command += ["--interval", "0.5", "--metrics", str(metrics)]
+    with log_file.open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **secrets}, stderr=log, stdout=log)
     try:
 
         def poll(status: str) -> Observation[bool]:
-            assert process.poll() is None, message.read_text()
-            entries = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+            assert process.poll() is None, log_file.read_text()
+            entries = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
             actual = [entry["status"] for entry in entries if entry["event"] == "run"]
-            return Observation(True if status in actual else None, f"{len(actual)} runs: {message.read_text()[-300:]}")
+            return Observation(True if status in actual else None, f"{len(actual)} runs: {log_file.read_text()[-300:]}")
 
         wait_for("a round with nothing new", lambda: poll("unchanged"), seconds=BATCH_SECONDS)
         with psycopg.connect(state.postgres) as connection:
-            send(connection, next(iter(KEPT)), book(next(iter(KEPT)), title="meanwhile"))
+            send(connection, next(iter(TITLES)), book(next(iter(TITLES)), title="meanwhile"))
         wait_for("a round with a change", lambda: poll("changed"), seconds=BATCH_SECONDS)
         process.terminate()
-        assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, message.read_text()
+        assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, log_file.read_text()
     finally:
         process.kill()
     assert "meanwhile" in warehouse(state).values()
-    messages = message.read_text()
+    messages = log_file.read_text()
     assert "SIGTERM: stopping after the batch in progress" in messages
     assert "\nstopped\n" in messages
-    assert messages.count("nothing new") <= 2, "told once, not in every round"
+    assert messages.count("nothing new") <= 2, "reported in every round"
 
 
 def importable(python: Path, *names: str, path: str = "") -> str:
-    look = f"import importlib.util as u; print([name for name in {names} if u.find_spec(name)])"
-    done = subprocess.run([python, "-c", look], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    code = f"import importlib.util as u; print([name for name in {names} if u.find_spec(name)])"
+    done = subprocess.run([python, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def test_driver_and_executors_have_only_required_packages(cluster: Cluster) -> None:
-    """Check the assumption of the tests above."""
-    kafka, ours = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
-    names = (*kafka, *ours, "fastavro")
+    """Check a precondition of the other tests."""
+    required, excluded = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
+    names = (*required, *excluded, "fastavro")
     assert importable(cluster.folder / "executor/bin/python", *names) == "[]"
     packages = str(cluster.folder / "packages")
     actual = importable(cluster.folder / "driver/bin/python", *names, path=packages)
-    assert actual == str(list(kafka))
+    assert actual == str(list(required))

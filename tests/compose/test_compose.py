@@ -16,8 +16,8 @@ from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.compose.composed import REPOSITORY, Composed
-from tests.integration.support import Finished, headers, records
+from tests.compose.compose_stack import REPOSITORY, ComposeStack
+from tests.integration.support import CommandResult, headers, records
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.sending import emit
@@ -38,15 +38,15 @@ CHAIN = {
 
 
 @pytest.fixture(scope="module")
-def stack(stack_in_containers: Composed) -> Composed:
+def stack(stack_in_containers: ComposeStack) -> ComposeStack:
     """The stack with the worked example applied."""
     done = stack_in_containers.outbox("apply", "--yes")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     return stack_in_containers
 
 
-def arrived(stack: Composed, events: set[str]) -> list[Message]:
-    """Wait until every event is on the topic; all its records then."""
+def wait_for_events(stack: ComposeStack, events: set[str]) -> list[Message]:
+    """Wait until every event is on the topic; return all records of the topic."""
 
     def poll() -> Observation[list[Message]]:
         with stack.deployment() as deployment:
@@ -57,25 +57,25 @@ def arrived(stack: Composed, events: set[str]) -> list[Message]:
     return wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, interval=1.0)
 
 
-def running(stack: Composed) -> Finished:
+def wait_running(stack: ComposeStack) -> CommandResult:
     """Return the output of `outbox status` once connector and task are RUNNING, on any worker."""
 
-    def poll() -> Observation[Finished]:
-        messages = stack.outbox("status")
-        return Observation(messages if messages.code == 0 else None, messages.words)
+    def poll() -> Observation[CommandResult]:
+        result = stack.outbox("status")
+        return Observation(result if result.code == 0 else None, result.output)
 
     return wait_for("the connector to run", poll, seconds=ARRIVE_SECONDS, interval=1.0)
 
 
-def test_verify_and_plan_report_no_changes_after_apply(stack: Composed) -> None:
+def test_verify_and_plan_report_no_changes_after_apply(stack: ComposeStack) -> None:
     verified = stack.outbox("verify")
-    assert verified.code == 0, verified.words
+    assert verified.code == 0, verified.output
     planned = stack.outbox("plan")
-    assert planned.code == 0, planned.words
+    assert planned.code == 0, planned.output
     assert "no changes" in planned.stderr
 
 
-def test_every_container_has_limits_and_local_ports(stack: Composed) -> None:
+def test_every_container_has_limits_and_local_ports(stack: ComposeStack) -> None:
     for service in SERVICES:
         attributes = stack.container(service).attrs
         bindings = [item for ports in attributes["HostConfig"]["PortBindings"].values() for item in ports]
@@ -86,14 +86,14 @@ def test_every_container_has_limits_and_local_ports(stack: Composed) -> None:
         assert attributes["Config"]["User"] == "outbox", service
 
 
-def test_materializes_the_same_table_in_and_outside_a_container(stack: Composed) -> None:
+def test_materializes_the_same_table_in_and_outside_a_container(stack: ComposeStack) -> None:
     retained, changed, removed = (str(uuid4()) for _ in range(3))
     events = {
         send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (retained, changed, removed)
     }
-    arrived(stack, events)
+    wait_for_events(stack, events)
     inside = stack.command("run", "--rm", "spark")
-    assert inside.code == 0, inside.words
+    assert inside.code == 0, inside.output
     query = "select id::text, price from book order by id"
     assert stack.rows(query) == sorted((key, Decimal("1.10")) for key in (retained, changed, removed))
 
@@ -101,17 +101,17 @@ def test_materializes_the_same_table_in_and_outside_a_container(stack: Composed)
         send(stack.source_dsn, "book", changed, book(changed, price=Decimal("2.20"))),
         send(stack.source_dsn, "book", removed, None),
     }
-    arrived(stack, events)
+    wait_for_events(stack, events)
     outside = stack.materialize()
-    assert outside.code == 0, outside.words
+    assert outside.code == 0, outside.output
     assert stack.rows(query) == sorted([(retained, Decimal("1.10")), (changed, Decimal("2.20"))])
 
 
-def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: Composed) -> None:
+def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) -> None:
     with stack.deployment() as deployment:
         status = deployment.connect.status("library-outbox")
     assert status is not None
-    worker = status.workers[1].partition(":")[0]  # the task's, which need not be the connector's
+    worker = status.workers[1].partition(":")[0]  # the worker of the task; that of the connector may differ
     keys = [str(uuid4()) for _ in range(KEYS)]
     sent: list[tuple[str, str]] = []
     halfway = threading.Event()
@@ -139,28 +139,28 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: Composed) -> Non
     writer.join(COMMITTED_SECONDS)
     assert len(sent) == EVENTS
 
-    actual = [message for message in arrived(stack, {event for _, event in sent}) if key_of(message) in keys]
+    actual = [message for message in wait_for_events(stack, {event for _, event in sent}) if key_of(message) in keys]
     counts = Counter(headers(message)["event_id"] for message in actual)
     assert set(counts.values()) == {1}
     for key in keys:
-        mine = [headers(message)["event_id"] for message in actual if key_of(message) == key]
-        assert mine == [event for other, event in sent if other == key]
-    messages = running(stack)
-    assert f"note: cannot reach Kafka Connect at {stack.connect(int(worker[-1]))}" in messages.stderr
+        events_of_key = [headers(message)["event_id"] for message in actual if key_of(message) == key]
+        assert events_of_key == [event for sent_key, event in sent if sent_key == key]
+    result = wait_running(stack)
+    assert f"note: cannot reach Kafka Connect at {stack.connect(int(worker[-1]))}" in result.stderr
     stack.container(worker).start()
-    stack.wait_answers(int(worker[-1]))
+    stack.wait_worker(int(worker[-1]))
     stack.wait_healthy(worker)
 
 
-def test_restarted_registry_returns_old_schemas(stack: Composed) -> None:
+def test_restarted_registry_returns_old_schemas(stack: ComposeStack) -> None:
     key = str(uuid4())
     old = send(stack.source_dsn, "book", key, book(key, title="before"))
-    arrived(stack, {old})
+    wait_for_events(stack, {old})
     stack.container("registry").restart()
     during = send(stack.source_dsn, "book", key, book(key, title="during"))
     stack.wait_healthy("registry")
     new = send(stack.source_dsn, "book", key, book(key, title="after"))
-    actual = {headers(item)["event_id"]: item for item in arrived(stack, {old, during, new})}
+    actual = {headers(item)["event_id"]: item for item in wait_for_events(stack, {old, during, new})}
 
     context = SerializationContext(TOPIC, MessageField.VALUE)
     with closing(SchemaRegistryClient({"url": stack.registry})) as client:
@@ -169,32 +169,32 @@ def test_restarted_registry_returns_old_schemas(stack: Composed) -> None:
     assert titles == ["before", "during", "after"]
     assert len({actual[event].value()[:5] for event in (old, during, new)}) == 1
     verified = stack.outbox("verify")
-    assert verified.code == 0, verified.words
+    assert verified.code == 0, verified.output
 
 
-def test_transform_chain_connects_to_the_registry_in_a_container(stack: Composed) -> None:
-    """Its converter connects to the registry; the tool's address of the registry is invalid inside the container."""
+def test_transform_chain_connects_to_the_registry_in_a_container(stack: ComposeStack) -> None:
+    """The converter must use connector_url: the registry address of this machine is invalid inside the container."""
     path = stack.project / "connectors" / "chain.yaml"
     path.write_text(yaml.safe_dump(CHAIN))
     for command in (("apply", "--yes"), ("verify",)):
         done = stack.outbox("-p", str(path), *command)
-        assert done.code == 0, done.words
+        assert done.code == 0, done.output
 
 
-def test_keeps_all_rows_over_stop_and_start(stack: Composed) -> None:
+def test_keeps_all_rows_over_stop_and_start(stack: ComposeStack) -> None:
     key = str(uuid4())
-    arrived(stack, {send(stack.source_dsn, "book", key, book(key))})
+    wait_for_events(stack, {send(stack.source_dsn, "book", key, book(key))})
     stopped = stack.command("stop")
-    assert stopped.code == 0, stopped.words
+    assert stopped.code == 0, stopped.output
     ended = {service: stack.container(service).attrs["State"]["ExitCode"] for service in SERVICES}
-    # 143: a JVM that ended by SIGTERM after its shutdown hooks. 137 would mean killed.
+    # 143: a JVM that ended after SIGTERM and its shutdown hooks; 137 would mean SIGKILL.
     assert set(ended.values()) <= {0, 143}, ended
     started = stack.command("up", "-d", "--wait", *SERVICES)
-    assert started.code == 0, started.words
+    assert started.code == 0, started.output
     event = send(stack.source_dsn, "book", key, None)
-    arrived(stack, {event})
+    wait_for_events(stack, {event})
     planned = stack.outbox("plan")
-    assert planned.code == 0, planned.words
+    assert planned.code == 0, planned.output
 
 
 def key_of(message: Message) -> str:
@@ -203,7 +203,7 @@ def key_of(message: Message) -> str:
     return key.decode()
 
 
-def test_images_have_the_documented_sizes_and_users(stack: Composed) -> None:
+def test_images_have_the_documented_sizes_and_users(stack: ComposeStack) -> None:
     """Compare user and size of each image with docs/containers.md; a difference over 10 % means another base image."""
     text = (REPOSITORY / "docs" / "containers.md").read_text()
     rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)

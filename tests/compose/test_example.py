@@ -1,4 +1,4 @@
-"""Component tests of the examples, run as their developers run them."""
+"""The component tests of the examples in docs/examples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.compose.composed import REPOSITORY
+from tests.compose.compose_stack import REPOSITORY
 from tests.integration.support import run
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
@@ -16,5 +16,5 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 def test_component_tests_of_the_examples_pass(example: str, passed: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}"]
     done = run(command, EXAMPLES / example)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert f"{passed} passed" in done.stdout

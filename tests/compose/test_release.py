@@ -1,4 +1,4 @@
-"""Release artifacts of `make dist`: the wheel in a new environment, the plugin zip in a bare worker."""
+"""Release artifacts of `make dist`: the wheel in a new environment, the plugin zip in a worker without transforms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.compose.composed import REPOSITORY
-from tests.integration.support import Finished, run
+from tests.compose.compose_stack import REPOSITORY
+from tests.integration.support import CommandResult, run
 
 from outbox_kit import __version__
 from outbox_kit.testing import Images, OutboxStack
@@ -32,26 +32,26 @@ connect: {{url: "{connect}"}}
 @pytest.fixture(scope="module")
 def dist() -> Path:
     done = run([sys.executable, "scripts/dist.py"], REPOSITORY)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     return REPOSITORY / "dist"
 
 
 @pytest.fixture(scope="module")
 def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the command `outbox` of an environment that has the wheel and nothing of this checkout."""
+    """Return the command `outbox` of an environment with only the wheel installed."""
     folder = tmp_path_factory.mktemp("wheel") / "venv"
     wheel = next(dist.glob("*.whl"))
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", "constraints.txt", str(wheel)]
     for command in ([sys.executable, "-m", "venv", str(folder)], pip):
         done = run(command, REPOSITORY)
-        assert done.code == 0, done.words
+        assert done.code == 0, done.output
     return folder / "bin" / "outbox"
 
 
 def test_checksums_match_the_files(dist: Path) -> None:
     done = run(["sha256sum", "--check", "--strict", "SHA256SUMS"], dist)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert len(done.stdout.splitlines()) == 7
 
 
@@ -63,7 +63,7 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
     project = tmp_path / "shop"
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / "docs" / "examples" / "shop" / name, project / name)
-    # Hides the image's own transforms: the worker loads those of the zip.
+    # The mounts hide the transforms of the image: the worker loads those of the zip.
     mounts = {
         tmp_path / "plugins" / "outbox-smt": f"{PLUGINS}/outbox-smt",
         empty: f"{PLUGINS}/outbox-avro-converter",
@@ -80,10 +80,10 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
             )
         )
 
-        def command(name: str, *options: str) -> Finished:
-            message = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
-            return run([*message, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
+        def command(name: str, *options: str) -> CommandResult:
+            prefix = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
+            return run([*prefix, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
 
         for name, options in (("apply", ["--yes"]), ("verify", []), ("plan", [])):
             done = command(name, *options)
-            assert done.code == 0, done.words
+            assert done.code == 0, done.output

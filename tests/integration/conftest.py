@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pyspark.sql import SparkSession
-from tests.integration.support import Deploy, Finished, Outbox, called, run
+from tests.integration.support import CommandResult, Deploy, Outbox, invoke, run
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
@@ -26,9 +26,9 @@ from outbox_spark.session.spark_session import start_session
 @pytest.fixture(scope="session")
 def outbox(project: Path, stack: Stack) -> Outbox:
     """Run the command `outbox` on the run's project, as an operator does."""
-    del stack  # only has to be up
+    del stack  # must be running
 
-    def call(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
+    def call(*arguments: str, pipeline: str = "library", environment: str = "local") -> CommandResult:
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments]
         return run(command, project)
@@ -41,23 +41,23 @@ def outbox_here(project: Path, stack: Stack) -> Outbox:
     """Run `outbox` in this process, for modules with many commands, where starting Python takes most of the time."""
     del stack
 
-    def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
-        return called(["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments])
+    def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> CommandResult:
+        return invoke(["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments])
 
     return run
 
 
 @pytest.fixture(scope="session")
 def library(project: Path, stack: Stack) -> Iterator[Deployment]:
-    """The worked example, applied."""
+    """Apply the worked example; yield its deployment."""
     del stack
     with open_deployment(project / "connectors" / "library.yaml", "local") as deployment:
         apply(deployment, silent)
         yield deployment
 
 
-def take_down(deployment: Deployment) -> None:
-    """Connector and slot of a test that has ended: the run's stack has a worker and slots for a few at a time."""
+def remove_connector_and_slot(deployment: Deployment) -> None:
+    """Remove connector and slot after a test: the stack has one worker and a limited number of slots."""
     slot = deployment.pipeline.source.slot
     with suppress(OutboxKitError):
         if deployment.connect.config(deployment.pipeline.connector.name) is not None:
@@ -69,13 +69,13 @@ def take_down(deployment: Deployment) -> None:
 
 
 @contextmanager
-def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
-    """Write a pipeline file and open it in the local environment; `applied` decides whether it is applied."""
+def deployer(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
+    """Yield a function that writes a pipeline file, opens it in the local environment and, if `applied`, applies it."""
     with ExitStack() as stack:
 
         def run(name: str, *, applied: bool = True, **changes: object) -> Deployment:
             deployment = stack.enter_context(open_deployment(make_pipeline(name, **changes), "local"))
-            stack.callback(take_down, deployment)
+            stack.callback(remove_connector_and_slot, deployment)
             if applied:
                 apply(deployment, silent)
             return deployment
@@ -86,16 +86,16 @@ def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
 @pytest.fixture
 def deploy(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
     """Deploy pipelines whose connections are closed after the test."""
-    del stack  # has to be up
-    with deploying(make_pipeline) as run:
+    del stack  # must be running
+    with deployer(make_pipeline) as run:
         yield run
 
 
 @pytest.fixture(scope="module")
 def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
     """Deploy pipelines whose connections are closed after the module."""
-    del stack  # has to be up
-    with deploying(make_pipeline) as run:
+    del stack  # must be running
+    with deployer(make_pipeline) as run:
         yield run
 
 
@@ -122,7 +122,7 @@ def make_pipeline(project: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session with Kafka's and the kit's jars; one that is there already is used, and left."""
+    """Yield a session with the jars of Kafka and outbox-kit. An active session is reused and not stopped."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
     running = SparkSession.getActiveSession()
     session = start_session("outbox-integration-tests")

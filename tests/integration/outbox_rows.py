@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Message
 from psycopg import sql
-from tests.integration.support import arrived, headers
+from tests.integration.support import headers, wait_record
 
 from outbox_kit.deployment import Deployment
 
@@ -17,12 +17,19 @@ RUNNING = "connector RUNNING, tasks: RUNNING"
 
 
 def insert(
-    dsn: str, table: str, kind: str, key: str, payload: str | bytes | None, *, event_type: str = "Changed", **more: str
+    dsn: str,
+    table: str,
+    kind: str,
+    key: str,
+    payload: str | bytes | None,
+    *,
+    event_type: str = "Changed",
+    **columns: str,
 ) -> str:
-    """Insert one outbox row in its own transaction; return its id. `more` are further columns."""
+    """Insert one outbox row in a transaction; return its id. `columns` are additional columns."""
     event = str(uuid4())
     row = {"id": event, "aggregate_type": kind, "aggregate_id": key, "event_type": event_type, "payload": payload}
-    row |= more
+    row |= columns
     statement = sql.SQL("insert into {} ({}) values ({})").format(
         sql.Identifier(*table.split(".")),
         sql.SQL(", ").join(map(sql.Identifier, row)),
@@ -43,13 +50,13 @@ def ids_by_version(deployment: Deployment, aggregate: str) -> dict[int, int]:
     return {entry.version: entry.id for entry in lock.schemas[aggregate]}
 
 
-def letter(deployment: Deployment, event: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Headers and value of the dead letter of an event."""
-    message = arrived(deployment, f"{deployment.pipeline.prefix}.dead-letter", 1, event)
+def read_dead_letter(deployment: Deployment, event: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return headers and value of the dead letter of an event."""
+    message = wait_record(deployment, f"{deployment.pipeline.prefix}.dead-letter", 1, event)
     return headers(message), json.loads(message.value() or b"")
 
 
-def state_of(deployment: Deployment) -> str:
+def connector_state(deployment: Deployment) -> str:
     status = deployment.connect.status(deployment.pipeline.connector.name)
     return status.text if status else "absent"
 

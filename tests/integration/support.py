@@ -1,4 +1,4 @@
-"""Helpers of the integration tests: finished commands, and topic readers."""
+"""Helpers of the integration tests: command execution, and reading of topics."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ COMMAND_SECONDS = 240
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A command that has ended."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     stdout: str
     stderr: str
 
     @property
-    def words(self) -> str:
+    def output(self) -> str:
         return f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 
-def run(command: list[str], folder: Path, **environ: str) -> Finished:
-    """One command that has ended."""
+def run(command: list[str], folder: Path, **environ: str) -> CommandResult:
+    """Run a command and wait until it ends."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -50,33 +50,33 @@ def run(command: list[str], folder: Path, **environ: str) -> Finished:
         timeout=COMMAND_SECONDS,
         check=False,
     )
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-Outbox = Callable[..., Finished]
-Run = Callable[..., Finished]
+Outbox = Callable[..., CommandResult]
+Run = Callable[..., CommandResult]
 Deploy = Callable[..., Deployment]
 
 
 def in_process(deployment: Deployment | None = None) -> Run:
-    """Run commands in this process: what `main` does, without a second to start.
+    """Return a function that runs commands in this process, which is faster than starting Python.
 
-    On a deployment, or on what the environment variables name.
+    The commands use the deployment, or the pipeline of the environment variables.
     """
-    chosen: list[str] = []
+    options: list[str] = []
     if deployment is not None:
         pipeline = deployment.templates.parent / f"{deployment.pipeline.name}.yaml"
-        chosen = ["-p", str(pipeline), "-e", deployment.environment.name]
+        options = ["-p", str(pipeline), "-e", deployment.environment.name]
 
-    def command(*arguments: str, code: int = 0) -> Finished:
-        done = called([*chosen, *arguments])
-        assert done.code == code, done.words
+    def command(*arguments: str, code: int = 0) -> CommandResult:
+        done = invoke([*options, *arguments])
+        assert done.code == code, done.output
         return done
 
     return command
 
 
-def called(arguments: list[str]) -> Finished:
+def invoke(arguments: list[str]) -> CommandResult:
     """Run one command in this process."""
     result = CliRunner().invoke(app, arguments)
     message = result.stderr
@@ -84,11 +84,11 @@ def called(arguments: list[str]) -> Finished:
         message += f"error: {result.exception.message}\nhint: {result.exception.hint}"
     elif result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Finished(result.exit_code, result.stdout, message)
+    return CommandResult(result.exit_code, result.stdout, message)
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:
-    """Every committed record of a topic."""
+    """Return every committed record of a topic."""
     return read_all(deployment.environment.kafka, topic, partitions)
 
 
@@ -103,25 +103,25 @@ def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
 
 
 def headers(message: Message) -> dict[str, str]:
-    """Headers as text."""
+    """Return the headers of a record as text."""
     actual = message.headers() or []
     assert isinstance(actual, list)
     return {str(key): value.decode() for key, value in actual if isinstance(value, bytes)}
 
 
-def arrived(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
+def wait_record(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
     """Wait for the record of an event."""
 
     def poll() -> Observation[Message]:
         actual = records(deployment, topic, partitions)
-        mine = [message for message in actual if headers(message).get("event_id") == event_id]
-        return Observation(mine[0] if mine else None, f"{len(actual)} other records")
+        matching = [message for message in actual if headers(message).get("event_id") == event_id]
+        return Observation(matching[0] if matching else None, f"{len(actual)} other records")
 
     return wait_for(f"event {event_id} on {topic}", poll, seconds=ARRIVE_SECONDS)
 
 
 def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str, Any]:
-    """The value, by the schema that the lock file has under its id."""
+    """Decode the value with the schema of its id in the lock file."""
     value = message.value()
     assert isinstance(value, bytes)
     assert value[0] == 0

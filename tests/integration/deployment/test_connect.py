@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from tests.integration.support import Deploy, Outbox, arrived
+from tests.integration.support import Deploy, Outbox, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -66,7 +66,7 @@ def test_failed_update_is_rolled_back_without_data_loss(
     override(project / "connectors" / "relapse.yaml", BREAKS)
     with writing(source_dsn, "public.relapse_event") as sent:
         done = outbox("apply", "--yes", pipeline="relapse")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     mark = before.config[FINGERPRINT_KEY][:12]
     assert "connector relapse FAILED: " in done.stderr
     assert "no.such.Converter" in done.stderr
@@ -78,10 +78,10 @@ def test_failed_update_is_rolled_back_without_data_loss(
     assert live[FINGERPRINT_KEY] == before.config[FINGERPRINT_KEY]
     assert sent, "rows were written meanwhile"
     for event_id in sent:
-        arrived(deployment, "relapse.book", 4, event_id)
+        wait_record(deployment, "relapse.book", 4, event_id)
 
     pending = outbox("plan", "--output", "json", pipeline="relapse")
-    assert pending.code == 3, pending.words
+    assert pending.code == 3, pending.output
     (change,) = json.loads(pending.stdout)["changes"]
     assert change["after"] == "broken.type: (absent) → no.such.Converter; converters: (absent) → broken"
     override(project / "connectors" / "relapse.yaml", {})
@@ -92,7 +92,7 @@ def test_first_config_that_fails_stops_the_connector(outbox: Outbox, make_pipeli
     connector = {"name": "stillborn", "template": "outbox-postgres", "overrides": BREAKS}
     path = make_pipeline("stillborn", connector=connector)
     done = outbox("apply", "--yes", pipeline="stillborn")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "no earlier config has run, so the connector is left STOPPED" in done.stderr
     with open_deployment(path, "local") as deployment:
         status = deployment.connect.status("stillborn")
@@ -110,7 +110,7 @@ def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
     overrides = {"producer.override.client.rack": "${env:OUTBOX_NOT_SET}"}
     make_pipeline("literal", connector={"name": "literal", "template": "outbox-postgres", "overrides": overrides})
     done = outbox("apply", "--yes", pipeline="literal")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "does not resolve the placeholder of producer.override.client.rack" in done.stderr
     assert "config.providers" in done.stderr
 
@@ -142,9 +142,9 @@ def test_applies_the_declared_state(
         declare(state)
         planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
         done = outbox("apply", "--yes", pipeline="halting", environment="halting")
-        assert done.code == 0, done.words
+        assert done.code == 0, done.output
         settled = outbox("plan", pipeline="halting", environment="halting")
-        assert settled.code == 0, settled.words
+        assert settled.code == 0, settled.output
         return [change for change in json.loads(planned.stdout)["changes"] if change["system"] == "connect"]
 
     (created,) = applied("stopped")
@@ -156,7 +156,7 @@ def test_applies_the_declared_state(
     (resumed,) = applied("running")
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
-        arrived(deployment, "halting.book", 4, event_id)
+        wait_record(deployment, "halting.book", 4, event_id)
         # Stopped outside outbox-kit: shown, and reverted by the next apply.
         connect_lifecycle.stop(deployment.connect, "halting")
         (undone,) = applied("running")
@@ -175,7 +175,7 @@ def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Depl
         refused = outbox("plan", pipeline="crowded")
     finally:
         connect_lifecycle.remove(deployment.connect, "a stranger", offsets=True)
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert "slot.name 'crowded_s' is also that of connector 'a stranger'" in refused.stderr
     assert "topic.prefix" not in refused.stderr
     assert deployment.connect.config("a stranger") is None
@@ -187,7 +187,9 @@ def test_replaces_the_old_connector_after_a_rename(
 ) -> None:
     deployment = deploy("changeling")
     key = str(uuid4())
-    arrived(deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event"))
+    wait_record(
+        deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event")
+    )
     path = project / "connectors" / "changeling.yaml"
     data = yaml.safe_load(path.read_text())
     data["connector"]["name"] = "changed"
@@ -197,15 +199,17 @@ def test_replaces_the_old_connector_after_a_rename(
     assert changes == ["delete connector changeling", "create connector changed"]
 
     refused = outbox("apply", "--yes", pipeline="changeling")
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert "connector changeling: changeling stops for good" in refused.stderr
     assert "changed" not in deployment.connect.all_connectors()
 
     done = outbox("apply", "--yes", "--allow", "connector changeling", pipeline="changeling")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert "changeling" not in deployment.connect.all_connectors()
     assert outbox("plan", pipeline="changeling").code == 0
-    arrived(deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event"))
+    wait_record(
+        deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event")
+    )
 
 
 # --- log levels
@@ -213,7 +217,7 @@ def test_replaces_the_old_connector_after_a_rename(
 
 def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     done = outbox("log-level", "io.outboxkit.smt", "debug")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr
 
     def poll() -> Observation[bool]:
@@ -226,4 +230,4 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     assert set(visible.values()) == {"DEBUG"}, "those below it have its level"
     assert library.connect.loggers()["root"] in outbox("log-level").stdout
     wrong = outbox("log-level", "io.outboxkit.smt", "LOUD")
-    assert wrong.code == 2, wrong.words
+    assert wrong.code == 2, wrong.output

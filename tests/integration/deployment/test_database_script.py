@@ -61,7 +61,7 @@ def script(outbox: Outbox, environment: str, make_pipeline: Callable[..., Path])
     aggregates = {"book": {"schema": "schemas/book.avsc", "partition_field": "tenant"}}
     make_pipeline(NAME, aggregates=aggregates)
     done = outbox("render", "--format", "sql", pipeline=NAME, environment=environment)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     return done.stdout
 
 
@@ -92,7 +92,7 @@ def test_apply_has_no_database_changes_after_the_script(outbox: Outbox, as_role:
     """The plan runs as the owner: it needs only the privileges of the script."""
     del as_role
     done = outbox("plan", "--output", "json", pipeline=NAME, environment=environment)
-    assert done.code == 3, done.words
+    assert done.code == 3, done.output
     systems = [change["system"] for change in json.loads(done.stdout)["changes"]]
     assert "kafka" in systems
     assert "postgres" not in systems

@@ -22,17 +22,17 @@ NOT_TOLD = {"connect.workers", "kafka.cluster"}
 def test_a_second_apply_changes_nothing(outbox: Outbox, library: Deployment) -> None:
     del library
     planned = outbox("plan", "--output", "json")
-    assert planned.code == 0, planned.words
+    assert planned.code == 0, planned.output
     assert json.loads(planned.stdout)["changes"] == []
     applied = outbox("apply", "--yes")
-    assert applied.code == 0, applied.words
+    assert applied.code == 0, applied.output
     assert "nothing to change" in applied.stderr
 
 
 def test_verify_passes_every_check(outbox: Outbox, library: Deployment) -> None:
     del library
     done = outbox("verify", "--output", "json")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     checks = json.loads(done.stdout)["checks"]
     assert [check["id"] for check in checks] == IDS
     not_well = {check["id"]: check["status"] for check in checks if check["status"] != "pass"}
@@ -43,7 +43,7 @@ def test_verify_passes_every_check(outbox: Outbox, library: Deployment) -> None:
 def test_plan_shows_pending_changes_with_exit_code_3(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
     make_pipeline("planned")
     done = outbox("plan", "--output", "json", pipeline="planned")
-    assert done.code == 3, done.words
+    assert done.code == 3, done.output
     objects = [change["object"] for change in json.loads(done.stdout)["changes"]]
     # The order matters: a publication created after the slot loses rows.
     assert objects[:4] == [
@@ -60,7 +60,7 @@ def test_verify_reports_changes_made_outside_outbox_kit(outbox: Outbox, deploy: 
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication tampered_p set (publish = 'insert, update')")
     done = outbox("verify", "--output", "json", pipeline="tampered")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     failed = {check["id"]: check for check in json.loads(done.stdout)["checks"] if check["status"] == "fail"}
     assert list(failed) == ["postgres.publication"]
     assert failed["postgres.publication"]["seen"] == "insert, update of public.tampered_event, via root"
@@ -70,7 +70,7 @@ def test_apply_rejects_a_missing_slot(outbox: Outbox, deploy: Deploy, source_dsn
     deployment = deploy("slotless")
     drop_slot(deployment, source_dsn)
     done = outbox("apply", "--yes", pipeline="slotless")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "slot 'slotless_s', created at" in done.stderr
     assert "hint:" in done.stderr
 
@@ -86,7 +86,7 @@ def test_rejects_an_incompatible_schema_before_any_change(outbox: Outbox, deploy
     data["aggregates"]["book"]["topic"] = {"delete.retention.ms": "123456789"}
     path.write_text(yaml.safe_dump(data))
     done = outbox("apply", "--yes", pipeline="narrowed")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "schema of book is not BACKWARD with version 1 of narrowed.book-value: isbn (from nothing" in done.stderr
     topics = deployment.kafka.describe(["narrowed.book"])
     assert topics["narrowed.book"].config["delete.retention.ms"] != "123456789"
@@ -107,7 +107,7 @@ def test_reports_an_unreachable_database(
     data["source"] |= change
     (project / "connectors" / "environments" / "broken.yaml").write_text(yaml.safe_dump(data))
     done = outbox("apply", "--yes", environment="broken")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert done.stdout == ""
     assert message in done.stderr
     assert "hint:" in done.stderr
@@ -123,7 +123,7 @@ def test_reports_a_wrong_connector_password_before_writing_the_connector(
     data["source"]["connector"]["password"] = "${env:OUTBOX_NOT_SET}"
     (project / "connectors" / "environments" / "unresolved.yaml").write_text(yaml.safe_dump(data))
     done = outbox("apply", "--yes", pipeline="unresolved", environment="unresolved")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "Kafka Connect rejects the connector config: database." in done.stderr
     planned = outbox("plan", "--output", "json", pipeline="unresolved", environment="unresolved")
     assert [change["object"] for change in json.loads(planned.stdout)["changes"]] == ["connector unresolved"]

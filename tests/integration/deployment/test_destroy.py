@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, Outbox, arrived, headers
+from tests.integration.support import Deploy, Outbox, headers, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -41,7 +41,7 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
     """One delivered row, its commit recorded by the connector; returns its source_sequence."""
     key = str(uuid4())
     event = send(dsn, "book", key, book(key), table=f"public.{name}_event")
-    sequence = headers(arrived(deployment, f"{name}.book", 4, event))["source_sequence"]
+    sequence = headers(wait_record(deployment, f"{name}.book", 4, event))["source_sequence"]
     position = int(sequence.rpartition("-")[2], 16)
 
     def poll() -> Observation[bool]:
@@ -58,12 +58,12 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     deployment = deploy("torn")
     assert write(deployment, source_dsn, "torn").startswith("0001_")
     requests = outbox("destroy", pipeline="torn")
-    assert requests.code == 1, requests.words
+    assert requests.code == 1, requests.output
     assert "--yes is required" in requests.stderr
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
 
     done = outbox("destroy", "--yes", "--output", "json", pipeline="torn")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     report = json.loads(done.stdout)
     deleted = [change["object"] for change in report["changes"]]
     assert deleted[0] == "connector torn"
@@ -75,13 +75,13 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
     again = outbox("destroy", "--yes", pipeline="torn")
-    assert again.code == 0, again.words
+    assert again.code == 0, again.output
     assert "nothing to delete" in again.stderr
 
     apply(deployment, silent)
     assert write(deployment, source_dsn, "torn").startswith("0002_"), "above the states that stayed on the topic"
     rest = outbox("destroy", "--yes", "--delete-topics", "--delete-schemas", pipeline="torn")
-    assert rest.code == 0, rest.words
+    assert rest.code == 0, rest.output
     assert [name for name in deployment.kafka.topics() if "torn" in name] == []
     assert deployment.registry.latest("torn.book-value") is None
     assert not deployment.lock_file.exists()
@@ -94,13 +94,13 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table="public.laden_event")
     refused = outbox("destroy", "--yes", "--delete-topics", pipeline="laden")
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert "slot 'laden_s' has 1 rows that the connector has not delivered; nothing was deleted" in refused.stderr
     assert "--drop-slot" in refused.stderr
     assert deployment.connect.config("laden") is not None
     assert "laden.book" in deployment.kafka.topics()
     done = outbox("destroy", "--yes", "--drop-slot", pipeline="laden")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert database_objects(source_dsn, "laden") == {"rows": 2, "publication": 0, "slot": 0}
 
 
@@ -108,7 +108,7 @@ def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, sou
     deployment = deploy("foreign")
     deployment.lock_file.unlink()
     refused = outbox("destroy", "--yes", pipeline="foreign")
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert "connector foreign may belong to another pipeline" in refused.stderr
     assert database_objects(source_dsn, "foreign")["slot"] == 1
 

@@ -47,13 +47,13 @@ def with_template(project: Path, make_pipeline: Callable[..., Path], name: str, 
 
 def test_worked_example_has_only_known_keys(outbox: Outbox) -> None:
     done = outbox("lint", "--connect", "--strict")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
 
 
 def test_accepts_valid_keys(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
     with_template(project, make_pipeline, "legal", LEGAL)
     done = outbox("lint", "--connect", pipeline="legal")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
 
 
 def test_reports_each_unknown_key_with_the_nearest_known_key(
@@ -61,7 +61,7 @@ def test_reports_each_unknown_key_with_the_nearest_known_key(
 ) -> None:
     with_template(project, make_pipeline, "misspelt", {**LEGAL, **dict.fromkeys(UNKNOWN, "1")})
     done = outbox("lint", "--connect", "--output", "json", pipeline="misspelt")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     broken = [check for check in json.loads(done.stdout)["checks"] if check["status"] != "pass"]
     assert {check["id"] for check in broken} == {"lint.unknown-keys"}
     assert {check["seen"].partition(":")[0]: check["remedy"] for check in broken} == UNKNOWN
@@ -72,7 +72,7 @@ def test_reports_a_class_that_is_not_installed(
 ) -> None:
     with_template(project, make_pipeline, "missing", {**LEGAL, "predicates.rows.type": f"{PREDICATE}z"})
     done = outbox("lint", "--connect", "--output", "json", pipeline="missing")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     (check,) = [check for check in json.loads(done.stdout)["checks"] if check["status"] != "pass"]
     assert check["seen"] == f"predicates.rows.{PREDICATE}z is not installed"
 
@@ -80,4 +80,4 @@ def test_reports_a_class_that_is_not_installed(
 def test_lint_opens_no_connection_by_default(outbox: Outbox) -> None:
     """An environment where no variable is set and nothing listens."""
     done = outbox("lint", environment="production.example")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import yaml
-from tests.integration.support import Deploy, Finished, Outbox, arrived, decode
+from tests.integration.support import CommandResult, Deploy, Outbox, decode, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.deployment import Deployment
@@ -51,7 +51,7 @@ def outbox(outbox_here: Outbox) -> Outbox:
 def planned(outbox: Outbox, name: str, *options: str) -> dict[str, Any]:
     """The plan as JSON."""
     done = outbox("plan", "--output", "json", *options, pipeline=name)
-    assert done.code in (0, 3), done.words
+    assert done.code in (0, 3), done.output
     return dict(json.loads(done.stdout))
 
 
@@ -59,11 +59,11 @@ def objects(plan: dict[str, Any]) -> list[str]:
     return [change["object"] for change in plan["changes"]]
 
 
-def refused(done: Finished, *words: str) -> None:
-    assert done.code == 1, done.words
+def refused(done: CommandResult, *words: str) -> None:
+    assert done.code == 1, done.output
     assert "Traceback" not in done.stderr
     for word in words:
-        assert word in done.stderr, done.words
+        assert word in done.stderr, done.output
 
 
 def test_adds_partitions_only_when_allowed_and_before_the_connector(
@@ -81,14 +81,14 @@ def test_adds_partitions_only_when_allowed_and_before_the_connector(
         "the connector requires pending objects: topic growing.book",
     )
     only = outbox("apply", "--yes", "--only", "kafka", "--allow", "topic growing.book", pipeline="growing")
-    assert only.code == 0, only.words
+    assert only.code == 0, only.output
     assert deployment.kafka.topics()["growing.book"][0] == 6
     assert objects(planned(outbox, "growing")) == ["connector growing"]
     rest = outbox("apply", "--yes", "--only", "connect", pipeline="growing")
-    assert rest.code == 0, rest.words
+    assert rest.code == 0, rest.output
     assert planned(outbox, "growing")["changes"] == []
     key = str(uuid4())
-    arrived(deployment, "growing.book", 6, send(source_dsn, "book", key, book(key), table="public.growing_event"))
+    wait_record(deployment, "growing.book", 6, send(source_dsn, "book", key, book(key), table="public.growing_event"))
 
 
 def test_saved_plan_is_applied_once_or_rejected(
@@ -116,7 +116,7 @@ def test_saved_plan_is_applied_once_or_rejected(
     assert objects(planned(outbox, "saved")) == ["topic saved.author", "schema saved.book-value", "connector saved"]
     deployment.kafka.set_config("saved.author", {"segment.ms": "86400000"})
     done = outbox("apply", "--yes", "--plan", str(file), "--output", "json", pipeline="saved")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
     again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
     refused(again, "since the plan was made: update schema saved.book-value is no longer pending")
@@ -169,14 +169,14 @@ def test_registers_shared_types_first_and_lets_them_evolve(
     assert objects(plan) == ["schema t.shared.Money", "schema shared.order-value", "connector shared"]
     assert plan["rollout"][0]["added"] == ["total.currency"]
     done = outbox("apply", "--yes", pipeline="shared")
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     assert planned(outbox, "shared")["changes"] == []
     second = deployment.registry.latest("shared.order-value")
     assert second is not None
     assert [entry.version for entry in second.references] == [2]
     payload = {"total": {"cents": 5, "currency": "CHF"}}
     table = "public.shared_event"
-    message = arrived(deployment, "shared.order", 1, send(source_dsn, "order", "o1", payload, table=table))
+    message = wait_record(deployment, "shared.order", 1, send(source_dsn, "order", "o1", payload, table=table))
     assert decode(deployment, "order", message) == payload
 
 
@@ -190,7 +190,7 @@ def test_rejects_a_concurrent_apply(outbox: Outbox, steady: Deployment, source_d
         row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row == (0,)
     after = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
-    assert after.code == 0, after.words
+    assert after.code == 0, after.output
 
 
 def test_next_command_does_not_wait_for_an_ended_session(steady: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_database_only_plan_queries_no_other_system(
     nowhere = {"url": "http://127.0.0.1:1"}
     environment = elsewhere("alone", kafka={"bootstrap_servers": "127.0.0.1:1"}, connect=nowhere, registry=nowhere)
     done = outbox("apply", "--yes", "--only", "postgres", pipeline="alone", environment=environment)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
     with psycopg.connect(source_dsn) as connection:
         actual = connection.execute("select 1 from pg_replication_slots where slot_name = 'alone_s'").fetchone()
     assert actual == (1,)

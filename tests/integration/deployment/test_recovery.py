@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import psycopg
-from tests.integration.support import Deploy, Outbox, arrived, headers
+from tests.integration.support import Deploy, Outbox, headers, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -31,22 +31,22 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
     deployment = deploy("lostslot")
     key = str(uuid4())
     table = "public.lostslot_event"
-    first = arrived(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
+    first = wait_record(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
     drop_slot(deployment, source_dsn)
 
     refused = outbox("apply", "--yes", pipeline="lostslot")
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert "slot 'lostslot_s', created at " in refused.stderr
     assert "`outbox apply --recover`" in refused.stderr
 
     recovered = outbox("apply", "--yes", "--recover", pipeline="lostslot")
-    assert recovered.code == 0, recovered.words
-    again = arrived(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
+    assert recovered.code == 0, recovered.output
+    again = wait_record(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
     assert headers(first)["source_sequence"].startswith("0001_")
     assert headers(again)["source_sequence"].startswith("0002_")
 
     settled = outbox("apply", "--yes", pipeline="lostslot")
-    assert "nothing to change" in settled.stderr, settled.words
+    assert "nothing to change" in settled.stderr, settled.output
     assert outbox("verify", pipeline="lostslot").code == 0
 
 
@@ -54,7 +54,7 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
     """After a restore Debezium would start ahead of the server, and PostgreSQL would silently skip rows."""
     deployment = deploy("rewound")
     key = str(uuid4())
-    arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
+    wait_record(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
     name = deployment.pipeline.connector.name
     connect_lifecycle.stop(deployment.connect, name)
     ahead = 2**50
@@ -62,11 +62,11 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
         name, {"server": "rewound"}, {"lsn": ahead, "lsn_proc": ahead, "lsn_commit": ahead}
     )
     refused = outbox("plan", pipeline="rewound")
-    assert refused.code == 1, refused.words
+    assert refused.code == 1, refused.output
     assert f"the offset of connector 'rewound' is at {ahead}, the server only at " in refused.stderr
     recovered = outbox("apply", "--yes", "--recover", pipeline="rewound")
-    assert recovered.code == 0, recovered.words
-    arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
+    assert recovered.code == 0, recovered.output
+    wait_record(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
 
 
 def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
@@ -84,5 +84,5 @@ def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, sour
         wait_for("the task to fail", poll, seconds=60)
         connection.execute("alter table failing_event rename column other_id to aggregate_id")
     done = outbox("apply", "--yes", pipeline="failing")
-    assert done.code == 1, done.words
+    assert done.code == 1, done.output
     assert "connector failing FAILED: " in done.stderr

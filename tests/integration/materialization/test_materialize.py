@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, arrived
+from tests.integration.support import Deploy, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.demo.run import SHORT_RUN
@@ -77,11 +77,11 @@ def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str
     deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
     for key in (CHANGED, REMOVED):
         send(state, key, book(key))
-    arrived(deployment, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    wait_record(deployment, "shelf.book", 4, send(state, KEPT, book(KEPT)))
     first = materialize(project)
     second = materialize(project)
     send(state, CHANGED, book(CHANGED, title="changed"))
-    arrived(deployment, "shelf.book", 4, send(state, REMOVED, None))
+    wait_record(deployment, "shelf.book", 4, send(state, REMOVED, None))
     return [first, second, materialize(project)]
 
 
@@ -116,7 +116,7 @@ def test_dry_run_reports_what_the_next_run_reads(
 
     before = dry_run()
     assert (before.returncode, before.stderr) == (0, "")
-    arrived(library, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    wait_record(library, "shelf.book", 4, send(state, KEPT, book(KEPT)))
     after = dry_run()
     assert (after.returncode, after.stderr) == (3, "")
     entry = json.loads(after.stdout)["dry_run"][0]

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import yaml
 from psycopg.types.json import Jsonb
-from tests.integration.support import Finished, arrived, in_process, live_keys
+from tests.integration.support import CommandResult, in_process, live_keys, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -67,7 +67,7 @@ class Scenario:
         return key, str(event)
 
     def arrives(self, event: str) -> None:
-        arrived(self.deployment, TOPIC, self.partitions, event)
+        wait_record(self.deployment, TOPIC, self.partitions, event)
 
     def has_state(self, key: str) -> bool:
         """Whether the topic has a record of the key that is no tombstone."""
@@ -129,13 +129,13 @@ def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], so
 
 
 @pytest.fixture
-def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[Finished]]:
+def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[CommandResult]]:
     """Run the lines of an incident; the pipeline is chosen by the environment variables."""
     monkeypatch.setenv("OUTBOX_PIPELINE", str(scenario.file))
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
     monkeypatch.chdir(tmp_path)
 
-    def lines(incident: str) -> list[Finished]:
+    def lines(incident: str) -> list[CommandResult]:
         done = []
         for line in BLOCKS[incident].splitlines():
             message = shlex.split(line.replace("library", NAME), comments=True)
@@ -149,7 +149,7 @@ def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return lines
 
 
-Play = Callable[[str], list[Finished]]
+Play = Callable[[str], list[CommandResult]]
 
 
 def test_every_incident_has_a_test() -> None:

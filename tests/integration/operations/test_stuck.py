@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, arrived, in_process
+from tests.integration.support import Deploy, in_process, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -81,7 +81,7 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Liste
     old, new, removed, never = (str(uuid4()) for _ in range(4))
     keep(source_dsn, old, new, removed)
     for key in (old, removed):
-        arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
+        wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
     assert listed(1, "1") == {new: "missing"}
     stop(pipeline)
     send(source_dsn, "book", old, book(old, pages=2), table=TABLE)
@@ -96,7 +96,7 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Liste
     assert listed(0, "3600") == {}
     pipeline.connect.resume(NAME)
     connect_lifecycle.wait_for_state(pipeline.connect, NAME)
-    arrived(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
+    wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
     wait_old_enough(pipeline)
     assert listed(0) == {}
 
@@ -106,7 +106,7 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
 ) -> None:
     there, silent, ghost = (str(uuid4()) for _ in range(3))
     for key in (there, ghost):
-        arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
+        wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         live = connection.execute(
             "select aggregate_id from stuck_event where payload is not null and aggregate_type = 'book'"

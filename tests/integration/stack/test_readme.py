@@ -32,7 +32,7 @@ def test_readme_shows_commands() -> None:
 def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, command: list[str]) -> None:
     del library
     done = outbox(*command)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.output
 
 
 def test_readme_table_equals_the_printed_table() -> None:

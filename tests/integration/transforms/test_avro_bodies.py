@@ -9,8 +9,17 @@ from uuid import uuid4
 
 import fastavro
 import pytest
-from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
-from tests.integration.support import Deploy, arrived, decode
+from tests.integration.outbox_rows import (
+    LOAN_1,
+    LOAN_2,
+    RUNNING,
+    connector_state,
+    ids_by_version,
+    insert,
+    read_dead_letter,
+    schema_id,
+)
+from tests.integration.support import Deploy, decode, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.deployment import Deployment, apply
@@ -63,14 +72,14 @@ def test_frames_an_avro_body_unless_framed(bodies: Deployment, source_dsn: str) 
     body, framed = author_body(bodies, key), frame(ids_by_version(bodies, "book")[1]) + book_body(bodies, key)
     author = insert(source_dsn, BODIES, "author", key, body)
     retained = insert(source_dsn, BODIES, "book", key, framed)
-    message = arrived(bodies, "bodies.author", 4, author)
+    message = wait_record(bodies, "bodies.author", 4, author)
     assert message.value() == frame(ids_by_version(bodies, "author")[1]) + body
     assert decode(bodies, "author", message)["name"] == "Umberto Eco"
-    message = arrived(bodies, "bodies.book", 4, retained)
+    message = wait_record(bodies, "bodies.book", 4, retained)
     assert message.value() == framed
     assert str(decode(bodies, "book", message)["id"]) == key
     for kind in ("author", "book"):
-        removed = arrived(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
+        removed = wait_record(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
         assert removed.value() is None
 
 
@@ -82,7 +91,7 @@ def test_uses_the_schema_version_that_the_row_names(
     bodies: Deployment, source_dsn: str, version: str, decoded: dict[str, str]
 ) -> None:
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y", schema_version=version)
-    message = arrived(bodies, "bodies.loan", 1, event)
+    message = wait_record(bodies, "bodies.loan", 1, event)
     assert schema_id(message) == ids_by_version(bodies, "loan")[int(version)]
     assert decode(bodies, "loan", message) == decoded
 
@@ -90,7 +99,7 @@ def test_uses_the_schema_version_that_the_row_names(
 def test_dead_letter_for_an_ambiguous_schema_version(bodies: Deployment, source_dsn: str) -> None:
     """Of one version alone it is that one: see the authors."""
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
-    actual, row = letter(bodies, event)
+    actual, row = read_dead_letter(bodies, event)
     assert actual["dead_letter_reason"] == "schema-version-unknown"
     assert row["schema_version"] is None
 
@@ -112,10 +121,10 @@ def test_dead_letter_for_unreadable_bodies(bodies: Deployment, source_dsn: str) 
     }
     events = {reason: insert(source_dsn, BODIES, kind, key, payload) for reason, (kind, payload) in broken.items()}
     last = insert(source_dsn, BODIES, "author", key, author_body(bodies, key))
-    arrived(bodies, "bodies.author", 4, last)
-    reasons = {reason: letter(bodies, event)[0]["dead_letter_reason"] for reason, event in events.items()}
+    wait_record(bodies, "bodies.author", 4, last)
+    reasons = {reason: read_dead_letter(bodies, event)[0]["dead_letter_reason"] for reason, event in events.items()}
     assert reasons == dict.fromkeys(broken, "payload-invalid")
-    assert state_of(bodies) == RUNNING
+    assert connector_state(bodies) == RUNNING
 
 
 def test_sends_an_avro_canary_to_a_bytea_column(bodies: Deployment) -> None:

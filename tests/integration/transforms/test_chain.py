@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Message
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect.client import ConnectorStatus
@@ -101,11 +101,11 @@ def loan(**changes: object) -> dict[str, object]:
 def test_produces_the_records_of_the_chain(chain: Deployment, source_dsn: str) -> None:
     assert make_plan(chain).changes == ()
     key, author = str(uuid4()), str(uuid4())
-    first = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key), table=TABLE))
+    first = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, book(key), table=TABLE))
     payload = {"id": author, "name": "Umberto Eco", "updated_at": "2026-11-20T18:31:38.123456Z"}
-    other = arrived(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
-    changed = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key, pages=1), table=TABLE))
-    removed = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
+    other = wait_record(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
+    changed = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, book(key, pages=1), table=TABLE))
+    removed = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
     assert key_text(first) == key
     assert key_text(other) == author
     assert first.key() == changed.key() == removed.key()
@@ -133,7 +133,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
     for key in (retained, removed):
         send(source_dsn, "book", key, book(key), table=TABLE)
     send(source_dsn, "book", retained, book(retained, title="changed"), table=TABLE)
-    arrived(chain, "chain.book", 4, send(source_dsn, "book", removed, None, table=TABLE))
+    wait_record(chain, "chain.book", 4, send(source_dsn, "book", removed, None, table=TABLE))
     done = subprocess.run(
         [sys.executable, "-m", "outbox_spark", "-p", "connectors/chain.yaml", "--output", "json"],
         cwd=project,
@@ -154,7 +154,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
 def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
     """By the schema that was registered, logical types and enums included; placed by its column."""
     event = send(source_dsn, "loan", str(uuid4()), loan(**changes), table=TABLE)
-    message = arrived(chain, "chain.loan", 6, event)
+    message = wait_record(chain, "chain.loan", 6, event)
     assert message.partition() == murmur2_partition(REGION.encode(), 6)
     expected = {
         **loan(),
@@ -169,14 +169,14 @@ def test_delivers_a_backlog_of_the_old_schema_after_an_upgrade(
     chain: Deployment, loan_schema: Path, source_dsn: str
 ) -> None:
     """Without this, the newest version would be used for any payload, and fields would silently be swapped."""
-    before = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
+    before = wait_record(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
     newer = [{"name": "branch", "type": "string", "default": "main"}, *LOAN["fields"][:-1]]
     loan_schema.write_text(json.dumps({**LOAN, "fields": newer}))
     apply(chain, silent)
-    old = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(shelf="S"), table=TABLE))
+    old = wait_record(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(shelf="S"), table=TABLE))
     payload = loan(branch="west")
     del payload["shelf"]
-    new = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), payload, table=TABLE))
+    new = wait_record(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), payload, table=TABLE))
     assert schema_id(old) == schema_id(before) != schema_id(new)
     assert decode(chain, "loan", old)["shelf"] == "S"
     assert decode(chain, "loan", new)["branch"] == "west"
@@ -256,7 +256,7 @@ def test_golden_records(template: str, request: pytest.FixtureRequest, source_ds
             "'2026-11-20 18:31:38.1+00')",
             (event, key, payload),
         )
-    actual = described(arrived(deployment, f"{name}.book", 4, event))
+    actual = described(wait_record(deployment, f"{name}.book", 4, event))
     path = GOLDEN / f"{template}.json"
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)

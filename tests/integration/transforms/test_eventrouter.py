@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, arrived, headers, in_process
+from tests.integration.support import Deploy, headers, in_process, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect import state as connect_state
@@ -29,7 +29,7 @@ def routed(deploy_once: Deploy) -> Deployment:
 def test_produces_json_text_with_the_raw_key(routed: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     payload = book(key, pages=None, price=0.1)
-    message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, payload, table=TABLE))
+    message = wait_record(routed, "routed.book", 4, send(source_dsn, "book", key, payload, table=TABLE))
     assert message.key() == key.encode()
     assert message.partition() == murmur2_partition(key.encode(), 4)
     value = message.value()
@@ -48,7 +48,7 @@ def test_produces_json_text_with_the_raw_key(routed: Deployment, source_dsn: str
 
 def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
-    message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, None, table=TABLE))
+    message = wait_record(routed, "routed.book", 4, send(source_dsn, "book", key, None, table=TABLE))
     assert message.value() is None
     assert message.key() == key.encode()
     assert headers(message)["event_type"] == "book_changed"

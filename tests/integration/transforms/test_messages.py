@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.deployment import Deployment, make_plan
@@ -61,8 +61,8 @@ def test_produces_the_record_of_the_contract_for_a_message(messages: Deployment,
         assert connection.execute("select to_regclass('public.messages_event')").fetchone() == (None,)
         event = emit(connection, key, book(key))
         removed = emit(connection, key, None)
-    message = arrived(messages, "messages.book", 4, event)
-    tombstone = arrived(messages, "messages.book", 4, removed)
+    message = wait_record(messages, "messages.book", 4, event)
+    tombstone = wait_record(messages, "messages.book", 4, removed)
     assert message.key() == key.encode()
     assert message.partition() == tombstone.partition() == murmur2_partition(key.encode(), 4)
     assert decode(messages, "book", message)["title"] == book(key)["title"]
@@ -87,7 +87,7 @@ def test_does_not_deliver_a_rolled_back_message(messages: Deployment, source_dsn
         emit(connection, key, book(key))
         connection.rollback()
         last = emit(connection, after, book(after))
-    arrived(messages, "messages.book", 4, last)
+    wait_record(messages, "messages.book", 4, last)
     assert key.encode() not in [message.key() for message in records(messages, "messages.book", 4)]
 
 
@@ -99,7 +99,7 @@ def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, so
         unknown = emit(connection, valid, {}, aggregate_type="magazine")
         connection.execute(EMIT, (True, "another-prefix", "nobody's"))
         last = emit(connection, valid, book(valid))
-    arrived(messages, "messages.book", 4, last)
+    wait_record(messages, "messages.book", 4, last)
     letters = records(messages, "messages.dead-letter", 1)
     reasons = [headers(letter)["dead_letter_reason"] for letter in letters]
     assert sorted(reasons) == ["message-invalid", "message-not-transactional", "unknown-aggregate-type"]
@@ -137,6 +137,6 @@ def test_loses_nothing_over_a_restart(messages: Deployment, source_dsn: str) -> 
         messages.connect.restart("messages")
         for key in keys[10:]:
             last = emit(connection, key, book(key))
-    arrived(messages, "messages.book", 4, last)
+    wait_record(messages, "messages.book", 4, last)
     actual = [message.key() for message in records(messages, "messages.book", 4)]
     assert [actual.count(key.encode()) for key in keys] == [1] * len(keys)

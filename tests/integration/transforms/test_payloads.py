@@ -12,8 +12,17 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.outbox_rows import (
+    LOAN_1,
+    LOAN_2,
+    RUNNING,
+    connector_state,
+    ids_by_version,
+    insert,
+    read_dead_letter,
+    schema_id,
+)
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
@@ -63,7 +72,7 @@ def typed(deploy_once: Deploy, project: Path, source_dsn: str) -> Typed:
 
 def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, source_dsn: str) -> None:
     after = insert(source_dsn, TYPED, "loan", "after", '{"id": "after", "branch": "west"}')
-    newest = arrived(typed.deployment, "typed.loan", 1, after)
+    newest = wait_record(typed.deployment, "typed.loan", 1, after)
     actual = records(typed.deployment, "typed.loan", 1)
     assert [headers(message)["event_id"] for message in actual][: len(typed.backlog)] == typed.backlog
     old = actual[: len(typed.backlog)]
@@ -89,7 +98,7 @@ def test_version_column_selects_the_schema(
 ) -> None:
     """A payload that matches both versions gets the newest when no version is named."""
     event = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version=named)
-    message = arrived(typed.deployment, "typed.loan", 1, event)
+    message = wait_record(typed.deployment, "typed.loan", 1, event)
     assert schema_id(message) == ids_by_version(typed.deployment, "loan")[version]
     assert decode(typed.deployment, "loan", message) == decoded
 
@@ -97,8 +106,8 @@ def test_version_column_selects_the_schema(
 def test_dead_letter_for_a_missing_or_mismatched_version(typed: Typed, source_dsn: str) -> None:
     unknown = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version="9")
     unfit = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
-    assert letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
-    actual, row = letter(typed.deployment, unfit)
+    assert read_dead_letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
+    actual, row = read_dead_letter(typed.deployment, unfit)
     assert actual["dead_letter_reason"] == "payload-invalid"
     assert "secret" not in actual["dead_letter_message"]
     assert row["schema_version"] == "1"
@@ -111,9 +120,9 @@ def test_drops_unknown_fields_only_where_configured(typed: Typed, source_dsn: st
     payload |= {"colour": "blue", "sizes": {"a": [1, {"b": None}]}}
     more = insert(source_dsn, TYPED, "book", key, to_json(payload))
     refused = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "colour": "blue"}')
-    first, second = (arrived(typed.deployment, "typed.book", 4, event) for event in (known, more))
+    first, second = (wait_record(typed.deployment, "typed.book", 4, event) for event in (known, more))
     assert second.value() == first.value()
-    actual, _ = letter(typed.deployment, refused)
+    actual, _ = read_dead_letter(typed.deployment, refused)
     assert actual["dead_letter_reason"] == "payload-invalid"
     assert "colour" in actual["dead_letter_message"]
 
@@ -124,14 +133,14 @@ def test_drops_unknown_fields_only_where_configured(typed: Typed, source_dsn: st
     ids=["text", "broken JSON", "JSON", "JSON null", "blank"],
 )
 def test_passes_text_through_unchanged(typed: Typed, source_dsn: str, payload: str) -> None:
-    message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", payload))
+    message = wait_record(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", payload))
     assert message.value() == payload.encode()
     assert message.partition() == murmur2_partition(b"n", 2)
     assert headers(message)["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_produces_a_tombstone_for_null_text(typed: Typed, source_dsn: str) -> None:
-    message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", None))
+    message = wait_record(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", None))
     assert message.value() is None
 
 
@@ -142,7 +151,7 @@ def test_configured_event_types_are_tombstones_for_any_payload(
 ) -> None:
     key = str(uuid4())
     event = insert(source_dsn, TYPED, "book", key, payload, event_type=event_type)
-    message = arrived(typed.deployment, "typed.book", 4, event)
+    message = wait_record(typed.deployment, "typed.book", 4, event)
     assert message.value() is None
     assert (message.key(), message.partition()) == (key.encode(), murmur2_partition(key.encode(), 4))
     assert headers(message)["event_type"] == event_type
@@ -155,8 +164,8 @@ def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, 
     payload = to_json(book(key, title=text))
     event = insert(source_dsn, TYPED, "book", key, payload)
     after = insert(source_dsn, TYPED, "book", key, to_json(book(key)))
-    arrived(deployment, "typed.book", 4, after)
-    actual, row = letter(deployment, event)
+    wait_record(deployment, "typed.book", 4, after)
+    actual, row = read_dead_letter(deployment, event)
     assert actual["dead_letter_reason"] == "record-too-large"
     assert row["payload_sha256"] == hashlib.sha256(payload.encode()).hexdigest()
     assert row["payload_bytes"] == len(payload.encode())
@@ -165,7 +174,7 @@ def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, 
     live = deployment.connect.config("typed")
     assert live is not None
     assert live["exactly.once.support"] == "required"
-    assert state_of(deployment) == RUNNING
+    assert connector_state(deployment) == RUNNING
 
 
 def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> None:
@@ -190,7 +199,7 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
     assert before is not None
     assert after is not None
     assert seq is not None
-    message = arrived(typed.deployment, "typed.book", 4, event)
+    message = wait_record(typed.deployment, "typed.book", 4, event)
     raw = message.headers()
     assert isinstance(raw, list)
     actual = headers(message)
@@ -222,6 +231,6 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
 
 
 def test_tombstone_has_no_content_type_and_null_columns_no_header(typed: Typed, source_dsn: str) -> None:
-    actual = headers(arrived(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
+    actual = headers(wait_record(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
     assert actual["ce_subject"] == "gone"
     assert actual.keys().isdisjoint({"content-type", "x-tenant"})

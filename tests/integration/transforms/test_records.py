@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Message
 from psycopg.rows import TupleRow
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
@@ -77,7 +77,7 @@ def test_produces_the_record_of_the_contract(library: Deployment, source_dsn: st
     key = str(uuid4())
     before = datetime.now(UTC) - timedelta(seconds=5)
     event = send(source_dsn, "book", key, book(key))
-    message = arrived(library, "library.book", 4, event)
+    message = wait_record(library, "library.book", 4, event)
     assert message.key() == key.encode()
     assert message.partition() == murmur2_partition(key.encode(), 4)
     assert before.timestamp() * 1000 < message.timestamp()[1] < datetime.now(UTC).timestamp() * 1000 + 5000
@@ -97,8 +97,8 @@ def test_produces_the_record_of_the_contract(library: Deployment, source_dsn: st
 
 def test_keeps_the_partition_for_a_tombstone(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
-    first = arrived(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
-    removed = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
+    first = wait_record(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
+    removed = wait_record(library, "library.book", 4, send(source_dsn, "book", key, None))
     assert removed.value() is None
     assert (removed.key(), removed.partition()) == (first.key(), first.partition())
     assert headers(removed)["source_sequence"] > headers(first)["source_sequence"]
@@ -110,7 +110,7 @@ def test_does_not_deliver_a_rolled_back_row(library: Deployment, source_dsn: str
         emit(connection, aggregate_type="book", aggregate_id=key, event_type="x", payload=book(key))
         connection.rollback()
     after = str(uuid4())
-    arrived(library, "library.book", 4, send(source_dsn, "book", after, book(after)))
+    wait_record(library, "library.book", 4, send(source_dsn, "book", after, book(after)))
     assert key.encode() not in [message.key() for message in records(library, "library.book", 4)]
 
 
@@ -120,7 +120,7 @@ def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment,
         send(source_dsn, "book", broken, book(broken, pages="many")): "payload-invalid",
         send(source_dsn, "magazine", unknown, {"id": unknown}): "unknown-aggregate-type",
     }
-    arrived(library, "library.book", 4, send(source_dsn, "book", valid, book(valid)))
+    wait_record(library, "library.book", 4, send(source_dsn, "book", valid, book(valid)))
     letters: dict[str, Message] = {
         headers(message)["event_id"]: message for message in records(library, "library.dead-letter", 1)
     }
@@ -149,7 +149,7 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
     deployment = deploy("beating", connector=connector)
     assert deployment.environment.connector.heartbeat_interval_ms == 1000
     key = str(uuid4())
-    arrived(deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event"))
+    wait_record(deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event"))
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table unpublished as select repeat('x', 1000) from generate_series(1, 5000)")
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
@@ -190,4 +190,4 @@ def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: De
     changes = connect_state.diff(name, config, actual)
     connect_apply.apply(deployment.connect, name, config, changes, start=start, progress=silent)
     deployment.connect.restart(name)
-    arrived(deployment, "seeded.book", 4, event)
+    wait_record(deployment, "seeded.book", 4, event)

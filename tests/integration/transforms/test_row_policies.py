@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import psycopg
 import yaml
-from tests.integration.outbox_rows import RUNNING, insert, state_of
-from tests.integration.support import Deploy, arrived, headers, records
+from tests.integration.outbox_rows import RUNNING, connector_state, insert
+from tests.integration.support import Deploy, headers, records, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.connect.client import ConnectorStatus
@@ -58,7 +58,7 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
         connection.execute(f"truncate {table}")
         sent.append(row())
         for event in sent:
-            arrived(deployment, "mended.book", 4, event)
+            wait_record(deployment, "mended.book", 4, event)
         connection.execute(f"update {table} set payload = null where id = %s", (sent[1],))
         sent.append(row())
         words = failure(deployment)
@@ -68,16 +68,16 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
         assert actual == set(sent[:2])
 
         allow(project, "mended", updated_rows="warn")
-        arrived(deployment, "mended.book", 4, sent[2])
+        wait_record(deployment, "mended.book", 4, sent[2])
         connection.execute(f"delete from {table} where id = %s", (sent[1],))
         sent.append(row())
         assert "deleted.rows=ignore" in failure(deployment)
 
         allow(project, "mended", deleted_rows="ignore")
-        arrived(deployment, "mended.book", 4, sent[3])
+        wait_record(deployment, "mended.book", 4, sent[3])
     once = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
     assert sorted(once) == sorted(sent)
-    assert state_of(deployment) == RUNNING
+    assert connector_state(deployment) == RUNNING
     with open_deployment(project / "connectors" / "mended.yaml", "local") as now:
         checks = {check.id: check for check in verify(now, silent)}
     assert checks["postgres.publication"].status is Status.PASS

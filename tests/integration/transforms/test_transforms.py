@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import psycopg
 import requests
-from tests.integration.outbox_rows import RUNNING, insert, state_of
-from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.outbox_rows import RUNNING, connector_state, insert
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.connector_config import transforms
@@ -50,7 +50,7 @@ def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, s
             for payload in ("{}", None):
                 rows = "select %s, key, 'Changed', %s::jsonb from unnest(%s::text[]) as key"
                 connection.execute(f"{statement} {rows}", (kind, payload, keys))
-            arrived(deployment, f"placed.{kind}", 4, insert(source_dsn, "public.placed_event", kind, keys[0], None))
+            wait_record(deployment, f"placed.{kind}", 4, insert(source_dsn, "public.placed_event", kind, keys[0], None))
     for kind, count in (("book", 4), ("author", 2)):
         actual = records(deployment, f"placed.{kind}", 4)
         placed = {(message.key(), message.partition(), message.value() is None) for message in actual}
@@ -58,7 +58,7 @@ def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, s
         assert placed == {(key, partition, removed) for key, partition in expected for removed in (False, True)}
     # Otherwise the half would be all partitions.
     assert any(murmur2_partition(key.encode(), 4) > 1 for key in keys)
-    assert state_of(deployment) == RUNNING
+    assert connector_state(deployment) == RUNNING
 
 
 # --- the chain
@@ -75,13 +75,13 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
     here = insert(source_dsn, table, "book", key, to_json(book(key)), tenant="north")
     removed = insert(source_dsn, table, "book", key, '{"fits": "nothing"}', event_type="BookRemoved")
     after = insert(source_dsn, table, "book", key, to_json(book(key)), event_type="BookAdded")
-    first, second, third = (arrived(deployment, "chainmore.book", 1, event) for event in (here, removed, after))
+    first, second, third = (wait_record(deployment, "chainmore.book", 1, event) for event in (here, removed, after))
     assert headers(first)["x-tenant"] == "north"
     assert str(decode(deployment, "book", first)["id"]) == key
     assert second.value() is None
     assert second.key() == first.key()
     assert third.value() is not None
-    assert state_of(deployment) == RUNNING
+    assert connector_state(deployment) == RUNNING
 
 
 # --- every transform in every template

@@ -1,4 +1,4 @@
-"""Bench: a deployed pipeline that breakages break and repair."""
+"""Class Bench: a deployed pipeline that the breakages change and repair."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SECONDS = 60
 
 @dataclass
 class Bench:
-    """One deployment, and what a breakage holds open until it is repaired."""
+    """One deployment, and the cleanup of the current breakage."""
 
     deployment: Deployment
     dsn: str
-    held: ExitStack = field(default_factory=ExitStack)
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Bench:
     def topic(self, aggregate: str) -> str:
         return self.deployment.pipeline.topic_of(aggregate)
 
-    def named(self, deployment: Deployment, canary_seconds: float | None, progress: Any) -> dict[str, Check]:  # noqa: ANN401
+    def failing_checks(self, deployment: Deployment, canary_seconds: float | None, progress: Any) -> dict[str, Check]:  # noqa: ANN401
         """Return the checks that do not pass."""
         checks = verify(deployment, progress, canary_seconds=canary_seconds)
         return {check.id: check for check in checks if check.status in (Status.FAIL, Status.WARN)}
@@ -63,7 +63,7 @@ class Bench:
     # --- the database
 
     def sql(self, *statements: str) -> list[Any]:
-        """Run statements as the administrator; the rows of the last one."""
+        """Run statements as administrator; return the rows of the last statement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for statement in statements[:-1]:
                 connection.execute(statement)
@@ -76,7 +76,7 @@ class Bench:
         self.sql("select pg_reload_conf()")
 
     def row(self, aggregate: str, key: str | None = None, region: str = "here") -> None:
-        """An event without a payload: a tombstone."""
+        """Insert an event without a payload, a tombstone."""
         key = key or str(uuid4())
         self.sql(
             f"insert into {self.table} (aggregate_type, aggregate_id, event_type, region) "
@@ -86,38 +86,38 @@ class Bench:
     # --- files
 
     @contextmanager
-    def locked(self) -> Iterator[dict[str, Any]]:
-        """Change the lock file as JSON."""
+    def edited_lock(self) -> Iterator[dict[str, Any]]:
+        """Yield the lock file as JSON; write it at the end of the block."""
         data = json.loads(self.deployment.lock_file.read_text())
         yield data
         self.deployment.write_lock(Lock.model_validate(data))
 
-    def remember_lock(self) -> None:
-        """Restore the lock file on repair."""
+    def restore_lock_on_repair(self) -> None:
+        """Register the current lock file to be restored by the cleanup."""
         before = self.deployment.lock()
         assert before is not None
-        self.held.callback(self.deployment.write_lock, before)
+        self.cleanup.callback(self.deployment.write_lock, before)
 
     # --- the connector
 
-    def live(self, **changes: str) -> None:
+    def change_config(self, **changes: str) -> None:
         """Change the live config outside outbox-kit, and wait until the task runs with it."""
         config = self.deployment.connect.config(self.name)
         assert config is not None
         self.update({**config, **changes})
 
     def restore_config(self) -> None:
-        """The rendered config again."""
+        """Restore the rendered config."""
         self.update(self.deployment.render(self.deployment.lock()))
 
     def update(self, config: dict[str, str]) -> None:
-        """Give the connector a config; the old task is served as RUNNING for a moment more."""
-        before = self.reader()
+        """Update the config and wait for the new task: Connect reports the old task as RUNNING for a moment."""
+        before = self.slot_pid()
         self.deployment.connect.update(self.name, config)
         self.wait_running(before)
 
     def restart(self) -> None:
-        before = self.reader()
+        before = self.slot_pid()
         self.deployment.connect.restart(self.name)
         self.wait_running(before)
 
@@ -125,7 +125,7 @@ class Bench:
         """Stop the connector and wait until its slot is free."""
         connect_lifecycle.stop(self.deployment.connect, self.name)
         wait_for(
-            "the slot to be given up", lambda: Observation(None if self.reader() else True, "read"), seconds=SECONDS
+            "the slot to be released", lambda: Observation(None if self.slot_pid() else True, "read"), seconds=SECONDS
         )
 
     def resume(self) -> None:
@@ -133,35 +133,35 @@ class Bench:
         self.wait_running()
 
     def wait_running(self, before: int | None = None) -> None:
-        """Wait until RUNNING, reading the slot through another server process than `before`, and committing."""
+        """Wait until the connector is RUNNING, its slot has a walsender other than `before`, and the slot advances."""
         status = self.deployment.connect.status
 
         def poll() -> Observation[bool]:
             actual = status(self.name)
             if actual and connect_lifecycle.has_failed(actual):
                 self.deployment.connect.restart(self.name)
-            valid = connect_lifecycle.is_running(actual) and self.reader() not in (None, before)
-            return Observation(True if valid else None, f"{actual}, reader {self.reader()}")
+            valid = connect_lifecycle.is_running(actual) and self.slot_pid() not in (None, before)
+            return Observation(True if valid else None, f"{actual}, reader {self.slot_pid()}")
 
         wait_for("the connector to read its slot", poll, seconds=SECONDS)
-        self.wait_moving()
+        self.wait_slot_advances()
 
-    def wait_moving(self) -> None:
-        """After a seed nothing advances until the first transaction; this one creates no record."""
+    def wait_slot_advances(self) -> None:
+        """Wait until the slot advances, after a message without a record: a new slot advances only by a transaction."""
         self.sql("select pg_logical_emit_message(true, 'outbox-heartbeat', '')")
-        before = self.confirmed()
+        before = self.confirmed_lsn()
         wait_for(
-            "the slot to move",
-            lambda: Observation(True if self.confirmed() > before else None, str(before)),
+            "the slot to advance",
+            lambda: Observation(True if self.confirmed_lsn() > before else None, str(before)),
             seconds=SECONDS,
             interval=0.1,
         )
 
-    def reader(self) -> int | None:
+    def slot_pid(self) -> int | None:
         rows = self.sql(f"select active_pid from pg_replication_slots where slot_name = '{self.slot}'")
         return rows[0][0] if rows else None
 
-    def confirmed(self) -> int:
+    def confirmed_lsn(self) -> int:
         return int(
             self.sql(
                 "select (confirmed_flush_lsn - '0/0')::bigint from pg_replication_slots "
@@ -169,9 +169,9 @@ class Bench:
             )[0][0]
         )
 
-    def seek(self, lsn: int | None = None) -> None:
-        """Set another offset of the stopped connector; by default that of the slot."""
-        lsn = self.confirmed() if lsn is None else lsn
+    def set_offset(self, lsn: int | None = None) -> None:
+        """Set the offset of the stopped connector; by default the LSN that the slot has confirmed."""
+        lsn = self.confirmed_lsn() if lsn is None else lsn
         offset = seed(lsn)
         self.deployment.connect.patch_offsets(self.name, {"server": self.deployment.pipeline.prefix}, offset)
 
@@ -186,23 +186,23 @@ class Bench:
 
     def delete_topic(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(SECONDS)
-        self._wait_topic(topic, there=False)
+        self._wait_topic(topic, exists=False)
 
     def create_topic(self, topic: str) -> None:
-        """Return the object as apply creates it."""
+        """Create the topic with the settings that apply uses."""
         topics = kafka_state.desired_topics(self.deployment.pipeline, self.deployment.environment)
         expected = next(item for item in topics if item.name == topic)
         new = NewTopic(topic, num_partitions=expected.partitions, replication_factor=1, config=expected.config)
         self.admin.create_topics([new])[topic].result(SECONDS)
-        self._wait_topic(topic, there=True)
+        self._wait_topic(topic, exists=True)
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
 
-    def _wait_topic(self, topic: str, *, there: bool) -> None:
+    def _wait_topic(self, topic: str, *, exists: bool) -> None:
         def poll() -> Observation[bool]:
             return Observation(
-                True if (topic in self.admin.list_topics(timeout=SECONDS).topics) is there else None, topic
+                True if (topic in self.admin.list_topics(timeout=SECONDS).topics) is exists else None, topic
             )
 
         wait_for(f"topic {topic}", poll, seconds=SECONDS, interval=0.1)
@@ -216,7 +216,7 @@ class Bench:
         self.deployment.kafka.set_config(topic, expected.config)
 
     def acknowledge(self) -> None:
-        """Commit the end of the dead letter topic, as an operator's acknowledgement does."""
+        """Acknowledge all dead letters: commit the end offset of the dead letter topic."""
         topic = self.deployment.pipeline.dead_letter_topic
         group = group_of(self.deployment.pipeline)
         servers = self.deployment.environment.kafka.bootstrap_servers

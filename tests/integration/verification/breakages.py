@@ -21,30 +21,30 @@ from outbox_kit.progress import silent
 from outbox_kit.registry.client import RegistryClient
 from outbox_kit.waiting import Observation, wait_for
 
-NOBODY = "127.0.0.1:1"
+UNUSED_ADDRESS = "127.0.0.1:1"
 STOPPED = ("connect.running", "postgres.slot-active")
-WEDGED = ("postgres.slot-moving", "kafka.heartbeat", "connect.offsets-moving")
+STUCK = ("postgres.slot-moving", "kafka.heartbeat", "connect.offsets-moving")
 
 
-def same(bench: Bench) -> Deployment:
+def own_deployment(bench: Bench) -> Deployment:
     return bench.deployment
 
 
-def nothing(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+def do_nothing(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     del bench, patch
 
 
 @dataclass(frozen=True)
 class Breakage:
-    """`id` must be reported, and nothing else but `follows`. `view` is passed to verify."""
+    """A change that makes the check `id` fail, and the checks `follows`; `view` returns the deployment to verify."""
 
     id: str
-    break_: Callable[[Bench, pytest.MonkeyPatch], object] = nothing
-    mend: Callable[[Bench], object] = lambda _: None
+    break_: Callable[[Bench, pytest.MonkeyPatch], object] = do_nothing
+    repair: Callable[[Bench], object] = lambda _: None
     follows: tuple[str, ...] = ()
-    view: Callable[[Bench], Deployment] = same
+    view: Callable[[Bench], Deployment] = own_deployment
     canary: float | None = None
-    during: Callable[[Bench, str], None] = lambda _, __: None
+    on_progress: Callable[[Bench, str], None] = lambda _, __: None
     note: str = ""
 
     @property
@@ -52,34 +52,36 @@ class Breakage:
         return f"{self.id} {self.note}".strip()
 
 
-def sql(identifier: str, statement: str, mend: str, follows: tuple[str, ...] = (), note: str = "") -> Breakage:
-    """Broken and repaired by one statement each; {table}, {slot}, {publication} are substituted."""
+def sql(identifier: str, statement: str, repair: str, follows: tuple[str, ...] = (), note: str = "") -> Breakage:
+    """Break and repair with one SQL statement each; {table}, {slot} and {publication} are substituted."""
 
     def run(bench: Bench, text: str) -> None:
         bench.sql(text.format(table=bench.table, slot=bench.slot, publication=bench.publication))
 
-    return Breakage(identifier, lambda b, _: run(b, statement), lambda b: run(b, mend), follows, note=note)
+    return Breakage(identifier, lambda b, _: run(b, statement), lambda b: run(b, repair), follows, note=note)
 
 
 def lock(identifier: str, change: Callable[[dict[str, object]], object], follows: tuple[str, ...] = ()) -> Breakage:
-    """Broken by an edit of the lock file."""
+    """Break by editing the lock file."""
 
     def edit(bench: Bench, _: pytest.MonkeyPatch) -> None:
-        bench.remember_lock()
-        with bench.locked() as data:
+        bench.restore_lock_on_repair()
+        with bench.edited_lock() as data:
             change(data)
 
     return Breakage(identifier, edit, follows=follows)
 
 
 def live(identifier: str, changes: dict[str, str], canary: float | None = None) -> Breakage:
-    """Broken by a change of the live connector config; the drift check fails too."""
+    """Break by changing the live connector config; the check connect.config fails too."""
     follows = ("connect.config",) if identifier != "connect.config" else ()
-    return Breakage(identifier, lambda b, _: b.live(**changes), lambda b: b.restore_config(), follows, canary=canary)
+    return Breakage(
+        identifier, lambda b, _: b.change_config(**changes), lambda b: b.restore_config(), follows, canary=canary
+    )
 
 
 def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> Breakage:
-    """Broken by a setting of a live topic."""
+    """Break by changing a setting of a live topic."""
     return Breakage(
         identifier,
         lambda b, _: b.topic_setting(b.topic(aggregate), key, value),
@@ -88,7 +90,7 @@ def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> B
 
 
 def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **changes: object) -> Breakage:
-    """Broken by an environment file with other values."""
+    """Break by verifying with other values in the environment file."""
 
     def view(bench: Bench) -> Deployment:
         actual = bench.deployment.environment
@@ -101,7 +103,7 @@ def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **
 # --- the database
 
 
-def hold_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def use_all_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
     names = bench.sql(
         "select pg_create_physical_replication_slot('spare_' || n) from generate_series(1, "
         "(select setting::int from pg_settings where name = 'max_replication_slots') "
@@ -109,36 +111,36 @@ def hold_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
     )
     drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name like 'spare_%'"
     assert names
-    bench.held.callback(bench.sql, drop)
+    bench.cleanup.callback(bench.sql, drop)
 
 
-def hold_senders(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def use_all_senders(bench: Bench, _: pytest.MonkeyPatch) -> None:
     free = bench.sql(
         "select (select setting::int from pg_settings where name = 'max_wal_senders') "
         "- (select count(*)::int from pg_stat_replication)"
     )[0][0]
     for _number in range(free):
-        bench.held.enter_context(psycopg.connect(bench.dsn, replication="database", autocommit=True))
+        bench.cleanup.enter_context(psycopg.connect(bench.dsn, replication="database", autocommit=True))
 
 
 def another_reader(bench: Bench, _: pytest.MonkeyPatch) -> None:
     """The administrator reads the connector's slot."""
     bench.stop()
     dsn = psycopg.conninfo.make_conninfo(**psycopg.conninfo.conninfo_to_dict(bench.dsn))
-    bench.held.enter_context(reading(dsn, bench.slot, bench.publication))
+    bench.cleanup.enter_context(reading(dsn, bench.slot, bench.publication))
 
 
-def prepared(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+def old_prepared_transaction(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(postgres_checks, "FORGOTTEN_S", -1)
     bench.sql("begin", f"lock table {bench.table} in row share mode", "prepare transaction 'forgotten'")
 
 
-def moved_key(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def key_in_two_partitions(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("author", "moved-key", "one")
     bench.row("author", "moved-key", "two")
 
 
-def remade_publication(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def recreated_publication(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.sql(
         f"drop publication {bench.publication}",
         f"create publication {bench.publication} for table {bench.table} "
@@ -147,7 +149,7 @@ def remade_publication(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def accept_publication(bench: Bench) -> None:
-    with bench.locked() as data:
+    with bench.edited_lock() as data:
         data["source"]["publication_oid"] = bench.sql(
             f"select oid::bigint from pg_publication where pubname = '{bench.publication}'"
         )[0][0]
@@ -164,54 +166,54 @@ def recover(bench: Bench) -> None:
 
 
 def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The running task keeps its connection: only its next start would fail."""
+    """Change the connector's password: the running task is not affected, but its next start would fail."""
     user = bench.deployment.environment.source.connector.user
     before = bench.sql(f"select rolpassword from pg_authid where rolname = '{user}'")[0][0]
-    bench.held.callback(bench.sql, f"alter role {user} password '{before}'")
+    bench.cleanup.callback(bench.sql, f"alter role {user} password '{before}'")
     bench.sql(f"alter role {user} password 'another'")
 
 
 # --- Kafka
 
 
-def no_topic_and_a_row(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The first silent stall: the producer waits for the topic, and the state is RUNNING."""
+def missing_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Delete a topic: the producer waits for it without an error, and the connector remains RUNNING."""
     bench.delete_topic(bench.topic("author"))
     bench.row("author")
     wait_stuck(bench)
 
 
 def partition_too_high(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The second: the router sends to a partition that the topic does not have.
+    """Make the router send to a partition that does not exist; the connector remains RUNNING.
 
-    Only an aggregate with a partition_field: else the producer chooses among those that there are.
+    This requires a partition_field: otherwise the producer selects among the existing partitions.
     """
-    bench.live(**{"transforms.outbox.aggregate.author.partitions": "4000"})
+    bench.change_config(**{"transforms.outbox.aggregate.author.partitions": "4000"})
     bench.row("author")
     wait_stuck(bench)
 
 
 def wait_stuck(bench: Bench) -> None:
-    """The row is sent just before progress stops; the state is RUNNING."""
-    last, still = 0, 0
+    """Wait until the slot no longer advances; the connector remains RUNNING."""
+    last, unchanged = 0, 0
 
     def poll() -> Observation[bool]:
-        nonlocal last, still
-        now = bench.confirmed()
-        still = still + 1 if now == last else 0
+        nonlocal last, unchanged
+        now = bench.confirmed_lsn()
+        unchanged = unchanged + 1 if now == last else 0
         last = now
-        return Observation(True if still >= 10 else None, f"slot at {now}")
+        return Observation(True if unchanged >= 10 else None, f"slot at {now}")
 
     wait_for("the connector to be stuck", poll, seconds=SECONDS, interval=0.15)
 
 
-def unwedge(bench: Bench) -> None:
+def recreate_topic(bench: Bench) -> None:
     bench.create_topic(bench.topic("author"))
     bench.restart()
 
 
 def slow_acknowledgements(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """A stuck producer fills Debezium's queue; then only its keep-alive speaks to the server, every ten seconds."""
+    """Block the producer until Debezium's queue is full; then Debezium contacts the server only every ten seconds."""
     bench.sql("alter role outbox_connector set wal_sender_timeout = '4s'")
     bench.restart()
     bench.delete_topic(bench.topic("author"))
@@ -220,27 +222,27 @@ def slow_acknowledgements(bench: Bench, _: pytest.MonkeyPatch) -> None:
         "select 'author', n::text, 'many', 'here' from generate_series(1, 60000) as n"
     )
     wait_for(
-        "the server to cut the connector off", lambda: Observation(not bench.reader() or None, "read"), seconds=SECONDS
+        "the server to close the connection", lambda: Observation(not bench.slot_pid() or None, "read"), seconds=SECONDS
     )
 
 
-def quick_acknowledgements(bench: Bench) -> None:
+def restore_acknowledgements(bench: Bench) -> None:
     bench.sql("alter role outbox_connector reset wal_sender_timeout", f"truncate {bench.table}")
     bench.create_topic(bench.topic("author"))
     bench.restart()
 
 
-def grown(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def additional_partition(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.grow_topic(bench.topic("author"), 5)
 
 
-def remake_author(bench: Bench) -> None:
+def recreate_author_topic(bench: Bench) -> None:
     bench.delete_topic(bench.topic("author"))
     bench.create_topic(bench.topic("author"))
 
 
 def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    bench.row("nobody-routes-this")
+    bench.row("unknown-aggregate-type")
 
     def poll() -> Observation[bool]:
         count = dead_letters.count(bench.deployment.kafka, bench.deployment.pipeline)
@@ -249,7 +251,7 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     wait_for("the dead letter", poll, seconds=SECONDS)
 
 
-def impatient(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+def short_kafka_timeout(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     del bench
     patch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 1)
 
@@ -258,18 +260,18 @@ def impatient(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 
 def no_registry(bench: Bench) -> Deployment:
-    client = RegistryClient(HttpService(url=f"http://{NOBODY}"))
-    bench.held.callback(client.close)
+    client = RegistryClient(HttpService(url=f"http://{UNUSED_ADDRESS}"))
+    bench.cleanup.callback(client.close)
     return replace(bench.deployment, registry=client)
 
 
 def no_connect(bench: Bench) -> Deployment:
-    client = ConnectClient(Connect(url=f"http://{NOBODY}"))
-    bench.held.callback(client.close)
+    client = ConnectClient(Connect(url=f"http://{UNUSED_ADDRESS}"))
+    bench.cleanup.callback(client.close)
     return replace(bench.deployment, connect=client)
 
 
-def other_schema(bench: Bench) -> Deployment:
+def different_schema(bench: Bench) -> Deployment:
     pipeline = bench.deployment.pipeline
     author = pipeline.aggregates["author"].model_copy(update={"schema_file": pipeline.aggregates["book"].schema_file})
     update = {"aggregates": {**pipeline.aggregates, "author": author}}
@@ -285,13 +287,13 @@ def missing_transform(bench: Bench) -> Deployment:
     return replace(bench.deployment, templates=folder)
 
 
-def restart(bench: Bench, said: str) -> None:
-    """Between the two polls."""
-    if said.startswith("check for progress"):
+def restart(bench: Bench, message: str) -> None:
+    """Restart the connector between the two polls of verify."""
+    if message.startswith("check for progress"):
         bench.restart()
 
 
-def twin(bench: Bench, _: pytest.MonkeyPatch) -> None:
+def second_connector(bench: Bench, _: pytest.MonkeyPatch) -> None:
     config = bench.deployment.render(bench.deployment.lock())
     bench.deployment.connect.create_stopped("twin", {**config, "topic.prefix": "twin"})
 
@@ -305,18 +307,18 @@ def stopped_at(lsn: int | None, advance: bool = False) -> Callable[[Bench, pytes
     def run(bench: Bench, _: pytest.MonkeyPatch) -> None:
         bench.stop()
         if lsn is not None:
-            bench.seek(lsn)
+            bench.set_offset(lsn)
         if advance:
             bench.sql(f"select pg_replication_slot_advance('{bench.slot}', pg_current_wal_lsn())")
 
     return run
 
 
-def seek_and_resume(bench: Bench) -> None:
-    bench.seek()
+def set_offset_and_resume(bench: Bench) -> None:
+    bench.set_offset()
     bench.resume()
 
 
-def again(bench: Bench) -> None:
+def apply_again(bench: Bench) -> None:
     apply(bench.deployment, silent)
     bench.wait_running()

@@ -315,7 +315,7 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
 
     def sampled() -> tuple[dict[str, int] | None, str]:
         actual = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
-        return actual.moved_keys, actual.unsampled
+        return actual.moved_keys, actual.sampling_error
 
     try:
         assert sampled() == ({"book": 2}, "")

@@ -1,4 +1,4 @@
-"""compose/compose.yaml with a separate project name, free ports and new passwords."""
+"""The stack of compose/compose.yaml with a separate project name, free ports and new passwords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import docker
 import psycopg
 from dotenv import dotenv_values
 from testcontainers.compose import DockerCompose
-from tests.integration.support import Finished, run
+from tests.integration.support import CommandResult, run
 
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import health_checks
@@ -42,44 +42,44 @@ def write_variables(file: Path, **changes: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Composed:
-    """The stack of one project folder."""
+class ComposeStack:
+    """A running stack of one project folder."""
 
     project: Path
     values: dict[str, str]
     compose: DockerCompose
     engine: docker.DockerClient
 
-    def command(self, *arguments: str) -> Finished:
+    def command(self, *arguments: str) -> CommandResult:
         """Run `docker compose` with these arguments.
 
-        A variable of the shell takes precedence over the file. One that names a developer's own stack must not: the
-        volumes would be deleted at the end. So the values are passed as variables, and the name also as an option.
+        Variables of the shell override the file, and COMPOSE_PROJECT_NAME of a developer's stack would lead to the
+        deletion of its volumes. So the values are passed as variables, and the project name also as an option.
         """
         project = ["-p", self.values["COMPOSE_PROJECT_NAME"]]
         return run(
             [*self.compose.compose_command_property, *project, *arguments], REPOSITORY / "compose", **self.values
         )
 
-    def outbox(self, *arguments: str, **environ: str) -> Finished:
-        """`outbox -e compose`, as an operator calls it."""
+    def outbox(self, *arguments: str, **environ: str) -> CommandResult:
+        """Run `outbox` with the environment file of this stack."""
         return self._python("outbox_kit.cli", "-e", self.environment, *arguments, **environ)
 
-    def materialize(self, *arguments: str, **environ: str) -> Finished:
-        """The job, on this machine."""
+    def materialize(self, *arguments: str, **environ: str) -> CommandResult:
+        """Run the materialization job on this machine."""
         return self._python(
             "outbox_spark.commands.materialize", "-e", self.environment, "--target", "warehouse", *arguments, **environ
         )
 
     @property
     def environment(self) -> str:
-        """The environment file that fits the profiles."""
+        """Name of the environment file for the profiles of this stack."""
         names = self.compose.compose_file_name
         return "compose-secure" if names is not None and "secure.yaml" in names else "compose"
 
     @contextmanager
     def deployment(self) -> Iterator[Deployment]:
-        """The worked example in this stack."""
+        """Open the deployment of the worked example in this stack."""
         with open_deployment(self.project / "connectors" / "library.yaml", self.environment) as deployment:
             yield deployment
 
@@ -98,15 +98,15 @@ class Composed:
     def connect(self, number: int) -> str:
         return f"http://{HOST}:{self.values[f'CONNECT_{number}_PORT']}"
 
-    def container(self, service: str) -> Any:  # noqa: ANN401 - of docker, untyped
+    def container(self, service: str) -> Any:  # noqa: ANN401 - docker is untyped
         """Return the container of a service."""
         labels = [
             f"com.docker.compose.project={self.values['COMPOSE_PROJECT_NAME']}",
             f"com.docker.compose.service={service}",
         ]
-        actual = self.engine.containers.list(all=True, filters={"label": labels})
-        assert len(actual) == 1, [item.name for item in actual]
-        return actual[0]
+        containers = self.engine.containers.list(all=True, filters={"label": labels})
+        assert len(containers) == 1, [container.name for container in containers]
+        return containers[0]
 
     def wait_healthy(self, service: str) -> None:
         """Wait until the engine reports a service as healthy."""
@@ -118,27 +118,29 @@ class Composed:
 
         wait_for(f"{service} to be healthy", poll, seconds=HEALTHY_SECONDS)
 
-    def wait_answers(self, number: int) -> None:
+    def wait_worker(self, number: int) -> None:
         """Wait until a worker responds on this machine."""
         wait_for(
             f"connect-{number}", lambda: health_checks.check_connect(self.connect(number), ()), seconds=HEALTHY_SECONDS
         )
 
     def rows(self, query: str) -> list[Any]:
-        """Rows of the target database."""
+        """Run a query on the target database."""
         with psycopg.connect(self.target_dsn) as connection:
             return connection.execute(query).fetchall()  # type: ignore[arg-type]
 
     def _dsn(self, user: str, secret: str, database: str) -> str:
         return f"postgresql://{user}:{self.values[secret]}@{HOST}:{self.values['POSTGRES_PORT']}/{database}"
 
-    def _python(self, module: str, *arguments: str, **environ: str) -> Finished:
+    def _python(self, module: str, *arguments: str, **environ: str) -> CommandResult:
         code = f"import sys; from {module} import main; sys.exit(main())"
         return run([sys.executable, "-c", code, *arguments], self.project, **{**self.values, **environ})
 
 
 @contextmanager
-def composed(project: Path, files: tuple[str, ...] = ("compose.yaml",), **changes: str) -> Iterator[Composed]:
+def start_compose_stack(
+    project: Path, files: tuple[str, ...] = ("compose.yaml",), **changes: str
+) -> Iterator[ComposeStack]:
     """Start a stack of these compose files; delete its containers and volumes at the end, also after a failure."""
     env_file = project / "compose" / ".env"
     values = write_variables(env_file, **changes)
@@ -150,17 +152,17 @@ def composed(project: Path, files: tuple[str, ...] = ("compose.yaml",), **change
         wait=True,
     )
     engine = docker.from_env()
-    stack = Composed(project, values, compose, engine)
+    stack = ComposeStack(project, values, compose, engine)
     try:
         started = stack.command("up", "-d", "--wait", "--wait-timeout", "180", *services(stack))
-        assert started.code == 0, f"{started.words}\n--- logs\n{stack.command('logs', '--tail', '20').stdout}"
+        assert started.code == 0, f"{started.output}\n--- logs\n{stack.command('logs', '--tail', '20').stdout}"
         yield stack
     finally:
         stack.command("down", "--volumes", "--remove-orphans", "--timeout", "20")
         engine.close()
 
 
-def services(stack: Composed) -> list[str]:
-    """Services that `make up` starts: all but those of a profile."""
-    listed = stack.command("config", "--services").stdout.split()
-    return [name for name in listed if name != "spark"]
+def services(stack: ComposeStack) -> list[str]:
+    """Return the services that `make up` starts: all except `spark`, which has a profile."""
+    names = stack.command("config", "--services").stdout.split()
+    return [name for name in names if name != "spark"]
