@@ -40,8 +40,8 @@ public final class CopyRows {
   public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies every line. An attempt commits after its last line: one that fails before leaves no
-   * rows, one that is lost afterwards leaves rows of a transaction that is not in the result.
+   * Copies all lines. An attempt commits after its last line: if it fails before, it leaves no
+   * rows; if it is lost afterwards, it leaves rows of a transaction that is not in the result.
    *
    * @param lines one binary column: lines of COPY's text format, including the line feed
    * @param table name as SQL text

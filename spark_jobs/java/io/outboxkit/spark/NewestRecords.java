@@ -15,11 +15,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Reads ranges of a topic without records that another record of the same key in the same task
- * supersedes: with ten records per key it returns a tenth, before Spark creates a row of any.
+ * Reads ranges of a topic without the records that are superseded by another record of the same key
+ * in the same task. For a topic with ten records per key, Spark creates rows for a tenth only.
  *
- * <p>The result may have several records of a key, one per flushed buffer: an aggregation must
- * follow.
+ * <p>The result may have several records of a key, one per flushed buffer, so the caller must
+ * aggregate it.
  */
 public final class NewestRecords {
   private static final StructType SCHEMA =
@@ -52,12 +52,12 @@ public final class NewestRecords {
   /**
    * Returns the newest records of the ranges, one task per partition. Columns: key, value,
    * partition, offset, timestamp, the source_sequence header, the headers with schema ids, and the
-   * number and the kinds of sequence of the record and those that it superseded.
+   * number and the kinds of sequence of the record and the records that it superseded.
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
    * @param bufferBytes maximum size of the records that one task buffers
-   * @param timeoutMillis how long a reader waits for the broker without progress
+   * @param timeoutMillis time limit for the broker to return records or advance the position
    */
   public static Dataset<Row> of(
       SparkSession session,
@@ -66,11 +66,11 @@ public final class NewestRecords {
       Map<String, Object> consumer,
       long bufferBytes,
       long timeoutMillis) {
-    // Part of the closure, which uses Java serialization whatever spark.serializer is.
+    // Part of the closure, which is always serialized by Java, regardless of spark.serializer.
     ArrayList<Range> readRanges = new ArrayList<>();
-    List<Integer> numbers = new ArrayList<>();
+    List<Integer> indexes = new ArrayList<>();
     for (List<Number> range : ranges) {
-      numbers.add(readRanges.size());
+      indexes.add(readRanges.size());
       readRanges.add(
           new Range(
               topic,
@@ -82,8 +82,8 @@ public final class NewestRecords {
     Settings settings = new Settings(Map.copyOf(consumer), bufferBytes, timeoutMillis);
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
-            .parallelize(numbers, Math.max(1, numbers.size()))
-            .flatMap(number -> open(readRanges.get(number), settings));
+            .parallelize(indexes, Math.max(1, indexes.size()))
+            .flatMap(index -> open(readRanges.get(index), settings));
     return classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
   }
 

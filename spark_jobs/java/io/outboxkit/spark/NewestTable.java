@@ -18,12 +18,12 @@ final class NewestTable {
   private int size;
   private long bytes;
 
-  /** Result of prefetch(), so that the JIT compiler does not remove its loads. */
+  /** Sum of the results of prefetch(), so that the JIT compiler does not remove its loads. */
   private int prefetched;
 
   /**
-   * Adds the first `count` entries of an array, in order. The table exceeds the processor's caches;
-   * independent loads for several records overlap, so the entries are loaded before they are used.
+   * Adds the first `count` entries of an array, in order. The table is larger than the processor's
+   * caches, so the slots of all entries are loaded first: loads of independent records overlap.
    */
   void add(Entry[] next, int count) {
     for (int i = 0; i < count; i++) {
@@ -98,19 +98,19 @@ final class NewestTable {
     return entries.length;
   }
 
-  /** Removes and returns the entry of a slot, or null. */
+  /** Removes and returns the entry of a slot; null if the slot is empty. */
   Entry take(int slot) {
     Entry entry = entries[slot];
     entries[slot] = null;
     return entry;
   }
 
-  /** A record, and the counts of those that it superseded. */
+  /** A record, and the counts of the records that it superseded. */
   static final class Entry {
     private static final String SEQUENCE = "source_sequence";
     private static final String VALUE_ID = "__value_schema_id";
     private static final String KEY_ID = "__key_schema_id";
-    // See ordering.py.
+    // The same bits as in ordering.py.
     private static final int NO_SEQUENCE = 1;
     private static final int VALID_SEQUENCE = 2;
     private static final int MALFORMED_SEQUENCE = 4;
@@ -136,7 +136,7 @@ final class NewestTable {
       value = record.value();
       offset = record.offset();
       timestamp = record.timestamp();
-      // The last header of a name counts.
+      // The last header with a name is valid.
       for (Header header : record.headers()) {
         switch (header.key()) {
           case SEQUENCE -> sequence = header.value();

@@ -33,7 +33,7 @@ public final class PersistedRows {
     }
   }
 
-  /** Returns the rows of a frame with that check at the start of each task. */
+  /** Returns the rows of a frame, with check() at the start of each task. */
   public static Dataset<Row> checked(Dataset<Row> frame) {
     var classic = (org.apache.spark.sql.classic.SparkSession) frame.sparkSession();
     var plan = ((org.apache.spark.sql.classic.Dataset<Row>) frame).queryExecution();

@@ -5,9 +5,9 @@ import java.util.NoSuchElementException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Rows of a range: repeatedly fills a table and returns its rows, or returns every record. */
+/** Rows of a range: repeatedly fills a NewestTable and returns its rows, or returns all records. */
 final class RecordRows implements Iterator<InternalRow> {
-  /** Above this share of retained records the table costs more than it saves. */
+  /** Above this share of retained records the table takes more time than it saves. */
   private static final double MAX_RETAINED_SHARE = 0.7;
 
   private static final int CHUNK = 16;
