@@ -50,7 +50,9 @@ class FakeConnect:
 
     def __call__(self, request: Request) -> Answer:
         _, root, *parts = map(unquote, request.path.split("?")[0].split("/"))
-        resource = parts[1] if len(parts) > 1 else "connector" if parts else root
+        resource = root
+        if root == "connectors" and parts:
+            resource = parts[1] if len(parts) > 1 else "connector"
         faults = self.faults.get(f"{request.method} {resource}")
         fault = faults.pop(0) if faults else None
         if fault is not None and not fault.done:

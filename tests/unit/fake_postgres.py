@@ -25,11 +25,10 @@ SERVER_COLUMNS = ("version", "wal_level", "database", "standby", "timeline", "wa
 class FakePostgres:
     """A database in state `actual`; while it is `down`, it rejects connections.
 
-    `is_read` returns whether a connector reads the slot, else the slot is not active.
-
-    Each of `polls` is the slot at one query for it, before those of `actual`. `events` is the number of events in the
-    WAL of the slot, or the error of counting them. A connector that reads the slot confirms each heartbeat at once.
-    `users` are those that connected, `queries` are "slot" or "heartbeat".
+    The slot is active while `is_read` returns true: then a connector reads it and, if it `confirms`, has read each
+    heartbeat at once. Each of `polls` answers one query for the slot, before the slot of `actual` is returned. `events`
+    is the number of events in the WAL of the slot, or the error of counting them. `users` are those that connected,
+    `queries` are "slot" or "heartbeat".
     """
 
     actual: ActualDatabase = DEPLOYED

@@ -44,7 +44,8 @@ def deployment(
     serve: Serve, deployed: Deployed, kafka: FakeKafka, connect: FakeConnect, subjects: set[str], lock: Lock
 ) -> Deployment:
     """A deployment with three topics, of which books and heartbeats have records, and with its lock file."""
-    kafka.states = {name: state for name, state in kafka.states.items() if name in TOPICS}
+    kafka.states = {name: kafka.states[name] for name in TOPICS}
+    kafka.states["foreign"] = kafka.states["library.book"]
     kafka.bounds_by_topic = {name: {0: Bounds(0, 1)} for name in (TOPICS[0], TOPICS[2])}
 
     def registry(request: Request) -> tuple[int, object]:
@@ -126,7 +127,7 @@ def test_deletes_the_lock_file_with_the_last_topic(
     deployment: Deployment, database: FakePostgres, kafka: FakeKafka, connect: FakeConnect, lock: Lock
 ) -> None:
     destroy(deployment, silent, DestroyOptions())
-    assert (connect.configs, list(kafka.states)) == ({}, ["library.book"])
+    assert (connect.configs, list(kafka.states)) == ({}, ["library.book", "foreign"])
     assert (database.actual.slot, database.actual.publication) == (None, None)
     retained = deployment.lock()
     assert retained is not None

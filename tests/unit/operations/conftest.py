@@ -14,7 +14,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
-from outbox_kit.pipeline import ConnectorSettings, HttpService, Lock
+from outbox_kit.pipeline import Connect, ConnectorSettings, Lock
 
 
 @pytest.fixture
@@ -38,6 +38,6 @@ def deployment(
 ) -> Deployment:
     """The deployment of that connector, with its lock file."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
-    target = deployed(connect=HttpService(url=server.url), connector=ConnectorSettings(stability_seconds=0.5))
+    target = deployed(connect=Connect(url=server.url), connector=ConnectorSettings(stability_seconds=0.5))
     target.write_lock(lock)
     return target
