@@ -1,4 +1,1 @@
-"""Kafka: topics, consumer groups and records, through librdkafka.
-
-Everything that needs a second system, or the Kafka Connect REST API, belongs elsewhere.
-"""
+"""Kafka topics, consumer groups and records, through librdkafka. Code for Kafka Connect is in `connect`."""

@@ -16,7 +16,7 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Make the `changes` that diff() returned for `topics`. Raises RejectedError, UnreachableError."""
+    """Execute the changes of state.diff() for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}
     actual = client.topics() if any(change.action == "update" for change in changes) else {}
     for change in changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.kafka.client import TopicState
+from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.state import Topic, different_settings
 from outbox_kit.kafka.verify_queries import Cluster
 from outbox_kit.pipeline import Kafka
@@ -18,12 +18,12 @@ CHECKED_SEPARATELY = frozenset(
 
 @dataclass(frozen=True)
 class KafkaState:
-    """Input of the checks; `dead_letters` is None if this login may not count them."""
+    """Input of the checks. `dead_letters` is None if they could not be counted."""
 
     kafka: Kafka
     locked_cluster: str | None
     topics: list[Topic]
-    actual: dict[str, TopicState]
+    actual: dict[str, ActualTopic]
     cluster: Cluster
     dead_letters: int | None
 
@@ -46,8 +46,8 @@ def _reachable(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.cluster",
-    condition="the cluster id is kafka.cluster_id, or that of the first apply",
-    remedy="check kafka.bootstrap_servers: the tables are filled from the cluster that was deployed to",
+    condition="the cluster id is that of kafka.cluster_id and of the lock file",
+    remedy="set kafka.bootstrap_servers to the cluster to which the pipeline was deployed",
 )
 def _cluster(live: KafkaState) -> Finding:
     expected = {name for name in (live.kafka.cluster_id, live.locked_cluster) if name}
@@ -58,10 +58,10 @@ def _cluster(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.topics",
-    condition="every topic that the connector writes exists: on a missing one the producer blocks, in state RUNNING",
+    condition="every topic of the pipeline exists: at a missing one the producer blocks, while the task is RUNNING",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
-def _exist(live: KafkaState) -> Finding:
+def _topics_exist(live: KafkaState) -> Finding:
     missing = sorted(topic.name for topic in live.topics if topic.name not in live.actual)
     expected = f"all {len(live.topics)} topics of the pipeline"
     return Finding(not missing, f"missing: {', '.join(missing)}" if missing else f"all {len(live.topics)}", expected)
@@ -69,16 +69,16 @@ def _exist(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.cleanup-policy",
-    condition="topics of aggregates have cleanup.policy=compact, all others delete: retention would remove states",
-    remedy="run `outbox apply`, then republish what retention has removed",
+    condition="cleanup.policy is compact for topics of aggregates, delete for the other topics",
+    remedy="run `outbox apply`, then republish the states that retention has removed",
 )
 def _policy(live: KafkaState) -> Finding:
-    return _setting(live, "cleanup.policy")
+    return _setting_finding(live, "cleanup.policy")
 
 
 @RULES.rule(
     "kafka.partitions",
-    condition="topics have the partition count of the pipeline file: with another count keys change partition",
+    condition="topics have the partition count of the pipeline file, which determines the partition of a key",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
 )
 def _partitions(live: KafkaState) -> Finding:
@@ -87,12 +87,12 @@ def _partitions(live: KafkaState) -> Finding:
         for topic in live.present
         if live.actual[topic.name].partitions != topic.partitions
     ]
-    return _as_declared(problems)
+    return _declared_finding(problems)
 
 
 @RULES.rule(
     "kafka.replication",
-    condition="every topic has the replication factor of the environment file: the loss of a broker loses no record",
+    condition="every topic has the replication factor of the environment file",
     remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
 )
 def _replication(live: KafkaState) -> Finding:
@@ -107,11 +107,11 @@ def _replication(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.min-insync",
-    condition="topics have min.insync.replicas of the environment file, and at least as many replicas",
+    condition="topics have the min.insync.replicas of the environment file, and at least that number of replicas",
     remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
 )
 def _min_insync(live: KafkaState) -> Finding:
-    finding = _setting(live, "min.insync.replicas")
+    finding = _setting_finding(live, "min.insync.replicas")
     unwritable = [
         f"{topic.name} needs {live.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
         for topic in live.present
@@ -128,10 +128,10 @@ def _min_insync(live: KafkaState) -> Finding:
 )
 def _in_sync(live: KafkaState) -> Finding:
     problems = [
-        f"{name}-{number}: {'no leader' if not p.led else f'{p.in_sync} of {p.replicas} in sync'}"
+        f"{name}-{number}: {'no leader' if not p.has_leader else f'{p.in_sync} of {p.replicas} in sync'}"
         for name, partitions in sorted(live.cluster.partitions.items())
         for number, p in enumerate(partitions)
-        if not p.led or p.in_sync < min(live.kafka.min_insync_replicas, p.replicas)
+        if not p.has_leader or p.in_sync < min(live.kafka.min_insync_replicas, p.replicas)
     ]
     expected = "every partition has a leader and enough in-sync replicas"
     return Finding(not problems, "; ".join(problems) or expected, expected)
@@ -139,18 +139,18 @@ def _in_sync(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.timestamp-limit",
-    condition="no topic rejects a record for its timestamp, which would fail the task at every commit",
+    condition="no topic rejects records because of their timestamp, which would fail the task",
     remedy="run `outbox apply`",
 )
 def _timestamps(live: KafkaState) -> Finding:
-    return _setting(live, "message.timestamp.after.max.ms")
+    return _setting_finding(live, "message.timestamp.after.max.ms")
 
 
 @RULES.rule(
-    "kafka.topic-settings", condition="every other setting of a topic is the declared one", remedy="run `outbox apply`"
+    "kafka.topic-settings", condition="the other settings of every topic are as declared", remedy="run `outbox apply`"
 )
 def _settings(live: KafkaState) -> Finding:
-    return _as_declared(
+    return _declared_finding(
         [
             f"{topic.name}: {key} is {old}, not {new}"
             for topic in live.present
@@ -173,14 +173,14 @@ def _dead_letters(live: KafkaState) -> Finding:
     return Finding(not count, f"{count} not acknowledged" if count else "none", expected)
 
 
-def _setting(live: KafkaState, key: str) -> Finding:
+def _setting_finding(live: KafkaState, key: str) -> Finding:
     problems = []
     for topic in live.present:
         old, new = different_settings(topic, live.actual[topic.name]).get(key, ("", ""))
         if old != new:
             problems.append(f"{topic.name}: {key} is {old}, not {new}")
-    return _as_declared(problems)
+    return _declared_finding(problems)
 
 
-def _as_declared(problems: list[str]) -> Finding:
+def _declared_finding(problems: list[str]) -> Finding:
     return Finding(not problems, "; ".join(problems) or "as declared", "as declared")

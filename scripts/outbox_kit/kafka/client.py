@@ -14,27 +14,27 @@ from confluent_kafka.admin import (
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
 )
-from confluent_kafka.admin import ConfigSource as Origin
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
-# The client retries after each of these, and the call ends with a time-out.
-CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-CREATES_TOPICS = "run `outbox apply`, which creates every topic"
+# Errors after which librdkafka retries, so that the call fails with a timeout that does not contain them.
+TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+CREATE_TOPICS_HINT = "run `outbox apply`, which creates every topic"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class TopicState:
-    """Live state of a topic; `config` contains every setting with its effective value."""
+class ActualTopic:
+    """Actual state of a topic. `config` contains the effective value of every setting."""
 
     partitions: int
     replication_factor: int
@@ -43,26 +43,26 @@ class TopicState:
 
 @dataclass(frozen=True)
 class Bounds:
-    """First offset of a partition, and the one after its last committed record or transaction marker."""
+    """First offset of a partition, and the offset after its last committed record or transaction marker."""
 
     first: int
     end: int
 
 
 class ClientErrors:
-    """An error_cb that keeps the last cause, which the error of a call omits: wrong password, unknown host."""
+    """error_cb that stores the last cause of a timeout, such as a wrong password or an unknown host."""
 
     cause = ""
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() in CAUSES:
+        if error.code() in TIMEOUT_CAUSES:
             self.cause = error.str()
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
     """Return the librdkafka settings of the environment; `errors` receives background errors.
 
-    Log lines of librdkafka are disabled: errors are raised as exceptions.
+    librdkafka does not log, because errors are raised as exceptions.
     """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -108,8 +108,8 @@ class KafkaClient:
             for name, topic in self.metadata().topics.items()
         }
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return the state of those of the topics that exist."""
+    def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
+        """Return the actual state of the topics that exist, by name."""
         topics = self.topics()
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in topics]
         if not resources:
@@ -118,7 +118,7 @@ class KafkaClient:
         for resource, future in self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S).items():
             entries = self._result(future, f"describe topic {resource.name}")
             config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
-            states[resource.name] = TopicState(*topics[resource.name], config)
+            states[resource.name] = ActualTopic(*topics[resource.name], config)
         return states
 
     def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
@@ -127,9 +127,11 @@ class KafkaClient:
         self._result(futures[name], f"create topic {name}")
 
     def set_config(self, name: str, config: dict[str, str]) -> None:
-        """Set these settings of a topic; others stay."""
+        """Set these settings of a topic, and do not change its other settings."""
         entries = [
-            ConfigEntry(key, value, source=Origin.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET)
+            ConfigEntry(
+                key, value, source=ConfigSource.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET
+            )
             for key, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
@@ -147,12 +149,12 @@ class KafkaClient:
         self._result(futures[name], f"delete topic {name}")
 
     def has_records(self, name: str, partitions: int) -> bool:
-        """Return whether a topic has records, uncommitted ones and transaction markers included."""
+        """Return whether a topic has records, including uncommitted records and transaction markers."""
         first = self._offsets(name, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         return first != self._offsets(name, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def end_offset(self, name: str) -> int | None:
-        """Return the end offset of partition 0; None if the topic does not exist."""
+        """Return the end offset of partition 0, None if the topic does not exist."""
         if name not in self.metadata().topics:
             return None
         return self._offsets(name, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
@@ -163,7 +165,7 @@ class KafkaClient:
         if topic.error is not None:
             missing = topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
             reason = "it does not exist" if missing else topic.error.str()
-            raise UnreachableError(f"cannot read topic {name}: {reason}", CREATES_TOPICS if missing else "")
+            raise UnreachableError(f"cannot read topic {name}: {reason}", CREATE_TOPICS_HINT if missing else "")
         partitions = sorted(topic.partitions)
         first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
@@ -171,7 +173,7 @@ class KafkaClient:
         return {number: Bounds(first[number], end[number]) for number in partitions}
 
     def committed_offsets(self, group: str, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the offsets that a consumer group has committed, by partition; partitions without one are omitted."""
+        """Return the committed offsets of a consumer group, by partition. Partitions without an offset are omitted."""
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, number) for number in partitions])]
         futures = self._admin.list_consumer_group_offsets(
             request, require_stable=True, request_timeout=REQUEST_TIMEOUT_S

@@ -1,6 +1,6 @@
 """Dead letter topic: list, count, show and acknowledge dead letters.
 
-The acknowledged offset of a partition is what the consumer group `outbox-kit.<pipeline>.dead-letter` has committed.
+The acknowledged offsets are the committed offsets of the consumer group `outbox-kit.<pipeline>.dead-letter`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from confluent_kafka import Message
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
-from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_each, read_one, text_headers
+from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records, text_headers
 from outbox_kit.pipeline import Pipeline
 
-LIST = "run `outbox dead-letter list --all`"
+LIST_HINT = "run `outbox dead-letter list --all`"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Place | None:
-        """Parse PARTITION/OFFSET; return None if `text` has another form."""
+        """Parse PARTITION/OFFSET. Return None if `text` is malformed."""
         partition, slash, offset = text.partition("/")
         if not (slash and all(number.isascii() and number.isdecimal() for number in (partition, offset))):
             return None
@@ -54,12 +54,12 @@ class DeadLetter:
 
 
 def group_of(pipeline: Pipeline) -> str:
-    """Return the consumer group whose committed offsets are the acknowledged ones."""
+    """Return the consumer group whose committed offsets are the acknowledged offsets."""
     return f"outbox-kit.{pipeline.name}.dead-letter"
 
 
 def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = False) -> list[DeadLetter]:
-    """Return the dead letters that are not acknowledged, or `everything` on the topic, oldest first.
+    """Return the dead letters that are not acknowledged, with `everything` all dead letters, oldest first.
 
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
@@ -86,17 +86,17 @@ def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLet
     bound = _bounds_of(client.bounds(topic), topic, place)
     message = None
     if bound.first <= place.offset < bound.end:
-        message = read_one(client.kafka, topic, place.partition, place.offset)
+        message = read_record(client.kafka, topic, place.partition, place.offset)
     if message is None:
-        raise RefusedError(f"topic {topic} has no dead letter at {place}", LIST)
+        raise RefusedError(f"topic {topic} has no dead letter at {place}", LIST_HINT)
     value = message.value()
     return _letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
-    """Acknowledge the dead letters of one partition up to and including `upto`, or all; return how many.
+    """Acknowledge the dead letters of a partition up to and including `upto`, or all, and return their number.
 
-    Nothing is deleted, and an acknowledged offset is never lowered. Raises RefusedError.
+    Records are not deleted, and acknowledged offsets are never lowered. Raises RefusedError.
     """
     topic = pipeline.dead_letter_topic
     bounds = client.bounds(topic)
@@ -105,13 +105,13 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> 
         ends = {number: bound.end for number, bound in bounds.items()}
     else:
         if upto.offset >= _bounds_of(bounds, topic, upto).end:
-            raise RefusedError(f"topic {topic} has no record at {upto} yet", LIST)
+            raise RefusedError(f"topic {topic} has no record at {upto} yet", LIST_HINT)
         ends = {upto.partition: upto.offset + 1}
-    raised = {number: end for number, end in ends.items() if end > starts[number]}
-    messages = _read(client, pipeline, bounds, {number: starts[number] for number in raised})
-    if raised:
-        client.commit_offsets(group_of(pipeline), topic, raised)
-    return sum((message.offset() or 0) < raised[message.partition() or 0] for message in messages)
+    advanced = {number: end for number, end in ends.items() if end > starts[number]}
+    messages = _read(client, pipeline, bounds, {number: starts[number] for number in advanced})
+    if advanced:
+        client.commit_offsets(group_of(pipeline), topic, advanced)
+    return sum((message.offset() or 0) < advanced[message.partition() or 0] for message in messages)
 
 
 def _unacknowledged(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
@@ -129,16 +129,16 @@ def _read(
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Read from `starts`, without the partitions (usually all) that have nothing after theirs."""
+    """Read from `starts`. Partitions without later records, usually all of them, are skipped."""
     unread = {number: start for number, start in starts.items() if start < bounds[number].end}
     messages: list[Message] = []
-    read_each(client.kafka, pipeline.dead_letter_topic, unread, messages.append, limit=limit, seconds=seconds)
+    read_records(client.kafka, pipeline.dead_letter_topic, unread, messages.append, limit=limit, seconds=seconds)
     return messages
 
 
 def _bounds_of(bounds: dict[int, Bounds], topic: str, place: Place) -> Bounds:
     if place.partition not in bounds:
-        raise RefusedError(f"topic {topic} has no partition {place.partition}", LIST)
+        raise RefusedError(f"topic {topic} has no partition {place.partition}", LIST_HINT)
     return bounds[place.partition]
 
 

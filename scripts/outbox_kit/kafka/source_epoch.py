@@ -1,4 +1,4 @@
-"""Source epoch of the last records of a topic, with which sinks compare new records."""
+"""Source epoch of the last records of a topic. Sinks ignore records with a lower one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from confluent_kafka import Message
 
 from outbox_kit.kafka.client import Bounds
-from outbox_kit.kafka.topic_reader import read_each, text_headers
+from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE = "source_sequence"
 # docs/contract.md: the source epoch in 4 hexadecimal digits, then LSNs.
 EPOCH_DIGITS = 4
-# A partition may end with transaction markers only: then the window is widened.
+# The window is widened for a partition that ends with transaction markers only.
 LAST_RECORDS = 100
 WINDOW_FACTOR = 100
 
@@ -23,27 +23,29 @@ def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int
 
     Raises UnreachableError, WaitTimeoutError.
     """
-    highest, read = 0, set[int]()
+    highest, partitions_read = 0, set[int]()
 
-    def take(message: Message) -> None:
+    def process(message: Message) -> None:
         nonlocal highest
-        read.add(message.partition() or 0)
+        partitions_read.add(message.partition() or 0)
         highest = max(highest, epoch_of(text_headers(message)))
 
     remaining = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
     window = LAST_RECORDS
     while remaining:
         starts = {number: max(bound.first, bound.end - window) for number, bound in remaining.items()}
-        read_each(kafka, topic, starts, take)
+        read_records(kafka, topic, starts, process)
         remaining = {
-            number: bound for number, bound in remaining.items() if number not in read and starts[number] > bound.first
+            number: bound
+            for number, bound in remaining.items()
+            if number not in partitions_read and starts[number] > bound.first
         }
         window *= WINDOW_FACTOR
     return highest
 
 
 def epoch_of(headers: Mapping[str, str]) -> int:
-    """Return the source epoch in a record's headers; 0 without one."""
+    """Return the source epoch in the headers of a record, 0 if there is none."""
     try:
         return int(headers.get(SEQUENCE, "")[:EPOCH_DIGITS], 16)
     except ValueError:

@@ -7,44 +7,44 @@ from dataclasses import dataclass, replace
 
 from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.client import TopicState
+from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import Environment, Pipeline
 
 DAY_MS = 24 * 60 * 60 * 1000
-# Allowance for the framing of a record; the router counts key, value and headers.
+# Allowance for the framing of a record. The limit of the router applies to key, value and headers.
 FRAMING_BYTES = 65_536
-# A record's timestamp is its commit time. By default a broker rejects timestamps over an hour ahead of its clock, and
-# with exactly-once the task then fails at each commit: clock skew must not stop the pipeline.
+# The timestamp of a record is its commit time. By default a broker rejects timestamps that are an hour ahead of its
+# clock, and with exactly-once the task then fails: clock skew would stop the pipeline.
 ANY_TIMESTAMP = str(2**63 - 1)
 
 # Purpose of each setting, shown with its change and in docs/plan.md.
-SETTINGS = {
-    "cleanup.policy": "which records are deleted: all but the latest of each key, or those older than the retention",
-    "retention.ms": "how long records are retained",
-    "delete.retention.ms": "how long tombstones are retained: a reader that is down for less misses no deletion",
-    "min.compaction.lag.ms": "how long a record stays readable after a newer one has replaced it",
-    "min.cleanable.dirty.ratio": "share of replaced records that starts a compaction: limits the cost of a first read",
-    "segment.ms": "when a segment of a topic with little traffic is closed: only closed segments are compacted",
-    "min.insync.replicas": "number of replicas that have a record when it is acknowledged",
-    "max.message.bytes": "size of the largest record that the connector sends",
-    "message.timestamp.after.max.ms": "clock skew must not stop the pipeline",
+SETTING_PURPOSES = {
+    "cleanup.policy": "records to delete: all but the latest of a key (compact), or those beyond the retention (delete)",
+    "retention.ms": "retention of records",
+    "delete.retention.ms": "retention of tombstones: a consumer that is stopped for longer misses deletions",
+    "min.compaction.lag.ms": "minimum age of a record that compaction removes",
+    "min.cleanable.dirty.ratio": "share of uncompacted data that starts a compaction; limits the size of the topic",
+    "segment.ms": "maximum age of the active segment, which is not compacted",
+    "min.insync.replicas": "number of replicas that must have a record before it is acknowledged",
+    "max.message.bytes": "maximum size of a record of the connector",
+    "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings that delete records when they are lowered: with which cleanup.policy, and what is lost.
-LOWERED = {
+# Settings that delete records when they are lowered: cleanup.policy for which they do, and the loss.
+RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",
-        "tombstones are deleted that a reader may not have read yet: its table keeps the deleted rows",
+        "tombstones are deleted before a stopped consumer has read them: its table retains the deleted rows",
     ),
     "retention.bytes": (
         "delete",
-        "the oldest records are deleted at once, read or not: states, unacknowledged dead letters",
+        "the oldest records are deleted, including states and unacknowledged dead letters",
     ),
-    "retention.ms": ("delete", "older records are deleted at once, read or not: states, unacknowledged dead letters"),
+    "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
 }
-# Settings of state topics. By default Kafka deletes tombstones after a day: the table of a reader that was down over a
-# weekend would keep the deleted rows.
-COMPACTED = {
+# Settings of state topics. Kafka deletes tombstones after a day by default, and a consumer that was stopped for longer
+# would retain the deleted rows.
+STATE_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * DAY_MS),
     "min.compaction.lag.ms": str(DAY_MS // 24),
@@ -76,7 +76,7 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
         Topic(
             pipeline.topic_of(name),
             aggregate.partitions,
-            {**COMPACTED, **common, **aggregate.topic},
+            {**STATE_TOPIC_CONFIG, **common, **aggregate.topic},
             f"latest state of every {name}",
         )
         for name, aggregate in pipeline.routed.items()
@@ -93,16 +93,16 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
     return [replace(topic, replicas=environment.kafka.replication_factor) for topic in topics]
 
 
-def different_settings(topic: Topic, actual: TopicState) -> dict[str, tuple[str, str]]:
-    """Return the settings that differ, with their actual and desired values."""
+def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str, str]]:
+    """Return the actual and desired value of each setting that differs."""
     return {
         key: (actual.config.get(key, ""), value)
         for key, value in topic.config.items()
-        if not _same(actual.config.get(key), value)
+        if not _is_same_value(actual.config.get(key), value)
     }
 
 
-def _same(actual: str | None, desired: str) -> bool:
+def _is_same_value(actual: str | None, desired: str) -> bool:
     """Compare values as Kafka does: 0.20 equals 0.2, and lists have no order."""
     if actual is None or actual == desired:
         return actual == desired
@@ -112,8 +112,8 @@ def _same(actual: str | None, desired: str) -> bool:
         return sorted(actual.split(",")) == sorted(desired.split(","))
 
 
-def diff(topics: list[Topic], actual: dict[str, TopicState]) -> list[Change]:
-    """Return the topics to create, to grow and to configure."""
+def diff(topics: list[Topic], actual: dict[str, ActualTopic]) -> list[Change]:
+    """Return the topics to create, and those whose partition count or settings change."""
     changes = []
     for topic in topics:
         if topic.name not in actual:
@@ -124,11 +124,11 @@ def diff(topics: list[Topic], actual: dict[str, TopicState]) -> list[Change]:
     return changes
 
 
-def _update(topic: Topic, actual: TopicState) -> Change:
+def _update(topic: Topic, actual: ActualTopic) -> Change:
     settings = sorted(different_settings(topic, actual).items())
     before = [f"{key}={old}" for key, (old, _) in settings]
     after = [f"{key}={new}" for key, (_, new) in settings]
-    reasons = [f"{key}: {SETTINGS.get(key, 'as declared in the pipeline file')}" for key, _ in settings]
+    reasons = [f"{key}: {SETTING_PURPOSES.get(key, 'as declared in the pipeline file')}" for key, _ in settings]
     if topic.partitions != actual.partitions:
         before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
@@ -137,28 +137,28 @@ def _update(topic: Topic, actual: TopicState) -> Change:
     return Change("kafka", "topic", topic.name, "update", *texts, danger(topic, actual))
 
 
-def danger(topic: Topic, actual: TopicState) -> str:
-    """Return what adding partitions or changing the clean-up can lose; empty if nothing."""
+def danger(topic: Topic, actual: ActualTopic) -> str:
+    """Describe the loss that added partitions or changed retention can cause, empty if there is none."""
     dangers = []
     if topic.partitions != actual.partitions:
         dangers.append(
-            "keys move to other partitions: tombstones miss the old one, so deleted and old states stay there; "
-            "afterwards run `outbox backfill --restart`"
+            "keys move to other partitions: their tombstones do not reach the old partition, where deleted and old "
+            "states remain; afterwards run `outbox backfill --restart`"
         )
     different = different_settings(topic, actual)
     old, new = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
     if "compact" in new - old:
         dangers.append(
-            "compaction removes all but the newest record of each key, and records without a key are rejected"
+            "compaction removes all but the latest record of each key, and records without a key are rejected"
         )
     if "delete" in new:
-        states = ", the latest states of keys among them" if "compact" in old else ""
+        states = ", including the latest states of keys" if "compact" in old else ""
         dangers.append(f"records older than the retention are deleted{states}")
     policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
     dangers += [
-        f"{key} {before} → {after}: {LOWERED[key][1]}"
+        f"{key} {before} → {after}: {RETENTION_SETTINGS[key][1]}"
         for key, (before, after) in sorted(different.items())
-        if key in LOWERED and LOWERED[key][0] in policies and _is_lower(before, after)
+        if key in RETENTION_SETTINGS and RETENTION_SETTINGS[key][0] in policies and _is_lower(before, after)
     ]
     return "; ".join(dangers)
 
@@ -168,7 +168,7 @@ def _policies(value: str) -> set[str]:
 
 
 def _is_lower(before: str, after: str) -> bool:
-    """Return whether less is retained than before; -1 means no limit. False if the actual value is unknown."""
+    """Return whether less is retained than before. -1 means no limit; False if the actual value is unknown."""
     try:
         old, new = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:
@@ -176,7 +176,7 @@ def _is_lower(before: str, after: str) -> bool:
     return new < old
 
 
-def refuse_unsafe(topics: list[Topic], actual: dict[str, TopicState]) -> None:
+def refuse_unsafe(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
     """Raise RefusedError if a topic has more partitions than declared: Kafka cannot remove partitions."""
     for topic in topics:
         state = actual.get(topic.name)

@@ -1,4 +1,4 @@
-"""Readers of single topics, read_committed, without joining a consumer group or committing offsets."""
+"""Readers of one topic, with isolation level read_committed and without a consumer group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import CREATES_TOPICS, REQUEST_TIMEOUT_S, client_settings
+from outbox_kit.kafka.client import CREATE_TOPICS_HINT, REQUEST_TIMEOUT_S, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.waiting import Observation, wait_for
 
@@ -30,7 +30,7 @@ def _consumer(kafka: Kafka, topic: str, **settings: object) -> Iterator[Consumer
     try:
         yield consumer
     except KafkaException as error:
-        raise UnreachableError(f"cannot read topic {topic}: {error.args[0].str()}", CREATES_TOPICS) from None
+        raise UnreachableError(f"cannot read topic {topic}: {error.args[0].str()}", CREATE_TOPICS_HINT) from None
     finally:
         consumer.close()
 
@@ -51,22 +51,22 @@ def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
 
 
 def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
-    """Return every committed record of a topic that fits into memory. Raises UnreachableError, WaitTimeoutError."""
+    """Return every committed record of a small topic. Raises UnreachableError, WaitTimeoutError."""
     records: list[Message] = []
-    read_each(kafka, topic, dict.fromkeys(range(partitions), 0), records.append)
+    read_records(kafka, topic, dict.fromkeys(range(partitions), 0), records.append)
     return records
 
 
-def read_each(
+def read_records(
     kafka: Kafka,
     topic: str,
     starts: Mapping[int, int],
-    take: Callable[[Message], None],
+    process: Callable[[Message], None],
     *,
     seconds: float = READ_TIMEOUT_S,
     limit: int | None = None,
 ) -> None:
-    """Pass every committed record from `starts` (partition to offset) to the current end to `take`.
+    """Call `process` with every committed record from `starts` (offset by partition) to the current end of the topic.
 
     Stop after `limit` records. Raises UnreachableError, and WaitTimeoutError after `seconds`.
     """
@@ -82,7 +82,7 @@ def read_each(
                 unread.discard(record)
             elif record is not None:
                 count += 1
-                take(record)
+                process(record)
             done = not unread or count == limit
             return Observation(done or None, f"{count} records, partitions {sorted(unread)} not at their end")
 
@@ -90,8 +90,8 @@ def read_each(
             wait_for(f"the end of topic {topic}", poll, seconds=seconds, interval=0)
 
 
-def read_one(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
-    """Return the committed record at exactly this offset, None if there is none. Raises UnreachableError."""
+def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
+    """Return the committed record at this offset, None if there is none. Raises UnreachableError."""
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])
 
@@ -117,7 +117,7 @@ def _poll(consumer: Consumer) -> Message | int | None:
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """Return the headers as text; those without a value are omitted."""
+    """Return the headers as text, without null values."""
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}

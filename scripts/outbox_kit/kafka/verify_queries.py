@@ -1,4 +1,4 @@
-"""Reads for `outbox verify` only: leaders and replicas of partitions."""
+"""Queries of `outbox verify` only: leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PartitionState:
 
     replicas: int
     in_sync: int
-    led: bool
+    has_leader: bool
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Advisory lock in the source database that allows one `apply` per pipeline at a time, kept by its own session."""
+"""Advisory lock in the source database, so that one `apply` of a pipeline runs at a time. A session holds it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client
 from outbox_kit.waiting import Observation, wait_for
 
-CLASS = 0x6F757462
+LOCK_CLASS = 0x6F757462
 """First key of every advisory lock of outbox-kit ("outb"); the second is the hash of the pipeline's name."""
 
-TAKE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as taken"
+ACQUIRE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as acquired"
 RELEASE: LiteralString = "select pg_advisory_unlock(%s, hashtext(%s))"
 # The lock ends with the session, which therefore must not end while idle (PostgreSQL 14 and later).
 SETTINGS: LiteralString = """
@@ -33,16 +33,16 @@ HOLDER: LiteralString = """
 
 @contextmanager
 def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
-    """Keep the pipeline's lock; wait up to `seconds` for it.
+    """Hold the lock of the pipeline, and wait for it up to `seconds`.
 
-    Raises RefusedError naming the session that keeps it, WaitTimeoutError after a wait, UnreachableError.
+    Raises RefusedError with the session that holds it, WaitTimeoutError after a wait, UnreachableError.
     """
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
 
         def poll() -> Observation[bool]:
-            taken = connection.execute(TAKE, (CLASS, pipeline)).fetchall()[0]["taken"]
-            return Observation(True if taken else None, "" if taken else _holder(connection, pipeline))
+            acquired = connection.execute(ACQUIRE, (LOCK_CLASS, pipeline)).fetchall()[0]["acquired"]
+            return Observation(True if acquired else None, "" if acquired else _holder(connection, pipeline))
 
         if seconds:
             wait_for(f"the other apply of {pipeline!r} to end", poll, seconds=seconds, interval=0.5)
@@ -54,13 +54,13 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
         try:
             yield
         finally:
-            # The server may end a closed session late; until then the next command would be refused.
+            # The server may end a closed session late, and the lock would block the next command until then.
             with suppress(psycopg.Error):
-                connection.execute(RELEASE, (CLASS, pipeline))
+                connection.execute(RELEASE, (LOCK_CLASS, pipeline))
 
 
 def _holder(connection: client.Connection, pipeline: str) -> str:
-    row = connection.execute(HOLDER, (CLASS, pipeline)).fetchone()
+    row = connection.execute(HOLDER, (LOCK_CLASS, pipeline)).fetchone()
     if row is None:
-        return "it has just ended"
+        return "its session has just ended"
     return f"pid {row['pid']}, {row['application']!r} from {row['address']}, since {row['since']} UTC"

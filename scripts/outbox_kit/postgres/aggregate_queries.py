@@ -13,12 +13,12 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row, read_columns
 
 QUERY_TIMEOUT_MS = 600_000
-# Placeholder of a backfill query for the keys to return. Not the second colon of a cast (`x::keys`).
+# Placeholder for the requested keys in a backfill query, but not a cast (`x::keys`).
 KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
 
-# Rows of one transaction share created_at, so the ids of all of them are returned. `rank` is seq, the insertion order
-# of one writer; it identifies the last row within a transaction, and after the clock was set back.
-# Rows whose time is not finite are dead letters and never arrive on a topic.
+# Rows of one transaction have the same created_at, so all their ids are returned. `rank` is seq, the insertion order.
+# It identifies the last row of a transaction, also after the clock was set back.
+# Rows with an infinite created_at become dead letters, so they are excluded.
 LATEST_EVENTS: LiteralString = """
     select key, latest as created_at, array_agg(id) as event_ids,
            (array_agg(deleted order by created_at desc, rank desc))[1] as deleted
@@ -29,7 +29,7 @@ LATEST_EVENTS: LiteralString = """
           window aggregates as (partition by {key})) rows
     where (created_at = latest or rank = last) and latest < now() - make_interval(secs => %(seconds)s)
     group by key, latest"""
-# A payload of null means that the aggregate was deleted, although its row exists.
+# A null payload means that the aggregate is deleted, although its row exists.
 KEYS = """
     select aggregate_id::text as key from (
     {query}
@@ -43,9 +43,9 @@ SQL_NULL: LiteralString = "{payload} is null"
 def latest_events(
     connection: Connection, source: Source, aggregate_type: str, aggregate: Aggregate, *, older_than: float
 ) -> list[Row]:
-    """Return key, created_at, event_ids, deleted of each aggregate whose latest row is older than `older_than` seconds.
+    """Return key, created_at, event_ids and deleted of aggregates whose latest row is older than `older_than` seconds.
 
-    `event_ids` are those of the rows with the latest created_at, and of the row that was inserted last.
+    `event_ids` are the ids of the rows with the latest created_at, and of the row that was inserted last.
     """
     columns, types = source.columns, read_columns(connection, source.table)
     json_null = JSONB_NULL if types.get(columns.payload) == "jsonb" else JSON_NULL
@@ -61,7 +61,7 @@ def latest_events(
         table=ddl.qualified(source.table),
     )
     with connection.transaction():
-        _raise_timeout(connection)
+        _set_query_timeout(connection)
         values = {"type": aggregate_type, "seconds": older_than, "tombstones": aggregate.tombstone_event_types}
         return connection.execute(query, values).fetchall()
 
@@ -76,14 +76,14 @@ def live_keys(connection: Connection, backfill: Backfill) -> set[str]:
     query = KEYS.replace("{query}", KEYS_PLACEHOLDER.sub(lambda _: all_keys, backfill.query.strip().rstrip(";")))
     try:
         with connection.transaction():
-            _raise_timeout(connection)
+            _set_query_timeout(connection)
             # Without parameters, psycopg does not interpret `%` in the query.
             return {row["key"] for row in connection.execute(query.encode()).fetchall()}
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-        message = f"the `backfill` of table {backfill.table}: {error.diag.message_primary}"
+        message = f"backfill of table {backfill.table}: {error.diag.message_primary}"
         hint = "correct table, key and query of that `backfill` in the pipeline file, or remove it"
         raise ConfigurationError(message, hint) from None
 
 
-def _raise_timeout(connection: Connection) -> None:
+def _set_query_timeout(connection: Connection) -> None:
     connection.execute(sql.SQL("set local statement_timeout = {}").format(QUERY_TIMEOUT_MS))

@@ -1,4 +1,4 @@
-"""Changes of the source database: table, grants, publication, slot, in the order that loses no row."""
+"""Changes of the source database, in the order in which no row is lost: table, grants, publication, slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Make `changes` in the given order, which is that of state.diff()."""
+    """Make the changes, in the order of state.diff()."""
     source = pipeline.source
     statements: dict[str, list[sql.Composed]] = {
         "table": [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
@@ -41,16 +41,16 @@ def identity(
 ) -> LockedSource:
     """Return the identity of database, publication and slot for the lock file.
 
-    Of a slot that the lock file knows, its first position and its publication are retained.
+    If the lock file already contains the slot, its first LSN and its publication do not change.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
         raise ValueError("identity() requires the slot and the publication that apply() creates")
-    known = locked if locked is not None and locked.slot == pipeline.source.slot else None
+    previous = locked if locked is not None and locked.slot == pipeline.source.slot else None
     return LockedSource(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,
         slot=pipeline.source.slot,
-        slot_lsn=known.slot_lsn if known else lsn.format_lsn(actual.slot.confirmed_flush),
-        publication_oid=known.publication_oid if known else actual.publication["oid"],
+        slot_lsn=previous.slot_lsn if previous else lsn.format_lsn(actual.slot.confirmed_flush),
+        publication_oid=previous.publication_oid if previous else actual.publication["oid"],
     )

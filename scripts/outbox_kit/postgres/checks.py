@@ -11,8 +11,8 @@ from outbox_kit.postgres.state import ActualDatabase, column_problems
 from outbox_kit.postgres.verify_queries import Details
 from outbox_kit.rules import Finding, Rules, Severity
 
-# A prepared transaction that is never finished keeps the slot, and with it the WAL, from advancing.
-FORGOTTEN_S = 3600
+# A prepared transaction prevents the slot from advancing, and the server from removing WAL.
+MAX_PREPARED_S = 3600
 DAY_S = 24 * 60 * 60
 REQUIRED = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
@@ -33,7 +33,7 @@ class DatabaseState:
 
 
 RULES = Rules[DatabaseState]()
-# Result of the table's checks where events are messages.
+# Result of the checks of the table if events are logical messages.
 NO_TABLE = "no table: events are logical decoding messages"
 
 
@@ -59,8 +59,8 @@ def _primary(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.identity",
-    condition="the database is the one that was deployed to, not a copy, a restored or a promoted one",
-    remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER_HINT}",
+    condition="the database is that of the lock file: not replaced, restored or promoted",
+    remedy=f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}",
 )
 def _identity(live: DatabaseState) -> Finding:
     actual, locked = live.actual, live.locked
@@ -76,7 +76,7 @@ def _identity(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.wal-level",
-    condition="the WAL contains what logical decoding needs",
+    condition="wal_level is `logical`, as logical decoding requires",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
 def _wal_level(live: DatabaseState) -> Finding:
@@ -86,7 +86,7 @@ def _wal_level(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.connector-role",
     condition="the connector's role can log in, replicate, read the table and write its heartbeat",
-    remedy="alter role ... with login replication (Amazon RDS: grant rds_replication); `outbox apply` grants the rest",
+    remedy="alter role ... with login replication (Amazon RDS: grant rds_replication), then run `outbox apply`",
 )
 def _role(live: DatabaseState) -> Finding:
     role, name = live.actual.role, live.environment.source.connector.user
@@ -116,7 +116,7 @@ def _table(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.not-null",
-    condition="id, aggregate type, key, event type and time are never null: such rows would be dead letters",
+    condition="id, aggregate type, key, event type and time are not null: otherwise rows become dead letters",
     remedy="alter table ... alter column ... set not null",
 )
 def _not_null(live: DatabaseState) -> Finding:
@@ -131,7 +131,7 @@ def _not_null(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.key-not-empty",
-    condition="the table rejects an empty key, which would be a dead letter",
+    condition="the table rejects rows with an empty key, which would become dead letters",
     remedy="alter table ... add check (<key column> <> '')",
     severity=Severity.WARNING,
 )
@@ -147,8 +147,8 @@ def _key_not_empty(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.partition-field",
-    condition="no key in the latest rows has several `partition_field` values: a tombstone would miss the old partition",
-    remedy="write a tombstone with the old value first; do not use a column that changes as partition_field",
+    condition="the latest rows of a key have the same `partition_field`: otherwise keys move to other partitions",
+    remedy="use an immutable column as partition_field; before a change write a tombstone with the old value",
 )
 def _partition_field(live: DatabaseState) -> Finding:
     expected = "one value per key among the latest rows"
@@ -156,29 +156,29 @@ def _partition_field(live: DatabaseState) -> Finding:
         return Finding(None, f"{NO_TABLE}, which are not stored", expected)
     moved_keys = live.details.moved_keys
     if moved_keys is None:
-        return Finding(None, live.details.unsampled or "this login may not read the table", expected)
+        return Finding(None, live.details.sampling_error or "this login may not read the table", expected)
     problems = [f"{name}: {count} keys with several values" for name, count in moved_keys.items() if count]
     return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no aggregate has one", expected)
 
 
 @RULES.rule(
     "postgres.prepared-transactions",
-    condition="no old prepared transaction holds back the slot; max_prepared_transactions is above 0 for a two-phase slot",
-    remedy="commit prepared or rollback prepared what pg_prepared_xacts lists",
+    condition="no old prepared transaction blocks the slot; max_prepared_transactions is above 0 for a two-phase slot",
+    remedy="run COMMIT PREPARED or ROLLBACK PREPARED for the transactions in pg_prepared_xacts",
 )
 def _prepared(live: DatabaseState) -> Finding:
     usage, limit = live.details.usage, live.details.settings["max_prepared_transactions"]
     if live.actual.slot and live.actual.slot.two_phase and not limit:
         remedy = "set max_prepared_transactions and restart PostgreSQL"
-        return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "room for them", remedy)
-    passed = not usage["prepared"] or usage["prepared_s"] <= FORGOTTEN_S
+        return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "1 or more", remedy)
+    passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_S
     actual = f"{usage['prepared']} prepared, the oldest for {usage['prepared_s']} s"
-    return Finding(passed, actual, f"none older than {FORGOTTEN_S} s")
+    return Finding(passed, actual, f"none older than {MAX_PREPARED_S} s")
 
 
 @RULES.rule(
     "postgres.free-slots",
-    condition="one replication slot is free: a second pipeline, a base backup or --recover needs it",
+    condition="one replication slot is free for a second pipeline, a base backup or --recover",
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -188,7 +188,7 @@ def _free_slots(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.free-wal-senders",
-    condition="one WAL sender is free: a connector that reconnects may briefly need a second one",
+    condition="one WAL sender is free for a connector that reconnects",
     remedy="raise max_wal_senders and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -202,8 +202,8 @@ def _free(used: int, limit: int) -> Finding:
 
 @RULES.rule(
     "postgres.idle-slot-timeout",
-    condition="PostgreSQL 18 does not invalidate the slot while the connector is stopped for a night",
-    remedy="set idle_replication_slot_timeout to 0, or longer than the connector is ever stopped",
+    condition="PostgreSQL 18 does not invalidate a slot that is inactive for less than a day",
+    remedy="set idle_replication_slot_timeout to 0, or to more than the longest time without a running connector",
     severity=Severity.WARNING,
 )
 def _idle_slot_timeout(live: DatabaseState) -> Finding:

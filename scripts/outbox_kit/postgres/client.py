@@ -28,7 +28,7 @@ PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
-           -- Row filters exist since PostgreSQL 15; through JSON the query is valid on earlier versions.
+           -- PostgreSQL 14 has no row filters. Through JSON the query is valid there, too.
            exists (select 1 from pg_publication_tables t
                    where t.pubname = p.pubname and to_jsonb(t) ->> 'rowfilter' is not null) as filtered
     from pg_publication p where p.pubname = %s"""
@@ -41,7 +41,8 @@ SERVER: LiteralString = """
                 then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
-# Separate queries, because EXECUTE is checked before a query runs. PUBLIC has it unless it was revoked.
+# Separate queries, because PostgreSQL checks EXECUTE on all functions before it runs a query. PUBLIC has EXECUTE unless
+# it was revoked.
 SYSTEM_IDENTIFIER: LiteralString = "select system_identifier::text as value from pg_control_system()"
 STANDBY_TIMELINE: LiteralString = "select timeline_id as value from pg_control_checkpoint()"
 # Amazon RDS and Aurora grant replication by membership in rds_replication; the attribute cannot be set there.
@@ -64,9 +65,9 @@ HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbe
 
 @contextmanager
 def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
-    """Open an autocommit connection, as `source.admin` unless another `login` is given.
+    """Open an autocommit connection, by default with the login `source.admin`.
 
-    Raises UnreachableError; errors of the server become RejectedError.
+    Raises UnreachableError, and RejectedError for errors of the server.
     """
     login = login or database.admin
     address = f"{database.host}:{database.port}/{database.database}"
@@ -81,7 +82,7 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
             sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
-            # While this session waits for a table lock, every writer waits behind it.
+            # While this session waits for a table lock, all later writers wait, too.
             options="-c lock_timeout=10s -c statement_timeout=30s",
             autocommit=True,
             row_factory=dict_row,
@@ -105,7 +106,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def read_server(connection: Connection) -> Row:
-    """Return version, database, wal_level, timeline (None on a standby), standby, wal_position (bytes)."""
+    """Return version, database, wal_level, standby, timeline (None on a standby) and wal_position (in bytes)."""
     return connection.execute(SERVER).fetchall()[0]
 
 
@@ -138,20 +139,20 @@ def read_columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, published operations, `tables` as schema.table, and `filtered`; None if it does not exist."""
+    """Return oid, operations, `tables` as schema.table, and `filtered` (by rows); None if it does not exist."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
 def read_role(connection: Connection, role: str, table: str) -> Row | None:
-    """Return can_login, can_replicate, can_read (the table); None if the role does not exist."""
+    """Return can_login, can_replicate and can_read (of the table), None if the role does not exist."""
     values = {"role": role, "table": table, "schema": table.split(".", maxsplit=1)[0]}
     return connection.execute(ROLE, values).fetchone()
 
 
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
-    """Create a pgoutput slot. PostgreSQL waits for every open writing transaction first.
+    """Create a pgoutput slot. PostgreSQL first waits until every open writing transaction has ended.
 
-    Raises RefusedError, naming their sessions, after SLOT_TIMEOUT_MS.
+    Raises RefusedError with their sessions after SLOT_TIMEOUT_MS.
     """
     try:
         with connection.transaction():
@@ -161,17 +162,17 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
         sessions = [describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS)]
         message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s: open writing transactions"
         raise RefusedError(
-            f"{message}: {', '.join(sessions) or 'ended meanwhile'}", "end them, then run the command again"
+            f"{message}: {', '.join(sessions) or 'none any more'}", "end them, then run the command again"
         ) from None
 
 
 def describe_session(row: Row) -> str:
-    """Return pid, application, state and age of the transaction of a pg_stat_activity row."""
+    """Describe a row of pg_stat_activity: pid, application, state and age of the transaction."""
     return f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
 
 
 def commit_heartbeat(connection: Connection) -> None:
-    """Commit a transaction that the connector reads but produces no record of."""
+    """Commit a transaction with a heartbeat, for which the connector produces no record."""
     connection.execute(HEARTBEAT)
 
 

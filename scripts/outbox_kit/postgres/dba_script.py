@@ -15,27 +15,27 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
 -- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run it once as a superuser, each statement in its own transaction (a slot cannot be created in one that wrote):
+-- Run it once as a superuser. Each statement is a transaction: a slot cannot be created in one that has written.
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
 -- Amazon RDS and Aurora: omit `replication` from ALTER ROLE, and `grant rds_replication to` owner and connector.
--- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier: it names the database.
--- `outbox apply` creates its objects by the same statements: afterwards `outbox plan` has no changes of postgres.
+-- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier: it identifies the cluster.
+-- `outbox apply` uses the same statements, so that `outbox plan` then shows no changes of postgres.
 -- The file contains no passwords: set one for each new role with \\password ROLE."""
 OWNER = """\
 -- Owner: login of `outbox apply`. It owns table and publication. REPLICATION allows it to recreate the slot
--- (`outbox apply --recover`); pg_read_all_stats shows the sessions for which the creation of a slot waits."""
+-- (`outbox apply --recover`); with pg_read_all_stats it reports the sessions that delay the creation of a slot."""
 TABLE = """\
--- Outbox table. Grant the role of the services INSERT on it and USAGE on its schema, nothing else.
+-- Outbox table. Grant the role of the services only INSERT on it and USAGE on its schema.
 -- If they delete their rows in the same transaction, grant DELETE as well."""
 NO_TABLE = """\
 -- No table: services write messages (source.message_prefix), for which no privilege is needed. Messages exist only in
 -- the WAL: if the slot is lost, the messages that it has not delivered are lost too."""
 CONNECTOR = """\
--- Connector: reads through its slot. It writes only its heartbeat message, for which no privilege is needed."""
+-- Connector: reads the slot. It writes only heartbeat messages, for which no privilege is needed."""
 VERIFIER = """\
--- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only the
--- columns that route. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict DELETE
--- to the canary: the role may delete any row, which does not affect the connector, because that reads the WAL.
+-- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only columns
+-- that are used for routing. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict
+-- DELETE to the canary: the role may delete any row. This does not affect the connector, which reads the WAL.
 -- Without DELETE: remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
 -- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, for which no privilege is needed."""
@@ -43,15 +43,16 @@ NO_VERIFIER = "-- No verifier: without source.verifier `outbox verify` logs in a
 BACKFILL = "-- `outbox backfill` reads each row with FOR UPDATE, which requires UPDATE."
 PUBLICATION = """\
 -- Publication, before the slot: rows written between slot and publication would be lost.
--- PostgreSQL 18 reports that only in its log."""
+-- PostgreSQL 18 reports such a loss only in its log."""
 SLOT = """\
--- Slot, last: no row is missed from here on. Its creation waits for every open writing transaction, with a limit.
--- On PostgreSQL 17 and later it is a failover slot: standbys can keep a copy (sync_replication_slots)."""
+-- Slot, last: from here on the server retains WAL for it. Its creation waits for every open writing transaction, up to
+-- the statement_timeout.
+-- On PostgreSQL 17 and later it is a failover slot: standbys can have a copy (sync_replication_slots)."""
 MATERIALIZER = "-- Materializer of target {name}: owns the tables that it creates; it has no access to the outbox."
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the statements, each paragraph with its reason, and `\\connect` before each further database."""
+    """Return the statements with comments, and `\\connect` before the statements for another database."""
     source = environment.source
     current = (source.host, source.port, source.database)
     paragraphs = [*_source(pipeline, environment)]
@@ -138,7 +139,7 @@ def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
 
 
 def _slot(name: str) -> str:
-    """Create the slot by the statement for the server's version; the other one is not parsed."""
+    """Return the creation of the slot for every server version. The statement for other versions is not parsed."""
     later, earlier = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
@@ -157,5 +158,5 @@ def _text(statement: sql.Composed) -> str:
 
 
 def _one_line(name: str) -> str:
-    """Return a name without line breaks, which would end a comment."""
+    """Return the name without line breaks, which would end a comment."""
     return " ".join(name.split())

@@ -1,4 +1,4 @@
-"""DDL of the source database, as `apply` executes it and `render` prints it, and the INSERT of outbox rows."""
+"""DDL of the source database, which `apply` executes and `render` prints, and the INSERT of outbox rows."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ def create_schema(schema: sql.Identifier) -> sql.Composed:
 
 
 def create_table(pipeline: Pipeline) -> sql.Composed:
-    """CREATE TABLE with the columns of docs/contract.md and the further columns of the pipeline file.
+    """Return CREATE TABLE with the columns of docs/contract.md and the additional columns of the pipeline file.
 
-    Further columns are nullable: rows of aggregates that do not use them, such as the canary's, omit them.
+    Additional columns are nullable, because rows of aggregates that do not use them omit them.
     """
     source = pipeline.source
     names = source.columns.model_dump()
     fields = [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    further = [
+    additional = [
         name for name in dict.fromkeys([*fields, *source.additional_columns]) if name not in {*names.values(), "seq"}
     ]
     columns: dict[str, sql.Composable] = {role: sql.Identifier(name) for role, name in names.items()}
     columns["payload_type"] = sql.SQL(pipeline.payload_type)
-    lines = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in further]
+    lines = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional]
     return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(lines) + sql.SQL(")")
 
 
-def insertion(source: Source, rows: sql.Composable, *further: str) -> sql.Composed:
-    """INSERT `rows` (VALUES or SELECT): id, aggregate type, aggregate id, event type, payload, `further` columns."""
+def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
+    """Return INSERT of `rows` (VALUES or SELECT): id, aggregate type and id, event type, payload, more columns."""
     columns = source.columns
-    names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *further]
+    names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
         outbox=qualified(source.table), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
     )
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """CREATE PUBLICATION for inserts only; for no table where events are messages."""
+    """Return CREATE PUBLICATION for inserts, without a table if events are logical messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
@@ -71,7 +71,7 @@ def create_publication(source: Source) -> sql.Composed:
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:
-    """Create a pgoutput slot; with `failover` (PostgreSQL 17 and later) standbys can keep a copy."""
+    """Return the creation of a pgoutput slot. With `failover` (PostgreSQL 17 and later) standbys can have a copy."""
     options = sql.SQL(", false, false, true" if failover else "")
     text = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
     return text.format(sql.Literal(name), options)

@@ -1,4 +1,4 @@
-"""Replication slot: state, WAL positions, and waits on them. All positions are in bytes."""
+"""State of a replication slot, and waits for its state and positions. Positions are LSNs in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60
 CONFIRM_TIMEOUT_S = 180
 
-# Columns of later versions are read through JSON, so that the query is the same on every version.
+# Columns that PostgreSQL 14 lacks are read through JSON, so that the query is valid on every version.
 SLOT: LiteralString = """
     select s.slot_name as name, s.plugin, s.database, s.active, s.active_pid, s.wal_status, s.two_phase,
            (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart,
@@ -43,13 +43,13 @@ class Slot:
 
 
 def read_slot(connection: Connection, name: str) -> Slot | None:
-    """Return the slot, or None if it does not exist."""
+    """Return the slot, None if it does not exist."""
     row = connection.execute(SLOT, (name,)).fetchone()
     return Slot(**row) if row else None
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot: a worker releases it shortly after its task ended.
+    """Wait until no session reads the slot. A worker releases it shortly after the end of its task.
 
     Raises WaitTimeoutError.
     """
@@ -61,12 +61,12 @@ def wait_inactive(connection: Connection, name: str) -> None:
             None if active else True, f"active, pid {slot.active_pid}" if slot and active else "not active"
         )
 
-    hint = "another client may read it: see pg_stat_replication"
+    hint = "check in pg_stat_replication whether another client reads it"
     wait_for(f"slot {name} to be released", poll, seconds=RELEASE_TIMEOUT_S, hint=hint)
 
 
 def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:
-    """Wait until `connector` has confirmed everything up to `position` to the slot. Raises WaitTimeoutError."""
+    """Wait until `connector` has confirmed the WAL up to `position`. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -78,16 +78,16 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
 
 
 def wait_transactions_ended(connection: Connection) -> int:
-    """Wait until every transaction that is open now has ended; return the WAL position after them.
+    """Wait until every transaction that is open now has ended, and return the LSN after them.
 
-    A transaction that began earlier may be decoded by the catalog as it was then. Raises WaitTimeoutError.
+    A later change of the catalog may not apply to the decoding of these transactions. Raises WaitTimeoutError.
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 
     def poll() -> Observation[int]:
         row = connection.execute(AFTER_TRANSACTION, (xid,)).fetchall()[0]
         open_now = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
-        return Observation(row["position"] if row["ended"] else None, f"open: {open_now or 'none that writes'}")
+        return Observation(row["position"] if row["ended"] else None, f"open: {open_now or 'no writing transaction'}")
 
-    hint = "end the long ones, then run the command again"
+    hint = "end the transactions, then run the command again"
     return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=hint)

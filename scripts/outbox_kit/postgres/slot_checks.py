@@ -10,7 +10,7 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 from outbox_kit.rules import Finding, Rules, Severity
 
 MEGABYTE = 2**20
-# Limit where the server sets none.
+# Limit if the server has none.
 RETAINED_MB = 10_240
 COLUMN_LISTS_SINCE = 150000
 RULES = Rules[DatabaseState]()
@@ -18,7 +18,7 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    condition="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
+    condition="the publication has only the outbox table, via the root, and only operations that do not stop the task",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
 def _publication(live: DatabaseState) -> Finding:
@@ -32,8 +32,8 @@ def _publication(live: DatabaseState) -> Finding:
     root = "via root" if publication["pubviaroot"] else "not via root"
     tables = f"{', '.join(publication['tables'])}, {root}"
     tolerated = _tolerated_operations(source)
-    stopping = ", ".join(operation for operation in operations if operation not in tolerated)
-    return Finding(f"{stopping} of {tables}" == expected, f"{', '.join(operations)} of {tables}", expected)
+    rejected = ", ".join(operation for operation in operations if operation not in tolerated)
+    return Finding(f"{rejected} of {tables}" == expected, f"{', '.join(operations)} of {tables}", expected)
 
 
 def _tolerated_operations(source: Source) -> set[str]:
@@ -45,7 +45,7 @@ def _tolerated_operations(source: Source) -> set[str]:
 @RULES.rule(
     "postgres.publication-filter",
     condition="no row filter and no column list: rows and columns that they exclude are lost without an error",
-    remedy="alter publication ... set table ..., without where and without columns; republish what was excluded",
+    remedy="alter publication ... set table ..., without WHERE and without columns; republish the excluded rows",
 )
 def _publication_filter(live: DatabaseState) -> Finding:
     expected = "every row, every column"
@@ -67,8 +67,8 @@ def _publication_filter(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    condition="the publication is the one that the slot was created after: rows between slot and publication are lost",
-    remedy="the publication was recreated after the slot: rows in between are lost; recreate the slot, republish",
+    condition="the publication was not recreated after the slot: rows that were written in between are lost",
+    remedy="recreate the slot, then republish the rows that were written in between",
 )
 def _publication_identity(live: DatabaseState) -> Finding:
     locked, publication = live.locked, live.actual.publication
@@ -95,7 +95,7 @@ def _slot(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-identity",
-    condition="the slot is the one of the lock file, at or beyond the position at which it was created",
+    condition="the slot is that of the lock file, and not before the LSN at which it was created",
     remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
 )
 def _slot_identity(live: DatabaseState) -> Finding:
@@ -109,8 +109,8 @@ def _slot_identity(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-active",
-    condition="the slot is active, read by the connector's role: two readers in turn lose rows",
-    remedy="not active: is the connector running? another role: which other connector uses this slot?",
+    condition="the slot is active and read by the connector's role: with a second reader rows are lost",
+    remedy="not active: start the connector; another role: stop the other client of the slot",
 )
 def _slot_active(live: DatabaseState) -> Finding:
     slot, expected = live.actual.slot, f"read by {live.environment.source.connector.user}"
@@ -125,7 +125,7 @@ def _slot_active(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"lost: drop the slot, then {RECOVER_HINT}; unreserved: let the connector catch up at once",
+    remedy=f"lost: drop the slot, then {RECOVER_HINT}; unreserved: resume the connector immediately",
 )
 def _slot_wal(live: DatabaseState) -> Finding:
     slot, expected = live.actual.slot, "reserved or extended"
@@ -138,7 +138,7 @@ def _slot_wal(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    condition="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
+    condition="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, at which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(live: DatabaseState) -> Finding:
@@ -153,8 +153,8 @@ def _slot_retained(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-failover",
-    condition="standbys have a copy of the slot (PostgreSQL 17 and later)",
-    remedy="created without the flag: alter the slot through the replication protocol while the connector is stopped",
+    condition="the slot is a failover slot, so that standbys can have a copy (PostgreSQL 17 and later)",
+    remedy="stop the connector and set FAILOVER with ALTER_REPLICATION_SLOT (replication protocol)",
     severity=Severity.WARNING,
 )
 def _slot_failover(live: DatabaseState) -> Finding:

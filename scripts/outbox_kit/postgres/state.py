@@ -24,10 +24,10 @@ COLUMN_TYPES = {
 }
 # Accepted types, by the type with which `apply` creates the payload column.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# As format_type() returns them, with a length.
+# Names of types as format_type() returns them, with a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that Debezium emits neither as text nor as whole numbers, or as numbers since an epoch.
+# Types that Debezium emits as numbers since an epoch, or neither as text nor as whole numbers.
 NO_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -52,7 +52,7 @@ class ActualDatabase:
 
     @property
     def retained_bytes(self) -> int | None:
-        """WAL that the server retains for the slot."""
+        """Size of the WAL that the server retains for the slot, in bytes."""
         if self.slot is None or self.slot.restart is None:
             return None
         return 0 if self.standby else self.wal_position - self.slot.restart
@@ -61,7 +61,7 @@ class ActualDatabase:
 def read_actual(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
-    """Read what the pipeline needs of the database; the identifier only if it is not given.
+    """Read the objects of the pipeline, and the system identifier if it is not given.
 
     Raises RejectedError if the login may not read the identifier.
     """
@@ -94,12 +94,12 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
         reason = "inserts only" if source.uses_table else "no table: logical decoding messages need no entry"
         changes.append(Change("postgres", "publication", source.publication, "create", reason))
     if actual.slot is None:
-        changes.append(Change("postgres", "slot", source.slot, "create", "no row is missed from now on"))
+        changes.append(Change("postgres", "slot", source.slot, "create", "the server retains WAL for the connector"))
     return changes
 
 
 def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """Describe the columns of the contract that the table lacks or has with another type."""
+    """Describe the columns of the contract that are missing or have another type."""
     problems = []
     for role, name in pipeline.source.columns.model_dump().items():
         types = PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
@@ -112,11 +112,11 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         field = aggregate.partition_field
         if field and field not in columns:
             problems.append(f"{field}, the partition_field of {aggregate_type}, is missing")
-    return [*problems, *_further_problems(pipeline.source, columns)]
+    return [*problems, *_additional_column_problems(pipeline.source, columns)]
 
 
-def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
-    """Describe the same for columns that the pipeline file adds to the contract's."""
+def _additional_column_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
+    """Describe the columns of the pipeline file that are missing or have a type that is not supported."""
     version = source.schema_version_column
     if version and version not in columns:
         yield f"{version}, the schema_version_column, is missing"
@@ -152,7 +152,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
 
 
 def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
-    """Refuse a publication that omits rows: the slot would advance without them and without an error."""
+    """Refuse a publication that omits rows: the slot would advance past them without an error."""
     name = source.publication
     if source.table not in publication["tables"] or not publication["pubinsert"]:
         tables = ", ".join(publication["tables"]) or "no table"
@@ -179,7 +179,7 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> No
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
             f"slot {source.slot!r} uses plugin {slot.plugin} in database {slot.database!r}",
-            "another connector may own it: choose another source.slot",
+            "it may belong to another connector: set another source.slot",
         )
     if actual.publication is None:
         raise RefusedError(
@@ -190,7 +190,7 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> No
 
 
 def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:
-    """Refuse a database, slot or publication other than the lock file's."""
+    """Refuse a database, slot or publication that is not that of the lock file."""
     if locked.system_identifier != actual.system_identifier:
         raise RefusedError(
             f"system identifier of the database is {actual.system_identifier}, "

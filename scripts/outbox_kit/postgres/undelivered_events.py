@@ -1,4 +1,4 @@
-"""Counts of the events that a slot has not delivered. Peeking leaves the slot as it is; the slot must be inactive."""
+"""Counts of the events that a slot has not delivered. The slot must be inactive; peeking does not advance it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from outbox_kit.postgres.client import Connection
 PEEK_TIMEOUT_MS = 600_000
 COUNT_TIMEOUT_MS = 60_000
 
-# Output of pgoutput by its first byte (PostgreSQL: logical replication message formats). I is an inserted row. M is a
-# logical message: flags in one byte (1: transactional), position in 8 bytes, prefix, a zero byte; heartbeats have
-# another prefix or no transaction. C is a commit; its position is the transaction's end. Transactions come in commit
-# order, so the position of the commit decides. Within a transaction that the connector has delivered in part, the
-# event's own position decides; COPY gives several rows one position, which counts as not delivered.
+# The first byte is the type of the message (PostgreSQL: logical replication message formats):
+# I: inserted row.
+# M: logical message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats do not count:
+#    they have another prefix or are not transactional.
+# C: commit. Its LSN is the end of the transaction.
+# pgoutput sends transactions in commit order, so the LSN of the commit decides whether an event was delivered. In a
+# transaction that was delivered in part the LSN of the event decides. Rows of one COPY can have the same LSN, and then
+# count as not delivered.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
@@ -37,7 +40,7 @@ EVENTS: LiteralString = """
 
 @dataclass(frozen=True)
 class Delivered:
-    """Progress of a connector, in bytes of WAL: its last commit, and the event in the transaction begun after it."""
+    """LSNs up to which a connector has delivered: its last commit, and the last event of the transaction `xid`."""
 
     commit: int = 0
     lsn: int = 0
@@ -45,7 +48,7 @@ class Delivered:
 
 
 def count_undelivered(connection: Connection, source: Source, delivered: Delivered) -> int:
-    """Return the number of events in all WAL of the slot that were not delivered.
+    """Return the number of undelivered events in the WAL of the slot.
 
     Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
     """
@@ -75,7 +78,7 @@ def _count(connection: Connection, source: Source, delivered: Delivered, *, upto
     values = {
         "slot": source.slot,
         "publication": f'"{source.publication}"',  # a list of quoted names
-        "messages": "false" if source.uses_table else "true",  # pgoutput omits messages unless asked for
+        "messages": "false" if source.uses_table else "true",  # pgoutput omits messages by default
         "prefix": None if prefix is None else prefix.encode() + b"\0",
         "upto": upto,
         **vars(delivered),

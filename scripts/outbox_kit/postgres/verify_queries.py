@@ -1,4 +1,4 @@
-"""Queries that only `outbox verify` runs: server settings and usage, constraints and sampled rows of the table."""
+"""Queries of `outbox verify` only: server settings and usage, constraints and sampled rows of the outbox table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTINGS: LiteralString = """
     select name, setting from pg_settings
     where name in ('max_replication_slots', 'max_wal_senders', 'max_prepared_transactions', 'wal_sender_timeout',
                    'max_slot_wal_keep_size', 'idle_replication_slot_timeout')"""
-# A walsender uses the setting of the connector's role, if it has one.
+# A WAL sender uses the setting of the connector's role, if there is one.
 ROLE_SETTING: LiteralString = """
     select split_part(entry, '=', 2) as value
     from pg_db_role_setting s join pg_roles r on r.oid = s.setrole, unnest(s.setconfig) as entry
@@ -39,7 +39,7 @@ PUBLISHED: LiteralString = """
 MAY_EMIT: LiteralString = """
     select coalesce(bool_or(has_function_privilege(%s, oid, 'execute')), false) as may_emit
     from pg_proc where proname = 'pg_logical_emit_message'"""
-# The root of a partitioned table has no pages; its rows are in the leaves. Recent partitions have the highest oids.
+# Rows of a partitioned table are in its leaves. Recent partitions have the highest oids.
 LEAVES: LiteralString = """
     select n.nspname as schema, c.relname as name,
            (pg_relation_size(c.oid) / current_setting('block_size')::int)::int as pages
@@ -63,8 +63,8 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_40
 class Details:
     """State that verify reads in addition to `ActualDatabase`.
 
-    `moved_keys` counts the keys with several partition_field values by aggregate type; None if no row could be read,
-    with the reason in `unsampled`.
+    `moved_keys` is the number of keys with several partition_field values by aggregate type, None if the rows could not
+    be read. The reason is in `sampling_error`.
     """
 
     settings: dict[str, int]
@@ -75,14 +75,14 @@ class Details:
     published: list[str] | None
     may_emit: bool
     moved_keys: dict[str, int] | None
-    unsampled: str = ""
+    sampling_error: str = ""
 
 
 def read_details(connection: Connection, pipeline: Pipeline, environment: Environment, *, role: bool) -> Details:
-    """Run the queries; `role` is whether the connector's role exists."""
+    """Run the queries. `role` is whether the connector's role exists."""
     source, user = pipeline.source, environment.source.connector.user
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}
-    moved_keys, unsampled = _moved_keys(connection, pipeline)
+    moved_keys, sampling_error = _moved_keys(connection, pipeline)
     role_setting = connection.execute(ROLE_SETTING, (user,)).fetchone()
     published = connection.execute(PUBLISHED, (source.publication, source.table)).fetchone()
     return Details(
@@ -94,7 +94,7 @@ def read_details(connection: Connection, pipeline: Pipeline, environment: Enviro
         published=published["columns"] if published else None,
         may_emit=role and bool(connection.execute(MAY_EMIT, (user,)).fetchall()[0]["may_emit"]),
         moved_keys=moved_keys,
-        unsampled=unsampled,
+        sampling_error=sampling_error,
     )
 
 

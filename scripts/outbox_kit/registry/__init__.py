@@ -1,1 +1,1 @@
-"""Schema registry: subjects, desired and actual state, checks. Reads that Spark shares are in `outbox_common`."""
+"""Schema registry: subjects, desired and actual state, checks. The reader, also for Spark, is in `outbox_common`."""

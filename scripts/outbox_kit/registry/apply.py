@@ -1,4 +1,4 @@
-"""Sets compatibility levels, registers schemas, and reads the versions for the lock file."""
+"""Changes of the registry: compatibility levels and schemas; and the versions for the lock file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.registry.state import (
 
 
 def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:
-    """Execute `changes` of state.diff() for `subjects`. Raises RefusedError, RejectedError, UnreachableError."""
+    """Execute the changes of state.diff() for `subjects`. Raises RefusedError, RejectedError, UnreachableError."""
     by_name = {subject.name: subject for subject in subjects}
     old_levels: dict[str, str] = {}
     for change in changes:
@@ -31,9 +31,9 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
             old_levels[name] = change.before
         else:
             if change.action == "update" and old_levels.get(name):
-                _refuse_under_new_level(client, subject, old_levels[name])
+                _refuse_incompatible(client, subject, old_levels[name])
             client.register(name, subject.by_name or subject.text, _references(client, subject))
-            _refuse_older(client, subject)
+            _refuse_unless_latest(client, subject)
 
 
 def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
@@ -42,26 +42,26 @@ def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
     return [Reference(name, name, latest.version) for name, latest in versions if latest is not None]
 
 
-def _refuse_under_new_level(client: RegistryClient, subject: Subject, old_level: str) -> None:
-    """Test under the new level, which must be set for that, and restore the old level on failure."""
+def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
+    """Test compatibility with the new level, which is already set. If the test fails, restore the old level."""
     if subject.uses:
-        return  # Apicurio cannot test these; the plan compared them, and registration tests them
-    every = subject.compatibility.endswith("_TRANSITIVE")
-    if client.is_compatible(subject.name, subject.text, every_version=every):
+        return  # Apicurio cannot test a schema with references; plan and registration test it
+    is_transitive = subject.compatibility.endswith("_TRANSITIVE")
+    if client.is_compatible(subject.name, subject.text, every_version=is_transitive):
         return
     client.set_compatibility(subject.name, old_level)
     latest = client.latest(subject.name)
     fields = incompatible_fields(subject.compatibility, latest.text, subject.text) if latest else []
-    named = f": {', '.join(fields)}" if fields else ""
+    details = f": {', '.join(fields)}" if fields else ""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} is not {subject.compatibility}{named}; "
+        f"schema of {subject.aggregate_type} is not {subject.compatibility}{details}; "
         f"the compatibility of {subject.name} is {old_level} again",
         INCOMPATIBLE_HINT,
     )
 
 
-def _refuse_older(client: RegistryClient, subject: Subject) -> None:
-    """Raise RefusedError if the registry matched the schema with an earlier version, so that it is not the latest."""
+def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
+    """Raise RefusedError if the registry found the schema in an earlier version, so that it is not the latest one."""
     latest = with_references_inlined(client, client.latest(subject.name))
     if latest is not None and not same_schema(latest.text, subject.text):
         refuse_older(subject, latest.version)

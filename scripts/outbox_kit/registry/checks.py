@@ -30,8 +30,8 @@ def _reachable(live: RegistryState) -> Finding:
 
 @RULES.rule(
     "registry.schemas",
-    condition="the latest version of every subject is the schema of the file",
-    remedy="run `outbox apply`; if it reports an older version of the schema, use the latest version",
+    condition="the latest version of every subject is the schema in the file",
+    remedy="run `outbox apply`; if the file has the schema of an earlier version, use that of the latest",
 )
 def _registered(live: RegistryState) -> Finding:
     problems = [subject.name for subject in live.subjects if not is_registered(subject, live.actual[subject.name])]
@@ -57,7 +57,7 @@ def _ids(live: RegistryState) -> Finding:
 
 @RULES.rule(
     "registry.compatibility",
-    condition="every subject has the compatibility level of the pipeline file: old records stay readable",
+    condition="every subject has the compatibility level of the pipeline file",
     remedy="run `outbox apply`",
 )
 def _compatibility(live: RegistryState) -> Finding:

@@ -1,4 +1,4 @@
-"""Schema registry client of the deploy tool: the shared reads, and the writes. One method per endpoint, no policy."""
+"""Schema registry client with reads and writes, one method per endpoint, without policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RegistryClient(RegistryReader):
         super().__init__(service.endpoint())
 
     def compatibility(self, subject: str) -> str | None:
-        """Return the compatibility level of a subject; None if the registry has none for it."""
+        """Return the compatibility level of a subject, None if it has none of its own."""
         response = self._get(_config_path(subject), f"compatibility of {subject}")
         return None if response is None else str(self._member(response, "compatibilityLevel"))
 
@@ -29,16 +29,13 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, *, every_version: bool = False) -> bool:
-        """Return whether the registry would accept `text` as the next version under the subject's level.
-
-        A transitive level is only tested in full with `every_version`.
-        """
+        """Return whether `text` is compatible with the latest version (or every version) by the subject's level."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if every_version else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 
     def lookup(self, subject: str, text: str, references: Sequence[Reference] = ()) -> int | None:
-        """Return the version under which the subject has this schema; None if it does not have it."""
+        """Return the version of the subject that has this schema, None if there is none."""
         description = f"look up a schema of {subject}"
         response = self._request("POST", subject_path(subject), description, _body(text, references), NOT_FOUND)
         return None if response is None else int(self._member(response, "version"))
@@ -47,7 +44,7 @@ class RegistryClient(RegistryReader):
         self._request("POST", f"{subject_path(subject)}/versions", f"register {subject}", _body(text, references))
 
     def delete(self, subject: str) -> None:
-        """Delete every version of a subject (soft deletion: ids in records can still be resolved)."""
+        """Delete every version of a subject (soft delete: schema ids in records can still be resolved)."""
         self._request("DELETE", subject_path(subject), f"delete {subject}", missing_status=NOT_FOUND)
 
     def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON

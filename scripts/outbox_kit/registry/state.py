@@ -18,39 +18,40 @@ INCOMPATIBLE_HINT = "give new fields a default and do not change types, or set a
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject that the files declare: of an aggregate, or of a type that aggregates share."""
+    """Desired subject of an aggregate, or of a type that aggregates share."""
 
     aggregate_type: str
     name: str
     text: str
     compatibility: str
     by_name: str = ""
-    """The text to register, with types of other subjects by name; empty if it uses none."""
+    """Text to register, which uses types of other subjects by name; empty if it uses none."""
     uses: tuple[str, ...] = ()
-    """Subjects of the types that it uses."""
+    """Subjects of the types that it uses by name."""
 
 
 @dataclass(frozen=True)
 class ActualSubject:
-    """A subject in the registry; referenced types are inlined in its text."""
+    """Subject in the registry. Referenced types are inlined in its text."""
 
     latest: SchemaVersion | None
     compatibility: str | None
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """Return a subject per aggregate type with a schema, and the canary's. Raises ConfigurationError."""
+    """Return the subjects of all aggregates with a schema, including the canary. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
-        own = registered_schema(aggregate)
-        by_name = own.text if own.uses else ""
+        schema = registered_schema(aggregate)
+        by_name = schema.text if schema.uses else ""
         subject = pipeline.subject_of(name)
-        subjects.append(Subject(name, subject, inlined_schema(aggregate), aggregate.compatibility, by_name, own.uses))
+        text = inlined_schema(aggregate)
+        subjects.append(Subject(name, subject, text, aggregate.compatibility, by_name, schema.uses))
     return subjects
 
 
 def desired_references(pipeline: Pipeline) -> list[Subject]:
-    """Return a subject per type that aggregates share, named like the type, each after those that it uses.
+    """Return the subjects of types that aggregates share, in dependency order. A subject has the name of its type.
 
     Raises ConfigurationError.
     """
@@ -62,18 +63,18 @@ def desired_references(pipeline: Pipeline) -> list[Subject]:
             by_name = entry.text if entry.uses else ""
             subject = Subject(entry.name, entry.name, text, aggregate.compatibility, by_name, entry.uses)
             texts.append(entry.text)
-            first = shared.setdefault(entry.name, subject)
-            if first != subject:
+            existing = shared.setdefault(entry.name, subject)
+            if existing != subject:
                 raise ConfigurationError(
                     f"type {entry.name} of aggregate {name} has a different text or compatibility "
-                    f"({subject.compatibility}) than in another aggregate ({first.compatibility})",
-                    "set the same file and the same `compatibility` for these aggregates: a shared type is one subject",
+                    f"({subject.compatibility}) than in another aggregate ({existing.compatibility})",
+                    "use the same file and the same `compatibility` in these aggregates: a shared type has one subject",
                 )
     return list(shared.values())
 
 
 def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, ActualSubject]:
-    """Return the registry's state of each subject, by subject name."""
+    """Return the actual state of the subjects, by name."""
     return {
         subject.name: ActualSubject(
             with_references_inlined(client, client.latest(subject.name)), client.compatibility(subject.name)
@@ -83,19 +84,19 @@ def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, Ac
 
 
 def with_references_inlined(client: RegistryClient, version: SchemaVersion | None) -> SchemaVersion | None:
-    """Return the version with every referenced type in its own text, as the transform gets it."""
+    """Return the version with every referenced type inlined in its text, as in the connector config."""
     if version is None or not version.references:
         return version
     return replace(version, text=client.inlined(version, f"schema id {version.id}"))
 
 
 def is_registered(subject: Subject, actual: ActualSubject) -> bool:
-    """Return whether the latest version is the schema of the file."""
+    """Return whether the latest version is the schema in the file."""
     return actual.latest is not None and same_schema(actual.latest.text, subject.text)
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Return the compatibility levels to set and versions to register; the level first, so that it applies."""
+    """Return the levels to set and the versions to register. A level is set before the version to which it applies."""
     changes = []
     for subject in subjects:
         current = actual[subject.name]
@@ -129,9 +130,9 @@ def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def danger(old: str, new: str) -> str:
-    """Describe the effect of a new version on existing records; empty: they are read correctly.
+    """Describe the wrong reads of existing records with a new version, empty if there are none.
 
-    For a registry a changed logical type is compatible, although existing records are read as different values.
+    A registry accepts a changed logical type, although existing records are then read as different values.
     """
     misread = [
         f"field {entry.field} is {entry.written} in existing records and would be read as {entry.expected}"
@@ -149,7 +150,7 @@ def _describe(entry: Difference) -> str:
 
 
 def incompatible_fields(level: str, old: str, new: str) -> list[str]:
-    """Return the fields that violate a compatibility level if `new` follows `old`."""
+    """Return the fields whose change from `old` to `new` violates a compatibility level."""
     pairs = []
     if level.startswith(("BACKWARD", "FULL")):
         pairs.append((old, new))
@@ -160,16 +161,16 @@ def incompatible_fields(level: str, old: str, new: str) -> list[str]:
 
 
 def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual: dict[str, ActualSubject]) -> None:
-    """Raise RefusedError if a new version violates the subject's compatibility level; changes nothing."""
+    """Raise RefusedError if a new version would violate the subject's compatibility level. Nothing is changed."""
     for subject in subjects:
         current = actual[subject.name]
         if current.latest is None or is_registered(subject, current):
             continue
-        # Registering an earlier schema again returns the old id and does not make it the latest version.
+        # If an earlier version has the schema, the registry returns its id and does not make it the latest version.
         version = None if subject.uses else client.lookup(subject.name, subject.text)
         if version is not None and version < current.latest.version:
             refuse_older(subject, current.latest.version)
-        if not _may_follow(client, subject, current, current.latest):
+        if not _is_compatible(client, subject, current, current.latest):
             fields = ", ".join(incompatible_fields(subject.compatibility, current.latest.text, subject.text))
             raise RefusedError(
                 f"schema of {subject.aggregate_type} is not {subject.compatibility} "
@@ -178,21 +179,21 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
             )
 
 
-def _may_follow(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
-    """Test compatibility in the registry, or locally if the level is about to change or the schema has references.
+def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
+    """Test compatibility in the registry, but locally for a changed level or a schema with references.
 
     Apicurio rejects the test of a schema with references with HTTP 422, although it accepts its registration.
     """
     if current.compatibility == subject.compatibility and not subject.uses and not latest.references:
-        every = subject.compatibility.endswith("_TRANSITIVE")
-        return client.is_compatible(subject.name, subject.text, every_version=every)
+        is_transitive = subject.compatibility.endswith("_TRANSITIVE")
+        return client.is_compatible(subject.name, subject.text, every_version=is_transitive)
     return not incompatible_fields(subject.compatibility, latest.text, subject.text)
 
 
 def refuse_older(subject: Subject, latest: int) -> None:
-    """Raise RefusedError for a schema that is registered as an earlier version."""
+    """Raise RefusedError: an earlier version has the schema."""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} was registered before; version {latest} of {subject.name} "
-        "stays the latest: a registry cannot return to an earlier version",
-        "use the schema of the latest version, or change the file so that it differs (for example a `doc`)",
+        f"schema of {subject.aggregate_type} is that of an earlier version; version {latest} of {subject.name} "
+        "remains the latest: a registry cannot return to an earlier version",
+        "use the schema of the latest version, or change the schema, for example a `doc`",
     )

@@ -1,4 +1,4 @@
-"""`outbox verify`: live state compared with the lock file and the files. Changes to systems belong in `deployment`."""
+"""`outbox verify`: comparison of the live state with the lock file and the files. It changes nothing but the canary."""
 
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit

@@ -1,7 +1,7 @@
-"""Canary: an event of its own aggregate type that passes from the outbox through the connector to its topic.
+"""Canary: a test event with its own aggregate type and topic, written to the outbox and read from the topic.
 
-One slot and one task deliver in WAL order. A delivered canary therefore also proves that the connector has processed
-everything committed before it.
+The connector delivers in commit order. A delivered canary therefore proves that everything that was committed before
+it is processed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from outbox_kit.verification.live_state import database
 from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.waiting import Observation, wait_for
 
-# Debezium polls every few milliseconds; the limit leaves room for Kafka's commit and a busy machine.
+# Debezium polls every few milliseconds. The limit allows for the commit in Kafka and a busy machine.
 LATENCY_S = 5.0
 EMIT = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
-REMEDY = "see connect.running and postgres.slot above, then the Connect worker's log"
+NOT_ARRIVED_HINT = "see connect.running and postgres.slot above, then the Connect worker's log"
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One record of the canary, and the seconds since its commit."""
+    """Record of the canary, and the seconds from its commit to its arrival."""
 
     message: Message
     seconds: float
@@ -46,7 +46,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Delivery:
-    """State and tombstone of one canary as received."""
+    """Received state and tombstone of one canary."""
 
     topic: str
     contract: CanaryContract
@@ -59,7 +59,11 @@ class Delivery:
 RULES = Rules[Delivery]()
 
 
-@RULES.rule("canary.delivered", condition="a row that is committed now arrives on its topic", remedy=REMEDY)
+@RULES.rule(
+    "canary.delivered",
+    condition="the canary arrives on its topic",
+    remedy=NOT_ARRIVED_HINT,
+)
 def _delivered(delivery: Delivery) -> Finding:
     message = delivery.state.message
     location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"
@@ -70,7 +74,7 @@ def _delivered(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.record",
-    condition="it has the key, the headers, the schema id and the payload of the contract",
+    condition="key, headers, schema id and payload of the canary follow the contract",
     remedy="compare the connector config with `outbox render`; see docs/contract.md",
 )
 def _record(delivery: Delivery) -> Finding:
@@ -82,7 +86,7 @@ def _record(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.partition",
-    condition="state and tombstone are in the partition of the key's murmur2 hash, so in the same one",
+    condition="state and tombstone of the canary are in the partition that the murmur2 hash of the key selects",
     remedy="the producer's partitioner was replaced, or partitions were added to the topic: see docs/contract.md",
 )
 def _partition(delivery: Delivery) -> Finding:
@@ -94,7 +98,7 @@ def _partition(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.latency",
-    condition="it arrives soon: the connector has no backlog",
+    condition=f"the canary arrives within {LATENCY_S:g} s: the connector has no backlog",
     remedy="the connector has a backlog, or the worker lacks CPU time: see postgres.slot-retained",
     severity=Severity.WARNING,
 )
@@ -105,7 +109,7 @@ def _latency(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.tombstone",
-    condition="a deletion arrives as a null value with the same key, so that compaction removes the aggregate",
+    condition="the deletion of the canary arrives as a null value with its key, so that compaction removes the key",
     remedy="check the value converter: it must pass null through",
 )
 def _tombstone(delivery: Delivery) -> Finding:
@@ -113,7 +117,7 @@ def _tombstone(delivery: Delivery) -> Finding:
     same_key = not key_problems(message, delivery.contract) and message.key() == delivery.state.message.key()
     value = "null value" if message.value() is None else "a value"
     passed = message.value() is None and same_key
-    return Finding(passed, value if same_key else f"{value}, another key", "null value under the same key")
+    return Finding(passed, value if same_key else f"{value}, wrong key", "null value under the same key")
 
 
 def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
@@ -122,7 +126,7 @@ def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -
         return evaluate(RULES, _deliver(deployment, contract, seconds))
     except OutboxKitError as error:
         first = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
-        return [first, *unknown(RULES[1:], "it did not arrive")]
+        return [first, *unknown(RULES[1:], "the canary did not arrive")]
 
 
 def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -> Delivery:
@@ -138,7 +142,7 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
 def send(deployment: Deployment, contract: CanaryContract, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
-    A row is inserted and deleted in one transaction: the WAL contains the insert, the table stays unchanged.
+    A row is inserted and deleted in one transaction: the WAL contains the insert, and the table does not change.
     """
     event = str(uuid.uuid4())
     with database(deployment) as connection, connection.transaction():
@@ -189,7 +193,7 @@ def _insert_and_delete(
     connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: str | bytes | None
 ) -> None:
     source = pipeline.source
-    # The table of `apply` requires the partition fields of all aggregates in every row. 0 is valid as text and number.
+    # A row may require the partition fields of all aggregates. 0 is valid as text and as a number.
     columns = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
     extra = [field for field in fields if field not in columns]
@@ -217,4 +221,4 @@ def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:
             skipped += 1
         return Observation(None, f"{skipped} other records")
 
-    return wait_for("the canary to arrive on its topic", poll, seconds=seconds, interval=0.01, hint=REMEDY)
+    return wait_for("the canary to arrive on its topic", poll, seconds=seconds, interval=0.01, hint=NOT_ARRIVED_HINT)

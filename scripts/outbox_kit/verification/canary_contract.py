@@ -22,10 +22,10 @@ FRAME = struct.Struct(">bI")
 
 @dataclass(frozen=True)
 class CanaryContract:
-    """Expected form of the record, by lock file and live config.
+    """Expected content of the record, from lock file and live config.
 
-    `strict` is False for a transform other than OutboxRouter, which frames records in its own way. `schemas` is by id,
-    latest first.
+    `strict` is False for transforms other than OutboxRouter, whose format may differ. `schemas` are by id, the latest
+    first.
     """
 
     strict: bool
@@ -35,7 +35,7 @@ class CanaryContract:
 
 
 def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
-    """Return how the record differs from the contract."""
+    """Return the differences between the record and the contract."""
     problems = key_problems(message, contract)
     if not contract.strict:
         return problems
@@ -52,14 +52,14 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     if magic != 0 or schema_id not in contract.schemas:
         return [*problems, f"schema id {schema_id} is not in the lock file"]
     if _token(value[FRAME.size :], contract.schemas[schema_id]) != token:
-        problems.append("the payload decodes to another token, or not at all")
+        problems.append("the payload does not decode to the token that was sent")
     return problems
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return how the key differs from the aggregate's; a framed key has to contain it."""
+    """Return the difference of the key. Without `strict` the key only has to contain the expected one."""
     key, expected = message.key() or b"", KEY.encode()
-    return [] if key == expected or (not contract.strict and expected in key) else ["another key"]
+    return [] if key == expected or (not contract.strict and expected in key) else ["wrong key"]
 
 
 def _token(body: bytes, schema: str) -> str | None:

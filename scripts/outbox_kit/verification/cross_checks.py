@@ -1,4 +1,4 @@
-"""Checks of two systems against each other: the live connector config against topics, registry and database."""
+"""Checks of the consistency between systems: the live connector config and topics, registry, database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES = Rules[LiveState]()
 
 @RULES.rule(
     "path.partitions",
-    condition="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
+    condition="every topic has the partition count of its route: the task blocks at a missing one in state RUNNING",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
 def _partitions(live: LiveState) -> Finding:
@@ -53,8 +53,8 @@ def _partitions(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.record-size",
-    condition="a record within the router's limit fits the producer's request, its buffer and the topic",
-    remedy="all limits follow from connector.max_record_bytes: set it, run `outbox apply`",
+    condition="a record of the router's maximum size is within the limits of the producer and the topic",
+    remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`",
 )
 def _record_size(live: LiveState) -> Finding:
     config, expected = live.config, "router ≤ producer's request ≤ topic"
@@ -69,13 +69,13 @@ def _record_size(live: LiveState) -> Finding:
         if topic:
             size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
             limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
-    problems = [f"{size} ({of}) > {limit} ({name})" for size, of, limit, name in limits if size > limit]
+    problems = [f"{size} ({sender}) > {limit} ({name})" for size, sender, limit, name in limits if size > limit]
     return Finding(not problems, "; ".join(problems) or f"{record} ≤ {request} ≤ topics", expected)
 
 
 @RULES.rule(
     "path.schema-ids",
-    condition="every schema of the router is registered under the id that the router writes",
+    condition="the registry has every schema of the router under the id that the router writes",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
 def _schema_ids(live: LiveState) -> Finding:
@@ -102,13 +102,13 @@ def _version_problems(live: LiveState, name: str, version: SchemaVersion) -> Ite
         yield f"{subject} has no version {version.label}"
     elif registered.id != parse_int(version.id):
         yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
-    # The config contains a schema with its references inlined, the registry without.
-    elif not (aggregate and aggregate.references) and not _same(registered.text, version.text or ""):
-        yield f"{subject} version {version.label} is another schema than the router's"
+    # Not for schemas with references, which are inlined in the config only.
+    elif not (aggregate and aggregate.references) and not _is_same_schema(registered.text, version.text or ""):
+        yield f"{subject} version {version.label} differs from the schema of the router"
 
 
-def _same(registered: str, configured: str) -> bool:
-    """Return whether two schema texts are equal but for docs; False if one is not a schema."""
+def _is_same_schema(registered: str, configured: str) -> bool:
+    """Return whether two schema texts differ in docs at most. False if one is not a schema."""
     try:
         return same_schema(without_docs(registered), without_docs(configured))
     except (ValueError, SchemaParseException, UnknownType):
@@ -117,7 +117,7 @@ def _same(registered: str, configured: str) -> bool:
 
 @RULES.rule(
     "path.offset-not-ahead",
-    condition="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
+    condition="the connector's offset is not beyond the server's WAL: PostgreSQL would skip the rows before it",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER_HINT}",
 )
 def _offset_not_ahead(live: LiveState) -> Finding:
@@ -125,18 +125,18 @@ def _offset_not_ahead(live: LiveState) -> Finding:
     if live.postgres.value is None or live.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
     offset = stored_lsn(live.connect.value.observed.actual)
-    # With a busy outbox the offset may be beyond the position that was read first.
+    # The connector may have advanced since the first position was read.
     server = max(live.wal_position, live.postgres.value.actual.wal_position)
     return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
 @RULES.rule(
     "path.offset-covers-slot",
-    condition="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
+    condition="the slot is not beyond the connector's offset: another client has acknowledged the rows in between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
 def _offset_covers_slot(live: LiveState) -> Finding:
-    expected = "the slot at or behind the connector's offset"
+    expected = "the slot not beyond the connector's offset"
     if live.postgres.value is None or live.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
     slot, offset = live.postgres.value.actual.slot, stored_lsn(live.connect.value.observed.actual)
@@ -147,7 +147,7 @@ def _offset_covers_slot(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.wal-sender-timeout",
-    condition="the connector acknowledges within the server's time limit: else the server closes the connection each time",
+    condition="the connector acknowledges within wal_sender_timeout: otherwise the server closes the connection",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
 def _wal_sender_timeout(live: LiveState) -> Finding:
@@ -163,7 +163,7 @@ def _wal_sender_timeout(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
+    condition="the producer has finite timeouts: with Connect's max.block.ms a task blocks forever in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
 def _producer_gives_up(live: LiveState) -> Finding:
@@ -171,6 +171,6 @@ def _producer_gives_up(live: LiveState) -> Finding:
     if config is None:
         return Finding(None, NO_CONFIG, expected)
     block, delivery = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")
-    shown = "unlimited" if block == PRODUCER_DEFAULTS["max.block.ms"] else f"{block} ms"
-    actual = f"max.block.ms {shown}, delivery.timeout.ms {delivery} ms"
+    block_text = "unlimited" if block == PRODUCER_DEFAULTS["max.block.ms"] else f"{block} ms"
+    actual = f"max.block.ms {block_text}, delivery.timeout.ms {delivery} ms"
     return Finding(max(block, delivery) <= MAX_BLOCK_MS_LIMIT, actual, expected)

@@ -1,4 +1,4 @@
-"""HTML form of the report: one page, with a drawing of the path coloured by status."""
+"""HTML form of the report: one page, with a diagram of the stages coloured by status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from outbox_kit.rules import Check, Status
 from outbox_kit.verification.report import WORST_FIRST, Report, worst
 
-# Stage of a check: the one with the longest prefix of its id.
+# Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.
 STAGES: dict[str, tuple[str, ...]] = {
     "outbox table": ("postgres.",),
     "slot": (
@@ -27,7 +27,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Stage:
-    """One box of the drawing: its worst status, its checks, and the ids of those that failed or warned."""
+    """Box of the diagram: worst status, checks, and the ids of those that failed or warned."""
 
     name: str
     status: Status
@@ -47,14 +47,14 @@ def stages(checks: list[Check]) -> list[Stage]:
     """Return the stages from the outbox table to the registry."""
     result = []
     for name in STAGES:
-        own = [check for check in checks if stage_of(check.id) == name]
-        problems = [check.id for check in own if check.status in (Status.FAIL, Status.WARN)]
-        result.append(Stage(name, worst(own), problems, own))
+        stage_checks = [check for check in checks if stage_of(check.id) == name]
+        problems = [check.id for check in stage_checks if check.status in (Status.FAIL, Status.WARN)]
+        result.append(Stage(name, worst(stage_checks), problems, stage_checks))
     return result
 
 
 def to_html(report: Report) -> str:
-    """Return a self-contained page, without scripts and external resources."""
+    """Return a page without scripts and external resources."""
     loader = PackageLoader("outbox_kit.verification", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     order = list(WORST_FIRST)

@@ -9,7 +9,7 @@ from outbox_kit.verification.report import Report
 
 
 def to_junit(report: Report) -> str:
-    """Return one suite: a failed check is a failure, an unknown one is skipped, a warning passes with output."""
+    """Return one suite. A failed check is a failure, an unknown one is skipped, a warning passes and has output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
@@ -42,5 +42,5 @@ def _case(suite: ElementTree.Element, check: Check) -> None:
 
 
 def _printable(text: str) -> str:
-    """Remove control characters: XML does not allow them, and an error message may contain some."""
+    """Remove control characters, which error messages may contain and XML does not allow."""
     return "".join(character for character in text if character.isprintable() or character == "\n")

@@ -28,16 +28,16 @@ from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 
 T = TypeVar("T")
-# The check needs to know whether there are any; the exact number of many does not matter.
+# Limit for counting: the check fails for any dead letter, so a large number need not be exact.
 MAX_DEAD_LETTERS = 1000
 DEAD_LETTER_TIMEOUT_S = 20
-Registered = dict[tuple[str, int], SchemaVersion | None]
+RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 """Registered schemas by subject and version number."""
 
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """State of one system, or the error of reading it."""
+    """State of one system, or the error that occurred when it was read."""
 
     value: T | None
     error: OutboxKitError | None = None
@@ -47,7 +47,7 @@ class Reading(Generic[T]):
 class LiveState:
     """State of all four systems.
 
-    `wal_position` and `registered` (the schema versions that the live config names) are read after the connector.
+    `wal_position` and `registered`, the schema versions in the live config, are read after the connector.
     """
 
     deployment: Deployment
@@ -57,7 +57,7 @@ class LiveState:
     registry: Reading[RegistryState]
     connect: Reading[ConnectState]
     wal_position: int
-    registered: Registered
+    registered: RegisteredSchemas
     heartbeat: int | None
 
     @property
@@ -72,9 +72,9 @@ def database(deployment: Deployment) -> AbstractContextManager[postgres_client.C
 
 
 def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
-    """Read every system once; PostgreSQL first, so that the connector's offset is not older than the slot's position.
+    """Read every system once. PostgreSQL is first, so that the connector's offset is not older than the slot's LSN.
 
-    A system that did not respond is not read a second time.
+    A system that did not respond is not read again.
     """
     progress("read postgres")
     postgres = _read(lambda: _postgres(deployment, lock))
@@ -105,7 +105,7 @@ def _wal_position(deployment: Deployment) -> int:
         return int(postgres_client.read_server(connection)["wal_position"])
 
 
-def _registered(deployment: Deployment, config: dict[str, str]) -> Registered:
+def _registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSchemas:
     """Read the schema versions that the router of the live config names."""
     router = outbox_router(config)
     if router is None:
@@ -121,7 +121,7 @@ def _registered(deployment: Deployment, config: dict[str, str]) -> Registered:
 def _postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with database(deployment) as connection:
-        # An empty identifier is the result of a check of its own.
+        # The check postgres.identity reports an empty identifier.
         identifier = _read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role = actual.role is not None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-SEED, MULTIPLIER, SHIFT, WORD = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
+SEED, MULTIPLIER, SHIFT, MASK_32 = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
     """Return the hash as an unsigned 32-bit number."""
     length = len(data)
     value = SEED ^ length
-    whole = length - length % 4
-    for offset in range(0, whole, 4):
-        block = int.from_bytes(data[offset : offset + 4], "little") * MULTIPLIER & WORD
+    block_end = length - length % 4
+    for offset in range(0, block_end, 4):
+        block = int.from_bytes(data[offset : offset + 4], "little") * MULTIPLIER & MASK_32
         block ^= block >> SHIFT
-        value = (value * MULTIPLIER & WORD) ^ (block * MULTIPLIER & WORD)
-    if whole < length:
-        value = (value ^ int.from_bytes(data[whole:], "little")) * MULTIPLIER & WORD
-    value = (value ^ (value >> 13)) * MULTIPLIER & WORD
+        value = (value * MULTIPLIER & MASK_32) ^ (block * MULTIPLIER & MASK_32)
+    if block_end < length:
+        value = (value ^ int.from_bytes(data[block_end:], "little")) * MULTIPLIER & MASK_32
+    value = (value ^ (value >> 13)) * MULTIPLIER & MASK_32
     return value ^ (value >> 15)
 
 

@@ -1,4 +1,4 @@
-"""Checks that slot, offset and heartbeat advance. A connector whose state is RUNNING may still make no progress."""
+"""Checks that slot, offset and heartbeat advance. A connector in state RUNNING may still make no progress."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, 
 from outbox_kit.verification.live_state import LiveState, database
 from outbox_kit.waiting import Observation, wait_for
 
-# Wait for two heartbeats, and for delays of a busy machine.
+# Wait for two heartbeats, and allow for delays on a busy machine.
 HEARTBEATS, GRACE_S, POLL_S = 2, 5.0, 0.2
 HEARTBEAT_MS = 10_000
-NO_PROGRESS = "RUNNING without progress: a missing topic or partition, or an unresponsive broker; see the worker's log"
+NO_PROGRESS_HINT = "check for a missing topic or partition, and for an unresponsive broker; see the worker's log"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Positions at one time; None for what does not exist. `seeded` is whether the offset is still the seeded one."""
+    """Positions at one time, None if the object does not exist. `seeded`: `outbox apply` has written the offset."""
 
     slot: Slot | None
     heartbeat: int | None
@@ -43,10 +43,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. `settled` follows the canary: the first row after a seed makes the connector reconnect."""
+    """Samples of one run. `after_canary` excludes the reconnect of the connector at the first row after a seed."""
 
     first: Sample
-    settled: Sample
+    after_canary: Sample
     last: Sample
     seconds: float
 
@@ -56,25 +56,25 @@ RULES = Rules[Samples]()
 
 @RULES.rule(
     "postgres.slot-moving",
-    condition="the slot's confirmed position advances: else the server retains WAL until its disk is full",
-    remedy=NO_PROGRESS,
+    condition="the slot's confirmed LSN advances; otherwise the server retains WAL until its disk is full",
+    remedy=NO_PROGRESS_HINT,
 )
 def _slot(samples: Samples) -> Finding:
-    return _lsn_advance(samples, samples.first.confirmed_flush, samples.last.confirmed_flush)
+    return _lsn_advance_finding(samples, samples.first.confirmed_flush, samples.last.confirmed_flush)
 
 
 @RULES.rule(
     "kafka.heartbeat",
-    condition="heartbeats arrive on their topic: the path from the database through the worker to Kafka works",
-    remedy=NO_PROGRESS,
+    condition="heartbeats from the database arrive on their topic",
+    remedy=NO_PROGRESS_HINT,
 )
 def _heartbeat(samples: Samples) -> Finding:
-    return _advance(samples, samples.first.heartbeat, samples.last.heartbeat)
+    return _advance_finding(samples, samples.first.heartbeat, samples.last.heartbeat)
 
 
-@RULES.rule("connect.offsets-moving", condition="the connector commits its offset", remedy=NO_PROGRESS)
+@RULES.rule("connect.offsets-moving", condition="the connector commits its offset", remedy=NO_PROGRESS_HINT)
 def _offset(samples: Samples) -> Finding:
-    return _lsn_advance(samples, samples.first.offset, samples.last.offset)
+    return _lsn_advance_finding(samples, samples.first.offset, samples.last.offset)
 
 
 PROGRESS_RULES = tuple(RULES)
@@ -82,61 +82,61 @@ PROGRESS_RULES = tuple(RULES)
 
 @RULES.rule(
     "connect.restarts",
-    condition="the task is stable: in two samples the same server process reads the slot, and the state is RUNNING",
+    condition="the task does not restart: two samples show state RUNNING and the same server process at the slot",
     remedy="the task restarts repeatedly: see the Connect worker's log for its errors",
     severity=Severity.WARNING,
 )
 def _restarts(samples: Samples) -> Finding:
-    first, last = samples.settled, samples.last
+    first, last = samples.after_canary, samples.last
     passed = first.reader == last.reader and is_running(first.status) and is_running(last.status)
     states = f"{status_text(first.status)}, then {status_text(last.status)}"
     actual = f"server process {first.reader}, then {last.reader}; {states}"
     return Finding(passed, "none" if passed else actual, "none between two samples")
 
 
-def _advance(samples: Samples, first: int | None, last: int | None) -> Finding:
+def _advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
     expected = f"an advance within {samples.seconds:g} s"
     if first is None or last is None:
         return Finding(None, "does not exist", expected)
     return Finding(last > first, f"{last - first:+} since {first}", expected)
 
 
-def _lsn_advance(samples: Samples, first: int | None, last: int | None) -> Finding:
-    """Compare two LSNs. Until the first transaction after a seed Debezium searches the WAL and confirms nothing."""
-    finding = _advance(samples, first, last)
+def _lsn_advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
+    """Compare two LSNs. After a seed Debezium confirms nothing until it has processed the first transaction."""
+    finding = _advance_finding(samples, first, last)
     if finding.passed is False and samples.last.seeded:
         return Finding(None, "no transaction since the connector was created", finding.expected, "send the canary")
     return finding
 
 
 def check(live: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress, for two heartbeats at most. Every check is unknown if the connector does not run.
+    """Wait for progress, at most for two heartbeats. Every check is unknown if the connector does not run.
 
-    `canary_sent` is whether a canary was sent after the state was read.
+    `canary_sent` means that a canary was sent after the state was read.
     """
     first = _first_sample(live)
-    reason = _blocker(first)
+    reason = _obstacle(first)
     if first is None or reason:
         return unknown(RULES, reason)
     seconds = _timeout_s(live)
-    settled = last = first
+    after_canary = last = first
 
     def poll() -> Observation[bool]:
         nonlocal last
         last = sample(live.deployment)
-        checks = evaluate(PROGRESS_RULES, Samples(first, settled, last, seconds))
+        checks = evaluate(PROGRESS_RULES, Samples(first, after_canary, last, seconds))
         stalled = [check.id for check in checks if check.status is Status.FAIL]
         return Observation(None if stalled else True, f"no progress: {', '.join(stalled)}")
 
     try:
         if canary_sent:
-            settled = sample(live.deployment)
+            after_canary = sample(live.deployment)
         wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
     except WaitTimeoutError:
-        pass  # the rules report what did not advance
+        pass  # the rules report it
     except OutboxKitError as error:
         return unknown(RULES, error.message)
-    return evaluate(RULES, Samples(first, settled, last, seconds))
+    return evaluate(RULES, Samples(first, after_canary, last, seconds))
 
 
 def _first_sample(live: LiveState) -> Sample | None:
@@ -147,8 +147,8 @@ def _first_sample(live: LiveState) -> Sample | None:
     return _sample(database.actual.slot, live.heartbeat, connect.observed.actual)
 
 
-def _blocker(first: Sample | None) -> str:
-    """Return why no progress is possible; empty if it is."""
+def _obstacle(first: Sample | None) -> str:
+    """Return the reason why no progress is possible, empty if there is none."""
     if first is None:
         return "a system does not respond"
     if not is_running(first.status):

@@ -18,7 +18,7 @@ WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "un
 
 @dataclass(frozen=True)
 class Report:
-    """One run of the checks of a pipeline in an environment."""
+    """Checks of a pipeline in an environment, from one run."""
 
     pipeline: str
     environment: str
@@ -27,18 +27,18 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether a check failed; warnings and unknowns do not count."""
+        """Whether a check failed. Warnings and unknown checks do not count."""
         return worst(self.checks) is Status.FAIL
 
     @property
     def summary(self) -> str:
-        """`2 failed, 1 unknown, 60 passed`."""
+        """Number of checks by status, such as `2 failed, 1 unknown, 60 passed`."""
         counts = Counter(check.status for check in self.checks)
         return ", ".join(f"{counts[status]} {name}" for status, name in WORST_FIRST.items() if counts[status])
 
 
 def worst(checks: list[Check]) -> Status:
-    """Return the worst status of the checks; PASS without any."""
+    """Return the worst status of the checks, PASS if there are none."""
     statuses = {check.status for check in checks}
     return next((status for status in WORST_FIRST if status in statuses), Status.PASS)
 
@@ -49,13 +49,13 @@ def to_json(checks: list[Check]) -> dict[str, Any]:
 
 
 class StatusChanges:
-    """Compares the checks of each run with those of the previous one, for `outbox verify --every`."""
+    """Comparison of the checks of consecutive runs, for `outbox verify --every`."""
 
     def __init__(self) -> None:
         self._previous: dict[str, Status] = {}
 
     def since_last_run(self, checks: list[Check]) -> list[str]:
-        """Return one line per check whose status changed; in the first run, per check that did not pass."""
+        """Return a line for each check whose status changed, in the first run for each check that did not pass."""
         lines = []
         for check in checks:
             previous = self._previous.get(check.id, Status.PASS)

@@ -1,4 +1,4 @@
-"""`verify`: evaluates the checks of every system, sends the canary, and checks for progress."""
+"""Run of `verify`: checks of every system, canary, checks of progress."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from outbox_kit.verification.live_state import LiveState, Reading, read_live_sta
 
 T = TypeVar("T")
 
-# When one of these fails the canary cannot arrive, and is not sent.
-CANARY_NEEDS = (
+# If one of these checks fails, the canary cannot arrive and is not sent.
+CANARY_PREREQUISITES = (
     "postgres.reachable",
     "postgres.table",
     "postgres.slot",
@@ -37,20 +37,21 @@ CANARY_NEEDS = (
 
 
 def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float | None = 60) -> list[Check]:
-    """Return every check, always in the same order; an unreachable system is a failed check.
+    """Return every check, always in the same order. An unreachable system is a failed check.
 
-    `canary_seconds` limits the wait for the canary; None sends none. Raises RefusedError before the first apply.
+    `canary_seconds` limits the wait for the canary; with None it is not sent. Raises RefusedError before the first
+    apply.
     """
     lock = deployed_lock(deployment)
     live = read_live_state(deployment, lock, progress)
     checks = [
-        *_system([*postgres_checks.RULES, *slot_checks.RULES], live.postgres),
-        *_system(kafka_checks.RULES, live.kafka),
-        *_system(registry_checks.RULES, live.registry),
-        *_system(connect_checks.RULES, live.connect),
+        *_system_checks([*postgres_checks.RULES, *slot_checks.RULES], live.postgres),
+        *_system_checks(kafka_checks.RULES, live.kafka),
+        *_system_checks(registry_checks.RULES, live.registry),
+        *_system_checks(connect_checks.RULES, live.connect),
         *evaluate(cross_checks.RULES, live),
     ]
-    canary_checks = _canary(live, checks, canary_seconds, progress)
+    canary_checks = _canary_checks(live, checks, canary_seconds, progress)
     progress("check for progress")
     canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
     return [*checks, *progress_checks.check(live, canary_sent=canary_sent), *canary_checks]
@@ -65,21 +66,21 @@ def deployed_lock(deployment: Deployment) -> Lock:
     return lock
 
 
-def _system(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
-    """Evaluate the rules of one system; if it was not read, the first fails and the others are unknown."""
+def _system_checks(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
+    """Evaluate the rules of one system. If it could not be read, the first rule fails and the others are unknown."""
     if reading.value is not None:
         return evaluate(rules, reading.value)
     message, hint = (reading.error.message, reading.error.hint) if reading.error else ("no response", "")
     return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
 
 
-def _canary(live: LiveState, checks: list[Check], seconds: float | None, progress: Reporter) -> list[Check]:
+def _canary_checks(live: LiveState, checks: list[Check], seconds: float | None, progress: Reporter) -> list[Check]:
     if seconds is None:
         return unknown(canary.RULES, "not sent: --no-canary")
     state = live.deployment.environment.connector.state
     if state != "running":
         return unknown(canary.RULES, f"not sent: connector.state is {state}")
-    failures = [check.id for check in checks if check.id in CANARY_NEEDS and check.status is Status.FAIL]
+    failures = [check.id for check in checks if check.id in CANARY_PREREQUISITES and check.status is Status.FAIL]
     if failures:
         return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
     progress("send a canary through the connector")
@@ -87,15 +88,15 @@ def _canary(live: LiveState, checks: list[Check], seconds: float | None, progres
 
 
 def _contract(live: LiveState) -> CanaryContract:
-    """Return the contract of the canary's record, by the live config."""
+    """Return the contract of the canary's record, from the live config."""
     router = outbox_router(live.config or {})
     routes = router_routes(router) if router else ()
-    routed = next((parse_int(route.partitions) for route in routes if route.aggregate == CANARY_AGGREGATE), None)
+    route = next((route for route in routes if route.aggregate == CANARY_AGGREGATE), None)
     topics = live.kafka.value.actual if live.kafka.value else {}
     topic = topics.get(live.deployment.pipeline.topic_of(CANARY_AGGREGATE))
     return CanaryContract(
         strict=router is not None,
-        partitions=routed if routed is not None else topic.partitions if topic else 1,
+        partitions=parse_int(route.partitions) if route else topic.partitions if topic else 1,
         epoch=live.lock.source_epoch,
         schemas={entry.id: entry.text for entry in live.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

@@ -1,4 +1,4 @@
-"""Kafka checks of verify."""
+"""Checks of `outbox verify` on Kafka."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import KafkaState
-from outbox_kit.kafka.client import TopicState
+from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check, Status, evaluate
 
-IDS = [each.id for each in checks.RULES]
-GOOD = PartitionState(replicas=3, in_sync=3, led=True)
+IDS = [rule.id for rule in checks.RULES]
+IN_SYNC = PartitionState(replicas=3, in_sync=3, has_leader=True)
 
 
 @pytest.fixture
 def live(library: Pipeline, environment: Environment) -> KafkaState:
-    """A cluster as apply leaves it."""
+    """Return the state of a cluster after apply."""
     topics = desired_topics(library, environment)
-    actual = {topic.name: TopicState(topic.partitions, 3, dict(topic.config)) for topic in topics}
-    cluster = Cluster("c1", {topic.name: [GOOD] * topic.partitions for topic in topics})
+    actual = {topic.name: ActualTopic(topic.partitions, 3, dict(topic.config)) for topic in topics}
+    cluster = Cluster("c1", {topic.name: [IN_SYNC] * topic.partitions for topic in topics})
     return KafkaState(environment.kafka, "c1", topics, actual, cluster, 0)
 
 
@@ -73,7 +73,7 @@ def test_reports_another_setting(live: KafkaState) -> None:
 
 
 def test_checks_the_record_size_along_the_path(live: KafkaState) -> None:
-    """`path.record-size` compares it with the router and the producer."""
+    """`path.record-size` reports max.message.bytes."""
     assert not_passed(changed(live, "library.book", max_message_bytes="1")) == {}
 
 
@@ -96,12 +96,12 @@ def test_reports_added_partitions(live: KafkaState) -> None:
     ],
 )
 def test_replicas(live: KafkaState, partition: PartitionState, identifier: str, seen: str) -> None:
-    partitions = {**live.cluster.partitions, "library.book": [partition, GOOD, GOOD, GOOD]}
+    partitions = {**live.cluster.partitions, "library.book": [partition, IN_SYNC, IN_SYNC, IN_SYNC]}
     assert not_passed(replace(live, cluster=replace(live.cluster, partitions=partitions))) == {identifier: seen}
 
 
 @pytest.mark.parametrize(
-    ("named", "locked", "status"),
+    ("configured", "locked", "status"),
     [
         (None, None, Status.UNKNOWN),
         ("c1", None, Status.PASS),
@@ -112,8 +112,8 @@ def test_replicas(live: KafkaState, partition: PartitionState, identifier: str, 
         ("c1", "c2", Status.FAIL),
     ],
 )
-def test_cluster(live: KafkaState, named: str | None, locked: str | None, status: Status) -> None:
-    kafka = live.kafka.model_copy(update={"cluster_id": named})
+def test_cluster(live: KafkaState, configured: str | None, locked: str | None, status: Status) -> None:
+    kafka = live.kafka.model_copy(update={"cluster_id": configured})
     assert run(replace(live, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
 
 
@@ -131,5 +131,5 @@ def test_dead_letters(live: KafkaState, letters: int | None, status: Status, see
 
 
 def test_reads_acknowledgements_of_the_group(library: Pipeline) -> None:
-    """`outbox dead-letter acknowledge` commits under the same name."""
+    """The name must not change: the group has the acknowledged offsets of existing pipelines."""
     assert group_of(library) == "outbox-kit.library.dead-letter"

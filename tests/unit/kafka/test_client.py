@@ -1,4 +1,4 @@
-"""Errors of the Kafka client; nothing listens at the addresses here."""
+"""Kafka client and reader: errors, ends of partitions, execution of changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_kit.pipeline import Environment, Kafka, Pipeline
 
 
 @pytest.fixture
-def nobody(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+def unreachable(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr(topic_reader, "REQUEST_TIMEOUT_S", 0.3)
     return Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
@@ -36,23 +36,23 @@ def test_settings_of_the_environment_take_precedence() -> None:
     [lambda client: client.topics(), lambda client: client.describe(["a"]), lambda client: client.cluster_id()],
     ids=["topics", "describe", "cluster id"],
 )
-def test_reports_an_unreachable_cluster(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
+def test_reports_an_unreachable_cluster(unreachable: Kafka, call: Callable[[KafkaClient], object]) -> None:
     with pytest.raises(UnreachableError) as caught:
-        call(KafkaClient(nobody))
-    assert caught.value.message.startswith(f"cannot reach Kafka at {nobody.bootstrap_servers}: ")
+        call(KafkaClient(unreachable))
+    assert caught.value.message.startswith(f"cannot reach Kafka at {unreachable.bootstrap_servers}: ")
     assert "kafka.bootstrap_servers" in caught.value.hint
 
 
-def test_reader_error_names_the_topic(nobody: Kafka) -> None:
+def test_reader_error_names_the_topic(unreachable: Kafka) -> None:
     with (
         pytest.raises(UnreachableError, match=r"cannot read topic library\.book"),
-        topic_reader.reader_at_end(nobody, "library.book"),
+        topic_reader.reader_at_end(unreachable, "library.book"),
     ):
         pass
 
 
 class _Polled:
-    """A message as the consumer's poll() gives it."""
+    """Message as the consumer's poll() returns it."""
 
     def __init__(self, partition: int = 0, error: int | None = None) -> None:
         self._partition = partition
@@ -66,7 +66,7 @@ class _Polled:
 
 
 class _Consumer:
-    """Return scripted poll results, then None."""
+    """Consumer with scripted results of poll(), then None."""
 
     def __init__(self, polled: list[_Polled | None]) -> None:
         self.polled = polled
@@ -97,21 +97,21 @@ END = KafkaError._PARTITION_EOF
 
 
 def test_reads_a_topic_to_the_end_of_every_partition(
-    polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka
+    polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka
 ) -> None:
     first, second, third = _Polled(0), _Polled(1), _Polled(1)
     consumer = polls([None, first, _Polled(0, END), second, None, _Polled(0, END), third, _Polled(1, END), _Polled(1)])
-    actual: list[object] = [*topic_reader.read_all(nobody, "t", 2)]
+    actual: list[object] = [*topic_reader.read_all(unreachable, "t", 2)]
     assert actual == [first, second, third]
     assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
     assert len(consumer.polled) == 1
     assert consumer.closed
 
 
-def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka) -> None:
+def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka) -> None:
     consumer = polls([_Polled(0), _Polled(0), _Polled(0)])
     records: list[object] = []
-    topic_reader.read_each(nobody, "t", {0: 0}, records.append, limit=2)
+    topic_reader.read_records(unreachable, "t", {0: 0}, records.append, limit=2)
     assert (len(records), len(consumer.polled)) == (2, 1)
 
 
@@ -125,12 +125,12 @@ def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Con
     ],
 )
 def test_error_is_not_the_end_of_a_partition(
-    polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka, code: int
+    polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka, code: int
 ) -> None:
-    """A partly read topic would be taken for all of it."""
+    """Otherwise a topic that was read in part would be treated as complete."""
     consumer = polls([_Polled(0), _Polled(0, code), _Polled(0, END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
-        topic_reader.read_all(nobody, "t", 1)
+        topic_reader.read_all(unreachable, "t", 1)
     assert consumer.closed
 
 
@@ -147,14 +147,14 @@ def test_rejects_a_value_invalid_for_librdkafka() -> None:
 
 
 class _Recorder(KafkaClient):
-    """Record what would be sent to a cluster."""
+    """Client that records calls."""
 
     def __init__(self, topics: dict[str, tuple[int, int]] | None = None) -> None:
         self.calls: list[tuple[object, ...]] = []
-        self.there = topics or {}
+        self.existing = topics or {}
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        return self.there
+        return self.existing
 
     def add_partitions(self, name: str, partitions: int) -> None:
         self.calls.append(("grow", name, partitions))
@@ -169,7 +169,7 @@ class _Recorder(KafkaClient):
 def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     book = next(topic for topic in topics if topic.name == "library.book")
-    changes = diff(topics, {"library.book": kafka_client.TopicState(2, 3, {})})
+    changes = diff(topics, {"library.book": kafka_client.ActualTopic(2, 3, {})})
     client, messages = _Recorder({"library.book": (2, 3)}), list[str]()
     apply(client, environment, topics, changes, messages.append)
     assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
@@ -179,12 +179,12 @@ def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environ
 
 
 def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Environment) -> None:
-    class Refusing(_Recorder):
+    class Rejecting(_Recorder):
         def create(self, name: str, **_: object) -> None:
             raise RejectedError(f"no {name}")
 
     topics = desired_topics(library, environment)
     messages: list[str] = []
     with pytest.raises(RejectedError, match=r"no library\.author"):
-        apply(Refusing(), environment, topics, diff(topics, {}), messages.append)
+        apply(Rejecting(), environment, topics, diff(topics, {}), messages.append)
     assert messages == ["create topic library.author"]

@@ -1,4 +1,4 @@
-"""Locations of dead letters, reading and acknowledgement."""
+"""Dead letters: locations, reading and acknowledgement."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class _Record:
         return 1, 1_795_212_980_000 - self._place[1]
 
     def headers(self) -> list[tuple[str, bytes]]:
-        return [("event_id", b"e"), ("dead_letter_reason", b"payload-invalid"), ("dead_letter_message", b"why")]
+        return [("event_id", b"e"), ("dead_letter_reason", b"payload-invalid"), ("dead_letter_message", b"reason")]
 
 
 class FakeKafka:
-    """A client of a dead letter topic: partition 0 holds offsets 2 to 4 and a marker, partition 1 is empty."""
+    """Client with a dead letter topic: partition 0 has offsets 2 to 4 and a marker, partition 1 is empty."""
 
     kafka = None
 
@@ -69,13 +69,15 @@ class FakeKafka:
     def commit_offsets(self, _: str, __: str, offsets: dict[int, int]) -> None:
         self.committed = {**self.committed, **offsets}
 
-    def read_each(self, _: object, __: str, starts: dict[int, int], take: Callable[[Any], None], **___: object) -> None:
+    def read_records(
+        self, _: object, __: str, starts: dict[int, int], process: Callable[[Any], None], **___: object
+    ) -> None:
         self.read.append(starts)
         for record in self.records:
             if record.offset() >= starts.get(record.partition(), 2**63):
-                take(record)
+                process(record)
 
-    def read_one(self, _: object, __: str, partition: int, offset: int) -> _Record | None:
+    def read_record(self, _: object, __: str, partition: int, offset: int) -> _Record | None:
         return next(
             (record for record in self.records if (record.partition(), record.offset()) == (partition, offset)), None
         )
@@ -83,32 +85,32 @@ class FakeKafka:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Create a client whose readers return the module's records."""
+    """Return a function that creates a client, whose records the readers return."""
 
-    def made(committed: dict[int, int] | None = None) -> FakeKafka:
+    def create(committed: dict[int, int] | None = None) -> FakeKafka:
         client = FakeKafka(committed or {})
-        monkeypatch.setattr(dead_letters, "read_each", client.read_each)
-        monkeypatch.setattr(dead_letters, "read_one", client.read_one)
+        monkeypatch.setattr(dead_letters, "read_records", client.read_records)
+        monkeypatch.setattr(dead_letters, "read_record", client.read_record)
         return client
 
-    return made
+    return create
 
 
 @pytest.mark.parametrize(
-    ("done", "everything", "offsets"),
+    ("committed", "everything", "offsets"),
     [
         ({}, False, [4, 3, 2]),
         ({0: 4}, False, [4]),
         ({0: 6}, False, []),
         ({0: 6}, True, [4, 3, 2]),
-        # Retention has removed the acknowledged ones.
+        # Retention has removed the acknowledged letters.
         ({0: 1}, False, [4, 3, 2]),
     ],
 )
 def test_lists_letters(
-    library: Pipeline, topic: Callable[..., Any], done: dict[int, int], everything: bool, offsets: list[int]
+    library: Pipeline, topic: Callable[..., Any], committed: dict[int, int], everything: bool, offsets: list[int]
 ) -> None:
-    client = topic(done)
+    client = topic(committed)
     letters = dead_letters.list_letters(client, library, everything=everything)
     assert [letter.place.offset for letter in letters] == offsets, "oldest first"
     assert "s3cret" not in repr(letters)
@@ -129,7 +131,7 @@ def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
         "key": "k",
         "event_id": "e",
         "reason": "payload-invalid",
-        "message": "why",
+        "message": "reason",
     }
 
 
@@ -155,7 +157,7 @@ def test_reports_a_location_without_a_letter(
 
 
 @pytest.mark.parametrize(
-    ("done", "upto", "count", "after"),
+    ("committed", "upto", "count", "after"),
     [
         ({}, None, 3, {0: 6}),
         ({0: 4}, None, 1, {0: 6}),
@@ -169,12 +171,12 @@ def test_reports_a_location_without_a_letter(
 def test_acknowledge(
     library: Pipeline,
     topic: Callable[..., Any],
-    done: dict[int, int],
+    committed: dict[int, int],
     upto: Place | None,
     count: int,
     after: dict[int, int],
 ) -> None:
-    client = topic(done)
+    client = topic(committed)
     assert dead_letters.acknowledge(client, library, upto) == count
     assert client.committed == after
 

@@ -1,4 +1,4 @@
-"""The source epoch of a topic's newest records."""
+"""Source epoch of the last records of a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KAFKA = Kafka(bootstrap_servers="127.0.0.1:1")
 
 
 class _Record:
-    """A record as the consumer gives it."""
+    """Record as the consumer returns it."""
 
     def __init__(self, partition: int, epoch: int | None) -> None:
         self._partition = partition
@@ -29,16 +29,16 @@ class _Record:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int | None]) -> list[dict[int, int]]:
-    """Topic content by partition and offset; missing offsets are markers. Returns the starts of each read."""
+    """Let the reader return epochs by partition and offset, where other offsets are markers. Return the starts."""
     reads: list[dict[int, int]] = []
 
-    def read_each(_: object, __: str, starts: dict[int, int], take: Callable[[_Record], None]) -> None:
+    def read_records(_: object, __: str, starts: dict[int, int], process: Callable[[_Record], None]) -> None:
         reads.append(starts)
         for (partition, offset), epoch in records.items():
             if partition in starts and offset >= starts[partition]:
-                take(_Record(partition, epoch))
+                process(_Record(partition, epoch))
 
-    monkeypatch.setattr(source_epoch, "read_each", read_each)
+    monkeypatch.setattr(source_epoch, "read_records", read_records)
     return reads
 
 
@@ -53,9 +53,9 @@ def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int
         ({(0, 5): 3, (1, 995): 1}, {0: (0, 1000), 1: (0, 1000)}, 3, [{0: 900, 1: 900}, {0: 0}]),
         ({}, {0: (800, 1000)}, 0, [{0: 900}, {0: 800}]),
     ],
-    ids=["no partition", "empty", "the highest", "not the router's", "only the end", "markers at the end", "markers"],
+    ids=["no partition", "empty", "highest", "without header", "end only", "markers at the end", "markers"],
 )
-def test_reads_the_epoch_of_the_newest_records(
+def test_reads_the_epoch_of_the_last_records(
     monkeypatch: pytest.MonkeyPatch,
     records: dict[tuple[int, int], int | None],
     bounds: dict[int, tuple[int, int]],
@@ -74,7 +74,7 @@ def test_reads_the_epoch_of_the_newest_records(
         ({"source_sequence": ""}, 0),
         ({"source_sequence": "x"}, 0),
         ({"source_sequence": "00ff_0-0"}, 255),
-        ({"source_sequence": "00ff:0-0"}, 255),  # as releases before the underscore wrote it
+        ({"source_sequence": "00ff:0-0"}, 255),  # format of earlier releases
     ],
 )
 def test_epoch_of(headers: dict[str, str], expected: int) -> None:

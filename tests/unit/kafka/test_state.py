@@ -1,4 +1,4 @@
-"""Topics: those the connector needs, changes, rejections and checks."""
+"""Desired topics, changes, dangers and rejected states."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import pytest
 
 from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.client import TopicState
-from outbox_kit.kafka.state import SETTINGS, Topic, desired_topics, diff, different_settings, refuse_unsafe
+from outbox_kit.kafka.client import ActualTopic
+from outbox_kit.kafka.state import SETTING_PURPOSES, Topic, desired_topics, diff, different_settings, refuse_unsafe
 from outbox_kit.pipeline import Environment, Pipeline
 
-# The record's timestamp is the commit time: a clock that is ahead must not stop the connector.
 COMMON = {
     "min.insync.replicas": "2",
     "max.message.bytes": "1065536",
     "message.timestamp.after.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
 }
-COMPACT = {
+STATE_TOPIC = {
     "cleanup.policy": "compact",
     "delete.retention.ms": "604800000",
     "min.compaction.lag.ms": "3600000",
@@ -27,17 +26,17 @@ COMPACT = {
     "segment.ms": "86400000",
     **COMMON,
 }
-BOOK = Topic("library.book", 4, COMPACT, "latest state of every book")
+BOOK = Topic("library.book", 4, STATE_TOPIC, "latest state of every book")
 
 
-def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> TopicState:
-    """Return the topic as in a cluster: with the broker's default settings."""
+def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> ActualTopic:
+    """Return the topic in a cluster, with default settings of the broker."""
     config = {
         "retention.ms": "604800000",
         **topic.config,
         **{key.replace("_", "."): settings[key] for key in settings},
     }
-    return TopicState(partitions or topic.partitions, 3, config)
+    return ActualTopic(partitions or topic.partitions, 3, config)
 
 
 def test_lists_every_topic_of_the_connector(library: Pipeline, environment: Environment) -> None:
@@ -65,8 +64,8 @@ def test_lists_every_topic_of_the_connector(library: Pipeline, environment: Envi
 
 def test_adds_the_transaction_topic_only_when_configured(library: Pipeline, environment: Environment) -> None:
     connector = library.connector.model_copy(update={"transaction_metadata": True})
-    requests = library.model_copy(update={"connector": connector})
-    names = [topic.name for topic in desired_topics(requests, environment)]
+    changed = library.model_copy(update={"connector": connector})
+    names = [topic.name for topic in desired_topics(changed, environment)]
     assert names[-1] == "library.transaction"
     assert "library.transaction" not in [topic.name for topic in desired_topics(library, environment)]
 
@@ -75,7 +74,7 @@ def test_settings_of_the_pipeline_file_take_precedence(library: Pipeline, enviro
     book = library.aggregates["book"].model_copy(update={"topic": {"min.insync.replicas": "1", "segment.ms": "60000"}})
     changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     topics = {topic.name: topic for topic in desired_topics(changed, environment)}
-    assert topics["library.book"].config == {**COMPACT, "min.insync.replicas": "1", "segment.ms": "60000"}
+    assert topics["library.book"].config == {**STATE_TOPIC, "min.insync.replicas": "1", "segment.ms": "60000"}
 
 
 @pytest.mark.parametrize(
@@ -84,10 +83,10 @@ def test_settings_of_the_pipeline_file_take_precedence(library: Pipeline, enviro
         (live(BOOK), {}),
         (live(BOOK, flush_ms="5"), {}),
         (live(BOOK, cleanup_policy="delete"), {"cleanup.policy": ("delete", "compact")}),
-        (TopicState(4, 3, {}), {key: ("", value) for key, value in COMPACT.items()}),
+        (ActualTopic(4, 3, {}), {key: ("", value) for key, value in STATE_TOPIC.items()}),
     ],
 )
-def test_reports_different_settings(actual: TopicState, different: dict[str, tuple[str, str]]) -> None:
+def test_reports_different_settings(actual: ActualTopic, different: dict[str, tuple[str, str]]) -> None:
     assert different_settings(BOOK, actual) == different
 
 
@@ -108,7 +107,7 @@ def test_changes_other_settings() -> None:
     assert (change.object, change.action, change.danger) == ("topic library.book", "update", "")
     assert change.before == "delete.retention.ms=86400000, min.insync.replicas=1, segment.ms=5"
     assert change.after == "delete.retention.ms=604800000, min.insync.replicas=2, segment.ms=86400000"
-    assert "delete.retention.ms: how long tombstones are retained" in change.reason
+    assert "delete.retention.ms: retention of tombstones" in change.reason
 
 
 @pytest.mark.parametrize(
@@ -121,14 +120,14 @@ def test_compares_values_as_parsed_by_kafka(setting: str, value: str) -> None:
 
 def test_explains_every_setting(library: Pipeline, environment: Environment) -> None:
     for topic in desired_topics(library, environment):
-        assert topic.config.keys() <= SETTINGS.keys()
+        assert topic.config.keys() <= SETTING_PURPOSES.keys()
 
 
 def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
     assert change.reason == "as declared in the pipeline file; the topic is changed before the connector"
-    for message in ("keys move", "tombstones miss the old one", "outbox backfill --restart"):
+    for message in ("keys move", "tombstones do not reach", "outbox backfill --restart"):
         assert message in change.danger
 
 
@@ -136,22 +135,22 @@ DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COM
 
 
 @pytest.mark.parametrize(
-    ("topic", "policy", "words"),
+    ("topic", "policy", "message"),
     [
-        (BOOK, "delete", "compaction removes all but the newest record of each key"),
-        (replace(BOOK, config={**COMPACT, "cleanup.policy": "compact,delete"}), "delete", "compaction removes"),
+        (BOOK, "delete", "compaction removes all but the latest record of each key"),
+        (replace(BOOK, config={**STATE_TOPIC, "cleanup.policy": "compact,delete"}), "delete", "compaction removes"),
         (
-            replace(BOOK, config={**COMPACT, "cleanup.policy": "compact,delete"}),
+            replace(BOOK, config={**STATE_TOPIC, "cleanup.policy": "compact,delete"}),
             "compact",
-            "records older than the retention are deleted, the latest states of keys among them",
+            "records older than the retention are deleted, including the latest states of keys",
         ),
-        (DEAD_LETTER, "compact", "records older than the retention are deleted, the latest states"),
+        (DEAD_LETTER, "compact", "records older than the retention are deleted, including the latest"),
         (DEAD_LETTER, "compact,delete", "records older than the retention are deleted"),
     ],
 )
-def test_reports_a_changed_cleanup_policy_as_dangerous(topic: Topic, policy: str, words: str) -> None:
+def test_reports_a_changed_cleanup_policy_as_dangerous(topic: Topic, policy: str, message: str) -> None:
     (change,) = diff([topic], {topic.name: live(topic, cleanup_policy=policy)})
-    assert words in change.danger
+    assert message in change.danger
 
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete,compact"])
@@ -160,36 +159,41 @@ def test_accepts_a_cleanup_policy_that_deletes_less(policy: str) -> None:
     assert change.danger == ""
 
 
-DELETED = Topic(
+RETAINED = Topic(
     "library.dead-letter", 1, {"cleanup.policy": "delete", "retention.ms": "1000"}, "rows that cannot be routed"
 )
 
 
 @pytest.mark.parametrize(
-    ("topic", "setting", "was", "words"),
+    ("topic", "setting", "before", "message"),
     [
-        (DELETED, "retention_ms", "1001", "retention.ms 1001 → 1000: older records are deleted at once, read or not"),
-        (DELETED, "retention_ms", "-1", "retention.ms -1 → 1000: older records are deleted"),
-        (DELETED, "retention_ms", "999", ""),
-        (DELETED, "retention_ms", "?", ""),
-        (replace(DELETED, config={**DELETED.config, "retention.ms": "-1"}), "retention_ms", "1000", ""),
+        (RETAINED, "retention_ms", "1001", "retention.ms 1001 → 1000: older records are deleted"),
+        (RETAINED, "retention_ms", "-1", "retention.ms -1 → 1000: older records are deleted"),
+        (RETAINED, "retention_ms", "999", ""),
+        (RETAINED, "retention_ms", "?", ""),
+        (replace(RETAINED, config={**RETAINED.config, "retention.ms": "-1"}), "retention_ms", "1000", ""),
         (
-            replace(DELETED, config={**DELETED.config, "retention.bytes": "5"}),
+            replace(RETAINED, config={**RETAINED.config, "retention.bytes": "5"}),
             "retention_bytes",
             "-1",
             "oldest records",
         ),
-        (replace(DELETED, config={**DELETED.config, "delete.retention.ms": "5"}), "delete_retention_ms", "9", ""),
+        (
+            replace(RETAINED, config={**RETAINED.config, "delete.retention.ms": "5"}),
+            "delete_retention_ms",
+            "9",
+            "",
+        ),
         (BOOK, "delete_retention_ms", "604800001", "delete.retention.ms 604800001 → 604800000: tombstones are deleted"),
         (BOOK, "delete_retention_ms", "86400000", ""),
-        (replace(BOOK, config={**COMPACT, "retention.ms": "5"}), "retention_ms", "9", ""),
+        (replace(BOOK, config={**STATE_TOPIC, "retention.ms": "5"}), "retention_ms", "9", ""),
     ],
 )
-def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, was: str, words: str) -> None:
+def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, before: str, message: str) -> None:
     """Only settings that the cleanup policy uses: retention.ms of a compacted topic deletes nothing."""
-    (change,) = diff([topic], {topic.name: live(topic, **{setting: was})})
-    assert words in change.danger
-    assert bool(words) is bool(change.danger)
+    (change,) = diff([topic], {topic.name: live(topic, **{setting: before})})
+    assert message in change.danger
+    assert bool(message) is bool(change.danger)
 
 
 def test_reports_a_shorter_dead_letter_retention_as_dangerous(library: Pipeline, environment: Environment) -> None:

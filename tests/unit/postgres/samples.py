@@ -70,6 +70,6 @@ LOCKED = LockedSource(
 
 
 def by_tenant(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with books partitioned by a column outside the contract."""
+    """Return the pipeline with books partitioned by a column outside the contract."""
     book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     return pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}})

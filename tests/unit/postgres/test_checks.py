@@ -16,12 +16,12 @@ from outbox_kit.postgres.verify_queries import milliseconds
 from outbox_kit.rules import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
-IDS = [each.id for each in RULES]
+IDS = [rule.id for rule in RULES]
 ROLE = {"can_login": True, "can_replicate": True, "can_read": True}
-USED = {"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0}
+USAGE = {"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0}
 SETTINGS = DETAILS.settings
 MB = 2**20
-KEPT = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
+PUBLISHED_COLUMNS = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
 
 
 @pytest.fixture
@@ -74,15 +74,15 @@ CASES = [
         "postgres.prepared-transactions",
         "1 prepared, the oldest for 3601 s",
         {},
-        {"usage": {**USED, "prepared": 1, "prepared_s": 3601}},
+        {"usage": {**USAGE, "prepared": 1, "prepared_s": 3601}},
     ),
     Case(
         "postgres.prepared-transactions",
         "the slot is two-phase, max_prepared_transactions is 0",
         {"slot": replace(SLOT, two_phase=True)},
     ),
-    Case("postgres.free-slots", "10 of 10 in use", {}, {"usage": {**USED, "slots": 10}}),
-    Case("postgres.free-wal-senders", "12 of 10 in use", {}, {"usage": {**USED, "senders": 12}}),
+    Case("postgres.free-slots", "10 of 10 in use", {}, {"usage": {**USAGE, "slots": 10}}),
+    Case("postgres.free-wal-senders", "12 of 10 in use", {}, {"usage": {**USAGE, "senders": 12}}),
     Case(
         "postgres.idle-slot-timeout",
         "3600 s",
@@ -110,7 +110,7 @@ CASES = [
         "postgres.publication-filter",
         "without headers, payload",
         {},
-        {"published": KEPT},
+        {"published": PUBLISHED_COLUMNS},
     ),
     Case("postgres.publication-older-than-slot", "oid 17000", {"publication": {**PUBLICATION, "oid": 17000}}),
     Case("postgres.slot", "no slot library_outbox", {"slot": None}),
@@ -119,7 +119,7 @@ CASES = [
     Case("postgres.slot-identity", "library_outbox at 0/1", {"slot": replace(SLOT, confirmed_flush=1)}),
     Case("postgres.slot-identity", "older at 16/B374D848", {"slot": replace(SLOT, name="older")}),
     Case("postgres.slot-active", "not active", {"slot": replace(SLOT, active=False)}),
-    Case("postgres.slot-active", "read by thief", {"slot": replace(SLOT, reader="thief")}),
+    Case("postgres.slot-active", "read by other", {"slot": replace(SLOT, reader="other")}),
     Case("postgres.slot-active", "read by an unknown role", {"slot": replace(SLOT, reader=None)}),
     Case("postgres.slot-wal", "lost", {"slot": replace(SLOT, wal_status="lost")}),
     Case("postgres.slot-wal", "unreserved", {"slot": replace(SLOT, wal_status="unreserved")}),
@@ -204,8 +204,8 @@ def test_missing_partition_field_fails_the_table_check(live: DatabaseState) -> N
 
 
 def test_returns_every_check_for_an_empty_database(live: DatabaseState) -> None:
-    nothing = replace(DETAILS, published=None, may_emit=False, constraints=[])
-    actual = run(replace(live, actual=EMPTY, details=nothing))
+    details = replace(DETAILS, published=None, may_emit=False, constraints=[])
+    actual = run(replace(live, actual=EMPTY, details=details))
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
@@ -232,8 +232,8 @@ def test_accepts_servers_without_failover_and_filter(live: DatabaseState) -> Non
 def test_stopped_connector_needs_no_active_slot(live: DatabaseState) -> None:
     connector = live.environment.connector.model_copy(update={"state": "stopped"})
     environment = live.environment.model_copy(update={"connector": connector})
-    unread = replace(DEPLOYED, slot=replace(SLOT, active=False))
-    assert failing(replace(live, environment=environment, actual=unread)) == {}
+    inactive = replace(DEPLOYED, slot=replace(SLOT, active=False))
+    assert failing(replace(live, environment=environment, actual=inactive)) == {}
 
 
 def test_reports_a_login_without_select_privilege(live: DatabaseState) -> None:
@@ -270,15 +270,15 @@ def test_table_checks_pass_for_messages(live: DatabaseState) -> None:
         live, pipeline=live.pipeline.model_copy(update={"source": source}), actual=actual, details=details
     )
     result = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], observed)}
-    wrong = [check.id for check in result.values() if check.status is not Status.PASS]
-    assert wrong == ["postgres.partition-field"]
+    not_passed = [check.id for check in result.values() if check.status is not Status.PASS]
+    assert not_passed == ["postgres.partition-field"]
     assert result["postgres.partition-field"].status is Status.UNKNOWN
     assert result["postgres.table"].seen == "no table: events are logical decoding messages"
-    lost = {
+    without_publication = {
         check.id: check
         for check in evaluate(slot_checks.RULES, replace(observed, actual=replace(actual, publication=None)))
     }
-    assert lost["postgres.publication"].status is Status.FAIL
+    assert without_publication["postgres.publication"].status is Status.FAIL
 
 
 def test_identity_is_unknown_without_the_privilege(live: DatabaseState) -> None:

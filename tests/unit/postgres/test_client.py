@@ -22,8 +22,8 @@ def unreachable(environment: Environment, free_port: int) -> Environment:
 def test_error_names_an_unreachable_database(unreachable: Environment) -> None:
     with pytest.raises(UnreachableError) as caught, client.connected(unreachable.source):
         pass
-    where = f"127.0.0.1:{unreachable.source.port}/library"
-    assert caught.value.message.startswith(f"cannot connect to PostgreSQL at {where} as 'owner': ")
+    address = f"127.0.0.1:{unreachable.source.port}/library"
+    assert caught.value.message.startswith(f"cannot connect to PostgreSQL at {address} as 'owner': ")
     assert "\n" not in caught.value.message
     assert "source.host" in caught.value.hint
     assert "owner-secret" not in "".join(traceback.format_exception(caught.value))
@@ -66,7 +66,7 @@ class _Connection:
             "PostgreSQL at 127.0.0.1:1/library: canceling statement due to statement timeout",
         ),
         (psycopg.OperationalError(""), RejectedError, "PostgreSQL at 127.0.0.1:1/library: OperationalError"),
-        (RefusedError("mine"), RefusedError, "mine"),
+        (RefusedError("refused"), RefusedError, "refused"),
     ],
 )
 def test_reports_server_errors(
@@ -84,16 +84,16 @@ def test_reports_server_errors(
 
 
 def test_sets_lock_and_statement_timeouts(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a session waits for a table lock, every writer waits too."""
-    given: dict[str, object] = {}
+    """While a session waits for a table lock, all later writers wait, too."""
+    connection_settings: dict[str, object] = {}
 
     def connect(**settings: object) -> _Connection:
-        given.update(settings)
+        connection_settings.update(settings)
         return _Connection()
 
     monkeypatch.setattr(psycopg, "connect", connect)
     with pytest.raises(RejectedError) as caught, client.connected(environment.source):
         raise psycopg.errors.LockNotAvailable
-    assert "lock_timeout=10s" in str(given["options"])
-    assert "statement_timeout=30s" in str(given["options"])
+    assert "lock_timeout=10s" in str(connection_settings["options"])
+    assert "statement_timeout=30s" in str(connection_settings["options"])
     assert "pg_locks" in caught.value.hint

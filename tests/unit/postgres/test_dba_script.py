@@ -40,10 +40,10 @@ def statements_of(text: str) -> list[str]:
 
 def test_creates_objects_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
     actual = script(library, environment)
-    places = [
+    positions = [
         actual.index(message) for message in ("create table", "create publication", "pg_create_logical_replication")
     ]
-    assert places == sorted(places)
+    assert positions == sorted(positions)
 
 
 class _Recorder:
@@ -51,10 +51,10 @@ class _Recorder:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.ran: list[str] = []
+        self.statements: list[str] = []
 
     def execute(self, statement: Any, *_: object) -> _Recorder:  # noqa: ANN401 - text or composed
-        self.ran.append(statement if isinstance(statement, str) else statement.as_string(None))
+        self.statements.append(statement if isinstance(statement, str) else statement.as_string(None))
         return self
 
     def fetchall(self) -> list[dict[str, int]]:
@@ -74,11 +74,13 @@ class _Recorder:
 def test_uses_the_statements_of_apply(
     library: Pipeline, environment: Environment, version: int, failover: bool
 ) -> None:
-    nothing = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
+    empty = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
     connection: Any = _Recorder(version)
-    changes = state.diff(library, environment, nothing)
+    changes = state.diff(library, environment, empty)
     postgres_apply.apply(connection, library, environment, changes, silent)
-    created = [text for text in connection.ran if text not in (client.SERVER,) and not text.startswith("set local")]
+    created = [
+        text for text in connection.statements if text not in (client.SERVER,) and not text.startswith("set local")
+    ]
     assert [text.split()[0] for text in created] == ["create", "create", "grant", "grant", "create", "select"]
     actual = script(library, environment)
     for text in created:
@@ -96,13 +98,13 @@ def test_creates_table_and_constraint_of_the_contract(library: Pipeline, environ
     assert '"Key" text not null check ("Key" <> \'\'),' in actual
 
 
-@pytest.mark.parametrize(("field", "made"), [("tenant", 1), ("aggregate_type", 0)])
+@pytest.mark.parametrize(("field", "added"), [("tenant", 1), ("aggregate_type", 0)])
 def test_creates_a_column_for_a_partition_field(
-    library: Pipeline, environment: Environment, field: str, made: int
+    library: Pipeline, environment: Environment, field: str, added: int
 ) -> None:
     actual = script(with_field(library, field), with_verifier(environment))
     table = next(text for text in statements_of(actual) if text.startswith("create table"))
-    assert table.count(f'  "{field}" text)') == made
+    assert table.count(f'  "{field}" text)') == added
     assert table.count(f'"{field}"') == 1
     assert re.search(rf'select \([^)]*"{field}"[^)]*\)', actual), "the verifier samples it"
 
@@ -193,8 +195,8 @@ def test_quotes_names(library: Pipeline, environment: Environment, name: str) ->
     source = environment.source.model_copy(update={"database": name})
     actual = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
     quoted = '"' + name.replace('"', '""') + '"'
-    rest = actual.replace(quoted, "")
-    assert not re.search(r"^(b|drop|\\!)", rest, flags=re.MULTILINE)
+    without_name = actual.replace(quoted, "")
+    assert not re.search(r"^(b|drop|\\!)", without_name, flags=re.MULTILINE)
 
 
 def test_messages_need_no_table_privileges(library: Pipeline, environment: Environment) -> None:

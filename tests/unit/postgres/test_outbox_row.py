@@ -12,7 +12,7 @@ NAMED = Columns(id="event_id", aggregate_type="Kind")
 
 
 @pytest.mark.parametrize(
-    ("columns", "further", "names"),
+    ("columns", "additional", "names"),
     [
         (Columns(), (), '"id", "aggregate_type", "aggregate_id", "event_type", "payload"'),
         (NAMED, (), '"event_id", "Kind", "aggregate_id", "event_type", "payload"'),
@@ -20,7 +20,7 @@ NAMED = Columns(id="event_id", aggregate_type="Kind")
     ],
     ids=["names of the contract", "named by the pipeline file", "with a partition field"],
 )
-def test_row_uses_column_names_of_the_pipeline_file(columns: Columns, further: tuple[str, ...], names: str) -> None:
+def test_row_uses_column_names_of_the_pipeline_file(columns: Columns, additional: tuple[str, ...], names: str) -> None:
     source = Source(table="App.events", publication="p", slot="s", columns=columns)
-    text = insertion(source, sql.SQL("values (%(id)s)"), *further).as_string()
+    text = insertion(source, sql.SQL("values (%(id)s)"), *additional).as_string()
     assert text == f'insert into "App"."events" ({names}) values (%(id)s)'

@@ -50,7 +50,7 @@ def test_payload_column_matches_the_formats(library: Pipeline, payload: str, col
     assert column_problems(pipeline, {**COLUMN_TYPES, "payload": column}) == problems
 
 
-FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "tenant", "seq": "x-seq"}}
+ADDITIONAL = {"schema_version_column": "version", "header_columns": {"tenant": "tenant", "seq": "x-seq"}}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
     ],
 )
 def test_adds_extra_columns(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
-    pipeline = with_source(library, **FURTHER)
+    pipeline = with_source(library, **ADDITIONAL)
     assert column_problems(pipeline, {**COLUMN_TYPES, **columns}) == problems
     if problems:
         with pytest.raises(RefusedError, match="does not follow the contract"):
@@ -117,10 +117,10 @@ def test_contract_column_can_be_a_header(library: Pipeline) -> None:
     ("payload", "kind"), [("json", "jsonb"), ("text", "text"), ("avro", "bytea"), ("confluent-avro", "bytea")]
 )
 def test_created_table_passes_its_check(library: Pipeline, payload: str, kind: str) -> None:
-    pipeline = with_payload(with_source(library, **FURTHER), payload)
+    pipeline = with_payload(with_source(library, **ADDITIONAL), payload)
     created = ddl.create_table(pipeline).as_string(None)
     assert f'  "payload" {kind},\n' in created
-    assert created.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
+    assert created.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "the contract has seq"
 
 
 def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
@@ -138,45 +138,49 @@ def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
 def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
     """Return the failed checks of publication and slot, with their actual value."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
-    look = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
-    return {check.id: check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL}
+    live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
+    return {check.id: check.seen for check in evaluate(slot_checks.RULES, live) if check.status is Status.FAIL}
 
 
-WIDE = {"pubupdate": True, "pubdelete": True, "pubtruncate": True}
-WIDER = "of public.outbox_event, via root"
+ALL_OPERATIONS = {"pubupdate": True, "pubdelete": True, "pubtruncate": True}
+TABLE_VIA_ROOT = "of public.outbox_event, via root"
 
 
 @pytest.mark.parametrize(
-    ("policies", "publication", "words"),
+    ("policies", "publication", "operations"),
     [
         ({}, {}, ""),
-        ({}, WIDE, f"insert, update, delete, truncate {WIDER}"),
+        ({}, ALL_OPERATIONS, f"insert, update, delete, truncate {TABLE_VIA_ROOT}"),
         ({"updated_rows": "warn", "deleted_rows": "ignore"}, {}, ""),
-        ({"updated_rows": "warn", "deleted_rows": "ignore"}, WIDE, ""),
+        ({"updated_rows": "warn", "deleted_rows": "ignore"}, ALL_OPERATIONS, ""),
         ({"updated_rows": "error"}, {"pubupdate": True}, ""),
-        ({"updated_rows": "error"}, {"pubdelete": True}, f"insert, delete {WIDER}"),
+        ({"updated_rows": "error"}, {"pubdelete": True}, f"insert, delete {TABLE_VIA_ROOT}"),
         ({"deleted_rows": "ignore"}, {"pubdelete": True, "pubtruncate": True}, ""),
-        ({"deleted_rows": "ignore"}, {"pubupdate": True}, f"insert, update {WIDER}"),
+        ({"deleted_rows": "ignore"}, {"pubupdate": True}, f"insert, update {TABLE_VIA_ROOT}"),
         # Without inserts nothing is delivered.
-        ({"updated_rows": "warn"}, {"pubinsert": False, "pubupdate": True}, f"update {WIDER}"),
+        ({"updated_rows": "warn"}, {"pubinsert": False, "pubupdate": True}, f"update {TABLE_VIA_ROOT}"),
     ],
     ids=str,
 )
 def test_accepts_a_wider_publication_where_the_task_does(
-    library: Pipeline, environment: Environment, policies: dict[str, str], publication: dict[str, bool], words: str
+    library: Pipeline,
+    environment: Environment,
+    policies: dict[str, str],
+    publication: dict[str, bool],
+    operations: str,
 ) -> None:
     actual = seen(with_source(library, **policies), environment, publication)
-    assert actual == ({"postgres.publication": words} if words else {})
+    assert actual == ({"postgres.publication": operations} if operations else {})
 
 
 def test_column_list_includes_extra_columns(library: Pipeline, environment: Environment) -> None:
-    """Columns that are excluded are null to the connector."""
-    pipeline = with_source(library, **FURTHER)
+    """The connector receives null for excluded columns."""
+    pipeline = with_source(library, **ADDITIONAL)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
     for published, message in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
-        look = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
-        result = [check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL]
+        live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
+        result = [check.seen for check in evaluate(slot_checks.RULES, live) if check.status is Status.FAIL]
         assert result == message
 
 
@@ -226,8 +230,8 @@ def test_detects_tombstone_rows(payload: str, column: str, condition: str) -> No
     columns = Columns(payload="body", event_type="kind")
     source = Source(publication="p", slot="s", columns=columns)
     schema = None if payload == "text" else "x.avsc"
-    given = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
-    aggregate_queries.latest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
+    settings = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
+    aggregate_queries.latest_events(connection, source, "book", Aggregate.model_validate(settings), older_than=1)
     assert f'{condition} or "kind" = any(%(tombstones)s) as deleted' in connection.statement
     assert connection.values["tombstones"] == ["Lost"]
     assert sql.Identifier("body").as_string(None) in connection.statement

@@ -1,4 +1,4 @@
-"""Registry checks of verify."""
+"""Checks of `outbox verify` on the schema registry."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BOOK = "library.book-value"
 
 @pytest.fixture
 def live(library: Pipeline, lock: Lock) -> RegistryState:
-    """A registry as apply leaves it."""
+    """Return the state of a registry after apply."""
     subjects = desired_subjects(library)
     actual = {}
     for subject in subjects:
-        newest = lock.schemas[subject.aggregate_type][0]
-        actual[subject.name] = ActualSubject(SchemaVersion(newest.version, newest.id, subject.text), "BACKWARD")
+        latest = lock.schemas[subject.aggregate_type][0]
+        actual[subject.name] = ActualSubject(SchemaVersion(latest.version, latest.id, subject.text), "BACKWARD")
     return RegistryState(subjects, actual, lock)
 
 

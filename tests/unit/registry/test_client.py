@@ -1,4 +1,4 @@
-"""Errors of the registry client, against a real HTTP server with scripted responses."""
+"""Requests and errors of the registry client, with an HTTP server that has scripted responses."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def client(server: ScriptedServer) -> RegistryClient:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda found: found.latest("a"), None),
-        (lambda found: found.version("a", 3), None),
-        (lambda found: found.versions("a"), []),
-        (lambda found: found.compatibility("a"), None),
+        (lambda registry: registry.latest("a"), None),
+        (lambda registry: registry.version("a", 3), None),
+        (lambda registry: registry.versions("a"), []),
+        (lambda registry: registry.compatibility("a"), None),
     ],
     ids=["latest", "version", "versions", "compatibility"],
 )
@@ -87,7 +87,7 @@ def test_server_error_is_not_a_missing_subject(serve: Serve) -> None:
     server = serve([(500, {"error_code": 50001, "message": "Error in the backend"})])
     with pytest.raises(RejectedError, match=r"subject a: Error in the backend \(HTTP 500\)$"):
         client(server).latest("a")
-    assert len(server.seen) > 1, "a server error is tried again"
+    assert len(server.seen) > 1, "a server error is retried"
 
 
 def test_retries_a_transient_server_error(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Types that aggregates share: a subject each, registered first, and named by version."""
+"""Types that aggregates share: their subjects, the order of registration, references by version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = {"type": "record", "name": "Order", "namespace": "t", "fields": [{"name"
 
 @pytest.fixture
 def shop(library: Pipeline, tmp_path: Path) -> Callable[..., Pipeline]:
-    """A pipeline whose aggregates share types."""
+    """Return a function that creates a pipeline whose aggregates share types."""
     for name, schema in (("money", MONEY), ("price", PRICE), ("order", ORDER)):
         (tmp_path / f"{name}.avsc").write_text(json.dumps(schema))
     references = [tmp_path / "price.avsc", tmp_path / "money.avsc"]
@@ -33,11 +33,11 @@ def shop(library: Pipeline, tmp_path: Path) -> Callable[..., Pipeline]:
     def aggregate(**more: Any) -> Aggregate:  # noqa: ANN401 - fields of the model
         return Aggregate(schema=tmp_path / "order.avsc", references=references, **more)
 
-    def made(**rules: str) -> Pipeline:
-        aggregates = {name: aggregate(compatibility=rule) for name, rule in rules.items()}
+    def create(**levels: str) -> Pipeline:
+        aggregates = {name: aggregate(compatibility=level) for name, level in levels.items()}
         return library.model_copy(update={"aggregates": aggregates})
 
-    return made
+    return create
 
 
 def test_each_type_is_a_subject_after_its_dependencies(shop: Callable[..., Pipeline]) -> None:
@@ -46,7 +46,7 @@ def test_each_type_is_a_subject_after_its_dependencies(shop: Callable[..., Pipel
         ("t.Money", (), "FULL"),
         ("t.Price", ("t.Money",), "FULL"),
     ]
-    assert "cents" in actual[1].text, "compared with every type in it"
+    assert "cents" in actual[1].text, "compared with inlined types"
     assert "cents" not in actual[1].by_name, "registered with types by name"
 
 
@@ -57,7 +57,7 @@ def test_aggregate_references_its_direct_dependencies(shop: Callable[..., Pipeli
     assert (canary.by_name, canary.uses) == ("", ())
 
 
-def test_rejects_two_rules_for_one_type(shop: Callable[..., Pipeline]) -> None:
+def test_rejects_two_levels_for_one_type(shop: Callable[..., Pipeline]) -> None:
     with pytest.raises(ConfigurationError, match=r"type t\.Money of aggregate offer .* \(NONE\) .* \(FULL\)"):
         desired_references(shop(order="FULL", offer="NONE"))
 
@@ -101,7 +101,7 @@ def test_registers_a_schema_with_the_latest_versions_it_uses(serve: Serve) -> No
     )
     text = json.dumps({**PRICE, "fields": [{"name": "money", "type": MONEY}]})
     subject = Subject("t.Price", "t.Price", text, "FULL", json.dumps(PRICE), ("t.Money",))
-    change = Change("registry", "schema", "t.Price", "create", "why")
+    change = Change("registry", "schema", "t.Price", "create", "reason")
     registry_apply.apply(RegistryClient(HttpService(url=server.url)), [subject], [change], lambda _: None)
     assert server.seen[1].body == {
         "schema": json.dumps(PRICE),
@@ -111,7 +111,7 @@ def test_registers_a_schema_with_the_latest_versions_it_uses(serve: Serve) -> No
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("response", "expected"),
     [
         ((200, {"subject": "a", "version": 2, "id": 7, "schema": '"string"'}), 2),
         ((404, {"error_code": 40403, "message": "Schema not found"}), None),
@@ -119,9 +119,9 @@ def test_registers_a_schema_with_the_latest_versions_it_uses(serve: Serve) -> No
     ],
 )
 def test_lookup_returns_the_version_of_a_known_schema(
-    serve: Serve, answer: tuple[int, object], expected: int | None
+    serve: Serve, response: tuple[int, object], expected: int | None
 ) -> None:
-    server = serve([answer])
+    server = serve([response])
     assert RegistryClient(HttpService(url=server.url)).lookup("a", '"string"') == expected
     assert (server.seen[0].method, server.seen[0].path.split("?")[0]) == ("POST", "/subjects/a")
 

@@ -1,4 +1,4 @@
-"""Subjects: registrations and their order, rejections and checks."""
+"""Subjects: changes and their order, dangers, rejected schemas."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "y", "typ
 SUBJECT = Subject("book", "library.book-value", TEXT, "BACKWARD")
 
 
-def state(text: str | None = TEXT, rule: str | None = "BACKWARD", *, version: int = 3) -> dict[str, ActualSubject]:
+def state(text: str | None = TEXT, level: str | None = "BACKWARD", *, version: int = 3) -> dict[str, ActualSubject]:
     latest = SchemaVersion(version, 12, text) if text else None
-    return {SUBJECT.name: ActualSubject(latest, rule)}
+    return {SUBJECT.name: ActualSubject(latest, level)}
 
 
 def test_one_subject_per_aggregate_and_the_canary(library: Pipeline) -> None:
@@ -67,7 +67,7 @@ def test_one_subject_per_aggregate_and_the_canary(library: Pipeline) -> None:
         ),
     ],
 )
-def test_diff_sets_the_rule_before_the_version(
+def test_diff_sets_the_level_before_the_version(
     actual: dict[str, ActualSubject], expected: list[tuple[str, str, str, str]]
 ) -> None:
     changes = diff([SUBJECT], actual)
@@ -91,55 +91,59 @@ MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit 
 CENTS, TENTHS = ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": scale} for scale in (2, 1))
 
 
-def of(kind: object, **more: object) -> str:
+def record_of(kind: object, **more: object) -> str:
     return json.dumps({"type": "record", "name": "A", "fields": [{"name": "f", "type": kind, **more}]})
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         (
-            of(MILLIS),
-            of(MICROS),
+            record_of(MILLIS),
+            record_of(MICROS),
             "field f is timestamp-millis in existing records and would be read as t",
         ),
-        (of(CENTS), of(TENTHS), "field f is decimal of scale 2 in existing records and would be read as decimal"),
-        (of({"type": "int", "logicalType": "date"}), of("int"), "field f is date"),
-        (of("int"), of("string"), "cannot be read by the new version: field f (from int to string)"),
-        (OTHER, of("int"), "field f (from nothing to int without a default)"),
         (
-            of({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
-            of({"type": "enum", "name": "E", "symbols": ["A"]}),
+            record_of(CENTS),
+            record_of(TENTHS),
+            "field f is decimal of scale 2 in existing records and would be read as decimal",
+        ),
+        (record_of({"type": "int", "logicalType": "date"}), record_of("int"), "field f is date"),
+        (record_of("int"), record_of("string"), "cannot be read by the new version: field f (from int to string)"),
+        (OTHER, record_of("int"), "field f (from nothing to int without a default)"),
+        (
+            record_of({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+            record_of({"type": "enum", "name": "E", "symbols": ["A"]}),
             "field f (from E to a different E)",
         ),
     ],
 )
-def test_reports_changed_meaning_as_dangerous(old: str, new: str, words: str) -> None:
+def test_reports_changed_meaning_as_dangerous(old: str, new: str, message: str) -> None:
     (change,) = diff([replace(SUBJECT, text=new)], state(old))
-    assert words in change.danger
+    assert message in change.danger
 
 
-# --- refuse_incompatible, against a server that answers
+# --- refuse_incompatible
 
 
-NOT_THERE: tuple[int, object] = (404, {"error_code": 40403, "message": "Schema not found"})
+NO_SCHEMA: tuple[int, object] = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
 @pytest.mark.parametrize(
-    ("actual", "asked"),
+    ("actual", "paths"),
     [(state(), []), (state(None, None), []), (state(OTHER), ["/subjects", "/compatibility"])],
     ids=["same", "new", "changed"],
 )
 def test_checks_only_changed_schemas(
-    serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], asked: list[str]
+    serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], paths: list[str]
 ) -> None:
-    server = serve([NOT_THERE, (200, {"is_compatible": True})])
+    server = serve([NO_SCHEMA, (200, {"is_compatible": True})])
     refuse_incompatible(RegistryClient(HttpService(url=server.url)), [SUBJECT], actual)
-    assert [f"/{request.path.split('/')[1]}" for request in server.seen] == asked
+    assert [f"/{request.path.split('/')[1]}" for request in server.seen] == paths
 
 
 def test_rejects_an_incompatible_schema_with_its_fields(serve: Callable[[Script], ScriptedServer]) -> None:
-    client = RegistryClient(HttpService(url=serve([NOT_THERE, (200, {"is_compatible": False})]).url))
+    client = RegistryClient(HttpService(url=serve([NO_SCHEMA, (200, {"is_compatible": False})]).url))
     with pytest.raises(RefusedError) as caught:
         refuse_incompatible(client, [SUBJECT], state(OTHER))
     assert caught.value.message == (
@@ -148,48 +152,50 @@ def test_rejects_an_incompatible_schema_with_its_fields(serve: Callable[[Script]
     assert "default" in caught.value.hint
 
 
-def test_checks_every_version_for_a_transitive_rule(serve: Callable[[Script], ScriptedServer]) -> None:
-    server = serve([NOT_THERE, (200, {"is_compatible": True})])
+def test_checks_every_version_for_a_transitive_level(serve: Callable[[Script], ScriptedServer]) -> None:
+    server = serve([NO_SCHEMA, (200, {"is_compatible": True})])
     subject = replace(SUBJECT, compatibility="FULL_TRANSITIVE")
     refuse_incompatible(RegistryClient(HttpService(url=server.url)), [subject], state(OTHER, "FULL_TRANSITIVE"))
     assert server.seen[1].path.partition("?")[0] == "/compatibility/subjects/library.book-value/versions"
 
 
-@pytest.mark.parametrize("rule", ["NONE", "FORWARD"])
-def test_does_not_apply_the_old_rule_after_a_rule_change(serve: Callable[[Script], ScriptedServer], rule: str) -> None:
-    """The hint of the rejection: `choose another compatibility on purpose`. The registry still has the old rule."""
-    client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
-    free = replace(SUBJECT, compatibility=rule)
+@pytest.mark.parametrize("level", ["NONE", "FORWARD"])
+def test_does_not_test_with_the_old_level_after_a_change(serve: Callable[[Script], ScriptedServer], level: str) -> None:
+    """The registry still has the old level."""
+    client = RegistryClient(HttpService(url=serve([NO_SCHEMA]).url))
+    subject = replace(SUBJECT, compatibility=level)
     actual = state(OTHER, "BACKWARD")
-    refuse_incompatible(client, [free], actual)
-    assert "cannot be read" in diff([free], actual)[-1].danger
+    refuse_incompatible(client, [subject], actual)
+    assert "cannot be read" in diff([subject], actual)[-1].danger
 
 
-def test_checks_a_stricter_rule_before_setting_it(serve: Callable[[Script], ScriptedServer]) -> None:
-    client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
+def test_tests_a_stricter_level_before_setting_it(serve: Callable[[Script], ScriptedServer]) -> None:
+    client = RegistryClient(HttpService(url=serve([NO_SCHEMA]).url))
     with pytest.raises(RefusedError, match=r"is not BACKWARD with version 3 of library\.book-value: x "):
         refuse_incompatible(client, [SUBJECT], state(OTHER, "NONE"))
 
 
 @pytest.mark.parametrize(
-    ("rule", "old", "new", "broken"),
+    ("level", "old", "new", "violated"),
     [
-        ("BACKWARD", of("int"), of("long"), False),
-        ("FORWARD", of("int"), of("long"), True),
-        ("FULL_TRANSITIVE", of("int"), of("long"), True),
-        ("NONE", of("int"), of("string"), False),
-        ("BACKWARD", of("int"), of(["null", "int"]), False),
-        ("BACKWARD", of(["null", "int"]), of("int"), True),
+        ("BACKWARD", record_of("int"), record_of("long"), False),
+        ("FORWARD", record_of("int"), record_of("long"), True),
+        ("FULL_TRANSITIVE", record_of("int"), record_of("long"), True),
+        ("NONE", record_of("int"), record_of("string"), False),
+        ("BACKWARD", record_of("int"), record_of(["null", "int"]), False),
+        ("BACKWARD", record_of(["null", "int"]), record_of("int"), True),
     ],
 )
-def test_incompatible_fields_depend_on_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
-    assert bool(incompatible_fields(rule, old, new)) is broken
+def test_incompatible_fields_depend_on_the_direction_of_the_level(
+    level: str, old: str, new: str, violated: bool
+) -> None:
+    assert bool(incompatible_fields(level, old, new)) is violated
 
 
 def test_reports_a_return_to_an_earlier_version_before_registering(serve: Callable[[Script], ScriptedServer]) -> None:
     actual = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
     client = RegistryClient(HttpService(url=serve([(200, actual)]).url))
-    with pytest.raises(RefusedError, match=r"was registered before; version 3 of library\.book-value stays"):
+    with pytest.raises(RefusedError, match=r"is that of an earlier version; version 3 of library\.book-value remains"):
         refuse_incompatible(client, [SUBJECT], state(OTHER))
 
 
@@ -225,10 +231,10 @@ def test_apply_updates_the_lock(serve: Callable[[Script], ScriptedServer]) -> No
     assert len({entry.fingerprint for entry in locked["book"]}) == 2
 
 
-def test_restores_the_old_rule_when_registration_fails(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_restores_the_old_level_when_registration_fails(serve: Callable[[Script], ScriptedServer]) -> None:
     latest = {"subject": SUBJECT.name, "version": 4, "id": 14, "schema": OTHER}
-    rule = {"compatibility": "NONE"}
-    server = serve([(200, rule), (200, {"is_compatible": False}), (200, rule), (200, latest)])
+    level = {"compatibility": "NONE"}
+    server = serve([(200, level), (200, {"is_compatible": False}), (200, level), (200, latest)])
     client = RegistryClient(HttpService(url=server.url))
     with pytest.raises(RefusedError, match=r"is not BACKWARD: x \(.*; the compatibility of .* is NONE again"):
         registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), lambda _: None)
@@ -241,9 +247,9 @@ def test_restores_the_old_rule_when_registration_fails(serve: Callable[[Script],
 def test_registering_an_earlier_schema_does_not_make_it_latest(
     serve: Callable[[Script], ScriptedServer],
 ) -> None:
-    """The registry returns the old id; without an error, plan and apply would repeat forever."""
-    newest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
-    client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, newest)]).url))
+    """The registry returns the old id. Without an error, every later plan would contain the same change."""
+    latest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
+    client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, latest)]).url))
     change = [Change("registry", "schema", SUBJECT.name, "update", "payload of book")]
-    with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the latest"):
+    with pytest.raises(RefusedError, match=r"is that of an earlier version; version 2 of library.book-value remains"):
         registry_apply.apply(client, [SUBJECT], change, lambda _: None)

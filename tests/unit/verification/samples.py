@@ -14,7 +14,7 @@ from outbox_kit.connect.state import CLASS_KEYS, ActualConnector
 from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.checks import KafkaState
-from outbox_kit.kafka.client import TopicState
+from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Lock
@@ -30,10 +30,10 @@ OFFSETS = [{"partition": {"server": "library"}, "offset": {"lsn": REACHED, "mess
 
 
 def live_state(deployment: Deployment, lock: Lock) -> LiveState:
-    """Return the state that apply leaves."""
+    """Return the state after apply."""
     pipeline, environment = deployment.pipeline, deployment.environment
     topics = desired_topics(pipeline, environment)
-    actual = {topic.name: TopicState(topic.partitions, 3, dict(topic.config)) for topic in topics}
+    actual = {topic.name: ActualTopic(topic.partitions, 3, dict(topic.config)) for topic in topics}
     cluster = Cluster("k1", {topic.name: [PartitionState(3, 3, True)] * topic.partitions for topic in topics})
     locked = {(entry.subject, entry.version): entry for entries in lock.schemas.values() for entry in entries}
     registered = {key: SchemaVersion(entry.version, entry.id, entry.text) for key, entry in locked.items()}
@@ -70,11 +70,11 @@ def connect(deployment: Deployment, lock: Lock) -> ConnectState:
     return ConnectState(deployment.pipeline.connector.name, config, observed, "running", "required", "k1")
 
 
-def with_live(found: LiveState, changes: dict[str, str | None]) -> LiveState:
+def with_live(live: LiveState, changes: dict[str, str | None]) -> LiveState:
     """Return the live state with keys of the live connector config changed; None removes a key."""
-    state = found.connect.value
+    state = live.connect.value
     assert state is not None
     config = {**(state.observed.actual.config or {}), **changes}
     retained: Any = {key: value for key, value in config.items() if value is not None}
     observed = replace(state.observed, actual=replace(state.observed.actual, config=retained))
-    return replace(found, connect=Reading(replace(state, observed=observed)))
+    return replace(live, connect=Reading(replace(state, observed=observed)))

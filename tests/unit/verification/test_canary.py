@@ -1,4 +1,4 @@
-"""The canary's record compared with the contract, and what is sent; messages never contain the payload."""
+"""Canary: comparison of its record with the contract, and the statements that send it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADERS = [("aggregate_type", CANARY_AGGREGATE.encode()), ("source_sequence", SE
 
 @pytest.fixture
 def value(lock: Lock) -> bytes:
-    """A valid value: magic byte, schema id, body."""
+    """Return a valid value: magic byte, schema id, body."""
     entry = lock.schemas[CANARY_AGGREGATE][0]
     buffer = io.BytesIO()
     record = {"token": TOKEN, "written_at": 0}
@@ -38,7 +38,7 @@ def value(lock: Lock) -> bytes:
     return struct.pack(">bI", 0, entry.id) + buffer.getvalue()
 
 
-def record(value: bytes | None, **changes: Any) -> Message:  # noqa: ANN401 - what a Message holds
+def record(value: bytes | None, **changes: Any) -> Message:  # noqa: ANN401 - arguments of Message
     return Message(**{"key": b"outbox-canary", "headers": HEADERS, "value": value, "partition": 0, **changes})
 
 
@@ -54,12 +54,12 @@ def checks_of(message: Message, tombstone: Message, contract: CanaryContract, se
     return {check.id: check for check in evaluate(canary.RULES, delivery)}
 
 
-def checked(message: Message, lock: Lock) -> Check:
+def record_check(message: Message, lock: Lock) -> Check:
     return checks_of(message, record(None), contract_of(lock))["canary.record"]
 
 
 def test_accepts_a_valid_record(value: bytes, lock: Lock) -> None:
-    check = checked(record(value), lock)
+    check = record_check(record(value), lock)
     assert check.id == "canary.record"
     assert (check.status, check.seen) == (Status.PASS, "key, headers, schema id and payload as sent")
 
@@ -67,8 +67,8 @@ def test_accepts_a_valid_record(value: bytes, lock: Lock) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"key": b"other"}, "another key"),
-        ({"key": None}, "another key"),
+        ({"key": b"other"}, "wrong key"),
+        ({"key": None}, "wrong key"),
         ({"headers": HEADERS[1:]}, "header aggregate_type is missing or wrong"),
         ({"headers": [("aggregate_type", b"book"), HEADERS[1]]}, "header aggregate_type is missing or wrong"),
         ({"headers": HEADERS[:1]}, "header source_sequence is missing or malformed"),
@@ -79,7 +79,7 @@ def test_accepts_a_valid_record(value: bytes, lock: Lock) -> None:
     ],
 )
 def test_key_and_headers(value: bytes, lock: Lock, changes: dict[str, Any], problem: str) -> None:
-    check = checked(record(value, **changes), lock)
+    check = record_check(record(value, **changes), lock)
     assert (check.status, check.seen) == (Status.FAIL, problem)
 
 
@@ -97,7 +97,7 @@ def test_key_and_headers(value: bytes, lock: Lock, changes: dict[str, Any], prob
 )
 def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str) -> None:
     headers = [HEADERS[0], ("source_sequence", sequence.encode())]
-    assert checked(record(value, headers=headers), lock).seen == "header source_sequence is missing or malformed"
+    assert record_check(record(value, headers=headers), lock).seen == "header source_sequence is missing or malformed"
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str)
     [
         (lambda _: None, "schema id -1 is not in the lock file"),
         (lambda _: b"", "schema id -1 is not in the lock file"),
-        (lambda good: good[:5], "schema id -1 is not in the lock file"),
-        (lambda good: b"\x01" + good[1:], "schema id 5 is not in the lock file"),
-        (lambda good: b"\x00\x00\x00\x00\x63" + good[5:], "schema id 99 is not in the lock file"),
+        (lambda valid: valid[:5], "schema id -1 is not in the lock file"),
+        (lambda valid: b"\x01" + valid[1:], "schema id 5 is not in the lock file"),
+        (lambda valid: b"\x00\x00\x00\x00\x63" + valid[5:], "schema id 99 is not in the lock file"),
         (lambda _: b'{"token": "x"}', "schema id"),
-        (lambda good: good.replace(TOKEN.encode(), b"OTHER!"), "the payload decodes to another token"),
-        # framed right, but the body is no such record
-        (lambda good: good[:6], "decode"),
-        (lambda good: good[:5] + b"\x01", "decode"),
-        (lambda good: good[:5] + b"\x04\xff\xff\x00", "decode"),
+        (lambda valid: valid.replace(TOKEN.encode(), b"OTHER!"), "the payload does not decode to the token"),
+        # a valid frame with an invalid body
+        (lambda valid: valid[:6], "decode"),
+        (lambda valid: valid[:5] + b"\x01", "decode"),
+        (lambda valid: valid[:5] + b"\x04\xff\xff\x00", "decode"),
     ],
     ids=[
         "null",
@@ -123,13 +123,13 @@ def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str)
         "unknown id",
         "json",
         "other token",
-        "cut",
+        "truncated",
         "negative",
         "no text",
     ],
 )
 def test_checks_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  # noqa: ANN401
-    check = checked(record(change(value)), lock)
+    check = record_check(record(change(value)), lock)
     assert check.status is Status.FAIL
     assert problem in check.seen
     assert TOKEN not in check.seen
@@ -142,7 +142,7 @@ def test_rejects_a_schema_missing_in_the_lock_file(value: bytes, lock: Lock) -> 
 
 
 def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
-    """A connector that writes an older epoch is ignored by every sink."""
+    """Sinks ignore records of an older epoch."""
     actual = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
     assert (actual.status, actual.seen) == (Status.FAIL, "source epoch 2, not 3")
 
@@ -151,7 +151,7 @@ def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
     ("key", "value", "status"),
     [
         (b"outbox-canary", b"{}", Status.PASS),
-        (b"\x00\x00\x00\x00\x07\x1aoutbox-canary", b"whatever", Status.PASS),
+        (b"\x00\x00\x00\x00\x07\x1aoutbox-canary", b"body", Status.PASS),
         (b"another", b"{}", Status.FAIL),
         (None, b"{}", Status.FAIL),
     ],
@@ -183,14 +183,14 @@ def test_warns_about_a_slow_canary(value: bytes, lock: Lock) -> None:
 )
 def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
     contract = contract_of(lock, partitions=4)
-    assert partition_of(b"outbox-canary", 4) == 2, "the cases above go by it"
+    assert partition_of(b"outbox-canary", 4) == 2, "the partition of the parameters"
     actual = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
     assert actual["canary.partition"].status is status
 
 
 @pytest.mark.parametrize(
     ("changes", "seen"),
-    [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, another key")],
+    [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, wrong key")],
 )
 def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
     actual = checks_of(
@@ -216,27 +216,29 @@ def test_murmur2(key: bytes, expected: int) -> None:
 
 
 class _Connection:
-    """Records statements."""
+    """Connection that records statements."""
 
     def __init__(self) -> None:
-        self.ran: list[tuple[str, list[Any]]] = []
+        self.statements: list[tuple[str, list[Any]]] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        before = len(self.ran)
+        before = len(self.statements)
         yield
-        self.ran[before:] = [(f"in one transaction: {text}", values) for text, values in self.ran[before:]]
+        self.statements[before:] = [
+            (f"in one transaction: {text}", values) for text, values in self.statements[before:]
+        ]
 
     def execute(self, statement: Any, values: Any) -> None:  # noqa: ANN401 - text or composed
         text = statement if isinstance(statement, str) else statement.as_string(None)
-        self.ran.append((text, list(values)))
+        self.statements.append((text, list(values)))
 
 
 @pytest.fixture
 def sent(
     deployed: Callable[..., Deployment], lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., _Connection]:
-    """Send a canary of the library with another source; returns the statements."""
+    """Return a function that sends a canary and returns the connection with the statements."""
 
     def send(
         payload: canary.Payload | None, field: str | None = None, payload_format: str = "json", **changes: object
@@ -253,7 +255,7 @@ def sent(
             }
         )
         event = canary.send(replace(deployment, pipeline=pipeline), contract_of(lock), "canary_sent", payload)
-        assert event in str(connection.ran)
+        assert event in str(connection.statements)
         return connection
 
     return send
@@ -264,33 +266,33 @@ AT = datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
 
 @pytest.mark.parametrize("payload_format", ["json", "text", "avro", "confluent-avro"])
 def test_payload_matches_the_column_type(sent: Callable[..., _Connection], lock: Lock, payload_format: str) -> None:
-    """Of a bytea column framed Avro, which needs no column for the version: the canary has none but everybody's."""
-    (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).ran
+    """A bytea column receives Avro in Confluent's wire format, which needs no column for the schema version."""
+    (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).statements
     if payload_format in ("json", "text"):
         assert values[-1] == '{"token": "t", "written_at": "2026-11-20T18:31:38.123456+00:00"}'
     else:
         schema = json.loads(lock.schemas[CANARY_AGGREGATE][0].text)
         assert values[-1][:5] == struct.pack(">bI", 0, lock.schemas[CANARY_AGGREGATE][0].id)
         assert fastavro.schemaless_reader(io.BytesIO(values[-1][5:]), schema, None) == {"token": "t", "written_at": AT}
-    (_, values), _ = sent(None, payload_format=payload_format).ran
+    (_, values), _ = sent(None, payload_format=payload_format).statements
     assert values[-1] is None
 
 
 def test_row_uses_column_names_and_is_deleted_immediately(sent: Callable[..., _Connection]) -> None:
     columns = Columns.model_validate({"id": "event_id", "payload": "body"})
-    (insert, values), (delete, removed) = sent({"token": "t"}, table="app.events", columns=columns).ran
+    (insert, values), (delete, deleted) = sent({"token": "t"}, table="app.events", columns=columns).statements
     names = '"event_id", "aggregate_type", "aggregate_id", "event_type", "body"'
     assert insert == f'in one transaction: insert into "app"."events" ({names}) values (%s, %s, %s, %s, %s)'
     assert delete == 'in one transaction: delete from "app"."events" where "event_id" = %s'
     assert values[1:] == [CANARY_AGGREGATE, "outbox-canary", "canary_sent", '{"token": "t"}']
-    assert removed == values[:1]
+    assert deleted == values[:1]
 
 
 @pytest.mark.parametrize(("field", "more"), [("tenant", ["0"]), ("event_type", [])])
 def test_fills_partition_columns_of_other_aggregates(
     sent: Callable[..., _Connection], field: str, more: list[str]
 ) -> None:
-    insert, values = sent(None, field).ran[0]
+    insert, values = sent(None, field).statements[0]
     assert insert.count(f'"{field}"') == 1
     assert len(values) == 5 + len(more)
     assert values[3:] == ["canary_sent", None, *more]
@@ -300,7 +302,7 @@ def test_fills_partition_columns_of_other_aggregates(
 def test_sends_a_logical_message_without_a_table(
     sent: Callable[..., _Connection], payload: dict[str, str] | None
 ) -> None:
-    ((statement, (prefix, content)),) = sent(payload, message_prefix="outbox").ran
+    ((statement, (prefix, content)),) = sent(payload, message_prefix="outbox").statements
     assert statement == "in one transaction: select pg_logical_emit_message(true, %s::text, %s::text)"
     assert prefix == "outbox"
     message = json.loads(content)

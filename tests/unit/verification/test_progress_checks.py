@@ -1,4 +1,4 @@
-"""Progress checks."""
+"""Checks that slot, offset and heartbeat advance."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ def live(deployed: Callable[..., Deployment], lock: Lock) -> LiveState:
     return live_state(deployed(), lock)
 
 
-def run(first: Sample, last: Sample, settled: Sample | None = None) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(progress_checks.RULES, Samples(first, settled or first, last, 2))}
+def run(first: Sample, last: Sample, after_canary: Sample | None = None) -> dict[str, Check]:
+    return {
+        check.id: check for check in evaluate(progress_checks.RULES, Samples(first, after_canary or first, last, 2))
+    }
 
 
-def not_well(checks: dict[str, Check]) -> dict[str, Status]:
+def not_passed(checks: dict[str, Check]) -> dict[str, Status]:
     return {name: check.status for name, check in checks.items() if check.status is not Status.PASS}
 
 
 def test_passes_when_everything_advances() -> None:
     assert list(run(FIRST, LAST)) == IDS
-    assert not_well(run(FIRST, LAST)) == {}
+    assert not_passed(run(FIRST, LAST)) == {}
 
 
 @pytest.mark.parametrize(
@@ -62,47 +64,47 @@ def test_passes_when_everything_advances() -> None:
     ],
 )
 def test_each_fault_is_reported_alone(last: Sample, expected: dict[str, Status]) -> None:
-    assert not_well(run(FIRST, last)) == expected
+    assert not_passed(run(FIRST, last)) == expected
 
 
 def test_connector_without_transactions_confirms_nothing() -> None:
-    """Debezium searches the WAL until the first one; heartbeats arrive nevertheless."""
+    """Debezium searches the WAL for the first transaction; heartbeats arrive nevertheless."""
     last = replace(LAST, slot=FIRST.slot, offset=FIRST.offset, seeded=True)
-    assert not_well(run(FIRST, last)) == {
+    assert not_passed(run(FIRST, last)) == {
         "postgres.slot-moving": Status.UNKNOWN,
         "connect.offsets-moving": Status.UNKNOWN,
     }
 
 
 def test_first_row_is_not_a_restart() -> None:
-    settled = replace(FIRST, slot=slot_at(10, 8))
-    assert not_well(run(FIRST, replace(LAST, slot=slot_at(12, 8)), settled)) == {}
+    after_canary = replace(FIRST, slot=slot_at(10, 8))
+    assert not_passed(run(FIRST, replace(LAST, slot=slot_at(12, 8)), after_canary)) == {}
 
 
-def samples(monkeypatch: pytest.MonkeyPatch, *found: Sample) -> list[Sample]:
-    """Replace `sample`; the last one is repeated."""
-    waiting = list(found)
-    taken: list[Sample] = []
+def replace_sample(monkeypatch: pytest.MonkeyPatch, *values: Sample) -> list[Sample]:
+    """Replace `sample` by a function that returns these values; the last one is repeated."""
+    remaining = list(values)
+    samples: list[Sample] = []
 
     def sample(_: object) -> Sample:
-        taken.append(waiting.pop(0) if len(waiting) > 1 else waiting[0])
-        return taken[-1]
+        samples.append(remaining.pop(0) if len(remaining) > 1 else remaining[0])
+        return samples[-1]
 
     monkeypatch.setattr(progress_checks, "sample", sample)
-    return taken
+    return samples
 
 
-def test_it_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     position = 2**63
-    half = Sample(slot_at(position, 7), 5, position, RUNNING)
-    taken = samples(monkeypatch, half, half, replace(half, heartbeat=6))
+    unchanged = Sample(slot_at(position, 7), 5, position, RUNNING)
+    samples = replace_sample(monkeypatch, unchanged, unchanged, replace(unchanged, heartbeat=6))
     monkeypatch.setattr(progress_checks, "POLL_S", 0.001)
     assert {check.status for check in progress_checks.check(live, canary_sent=False)} == {Status.PASS}
-    assert len(taken) == 3
+    assert len(samples) == 3
 
 
-def test_it_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples(monkeypatch, Sample(slot_at(1, 7), 5, 1, RUNNING))
+def test_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_sample(monkeypatch, Sample(slot_at(1, 7), 5, 1, RUNNING))
     monkeypatch.setattr(progress_checks, "_timeout_s", lambda _: 0.05)
     monkeypatch.setattr(progress_checks, "POLL_S", 0.01)
     actual = {check.id: check for check in progress_checks.check(live, canary_sent=False)}
@@ -121,9 +123,7 @@ def test_the_timeout_follows_the_live_heartbeat(live: LiveState) -> None:
         ({"postgres": Reading(None, UnreachableError("x"))}, "a system does not respond"),
     ],
 )
-def test_it_does_not_wait_where_no_progress_is_possible(
-    live: LiveState, changes: dict[str, object], reason: str
-) -> None:
+def test_does_not_wait_where_no_progress_is_possible(live: LiveState, changes: dict[str, object], reason: str) -> None:
     actual = progress_checks.check(replace(live, **changes), canary_sent=False)  # type: ignore[arg-type]
     assert [(check.id, check.status, check.seen) for check in actual] == [
         (name, Status.UNKNOWN, reason) for name in IDS
@@ -140,9 +140,9 @@ def test_reports_a_slot_that_is_not_active(live: LiveState) -> None:
 
 def test_reports_a_system_that_becomes_unreachable(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: object) -> Sample:
-        raise UnreachableError("gone")
+        raise UnreachableError("no response")
 
     monkeypatch.setattr(progress_checks, "sample", fails)
     assert {(check.status, check.seen) for check in progress_checks.check(live, canary_sent=True)} == {
-        (Status.UNKNOWN, "gone")
+        (Status.UNKNOWN, "no response")
     }

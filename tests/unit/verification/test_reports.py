@@ -1,4 +1,4 @@
-"""Reports: JSON, JUnit XML, HTML, status changes; and the page of all checks."""
+"""Reports: JSON, JUnit XML, HTML, status changes; and docs/verify.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_json() -> None:
 
 
 def test_junit() -> None:
-    root = ElementTree.fromstring(to_junit(REPORT))  # noqa: S314 - our own
+    root = ElementTree.fromstring(to_junit(REPORT))  # noqa: S314 - trusted input
     counts = {"tests": "4", "failures": "1", "errors": "0", "skipped": "1"}
     assert root.tag == "testsuites"
     assert root.attrib == counts
@@ -64,7 +64,7 @@ def test_junit() -> None:
 
 
 class Page(HTMLParser):
-    """Open tags, loaded resources, boxes, and the text."""
+    """Open tags, loaded resources, boxes and text of a page."""
 
     EMPTY = ("meta", "rect", "path")
 
@@ -112,7 +112,9 @@ def test_html() -> None:
         "topics": "pass",
         "registry": "pass",
     }
-    assert page.rows == ["postgres.slot", "postgres.free-slots", "connect.workers", "kafka.topics"], "worst first"
+    assert page.rows == ["postgres.slot", "postgres.free-slots", "connect.workers", "kafka.topics"], (
+        "in the order of severity"
+    )
     assert "<x>" not in text
     assert "no slot &lt;x&gt; &amp;" in text
     assert "library in local: 1 failed, 1 warned, 1 unknown, 1 passed" in page.text
@@ -154,7 +156,7 @@ def test_only_status_changes_are_printed() -> None:
     ]
 
 
-# --- the page of all checks
+# --- docs/verify.md
 
 
 def test_page_is_up_to_date(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""verify: always every check in the same order; a system that is down is a failed check, not an exception."""
+"""verify: order of the checks, unreachable systems, and prerequisites of the canary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 def deployment(
     deployed: Callable[..., Deployment], environment: Environment, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
-    """All four systems at a port where nothing listens."""
+    """Return a deployment whose systems are unreachable."""
     monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr("outbox_common.registry_reader.RETRY", RETRY.new(backoff_factor=0))
     url = f"http://127.0.0.1:{free_port}"
@@ -40,7 +40,7 @@ def deployment(
 
 @pytest.fixture
 def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> LiveState:
-    """Every check passes and everything advances; verify reads this."""
+    """Let verify read a state in which every check passes."""
     deployment.write_lock(lock)
     actual = live_state(deployment, lock)
     monkeypatch.setattr(run, "read_live_state", lambda *_: actual)
@@ -49,12 +49,12 @@ def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float]]:
-    """Let the canary arrive; returns its arguments."""
+    """Let the canary arrive, and return the arguments of its check."""
     sent: list[tuple[CanaryContract, float]] = []
 
     def check(_: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
         sent.append((contract, seconds))
-        return [Check(item.id, Status.PASS, "there", "there") for item in canary.RULES]
+        return [Check(item.id, Status.PASS, "arrived", "arrived") for item in canary.RULES]
 
     monkeypatch.setattr(canary, "check", check)
     return sent
@@ -81,7 +81,7 @@ def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> N
 
 
 def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lock) -> None:
-    """A rejected apply has written schemas or nothing."""
+    """A rejected apply may have written only the schemas to it."""
     deployment.write_lock(lock.model_copy(update={"source": None}))
     with pytest.raises(RefusedError, match="is not deployed"):
         verify(deployment, lambda _: None)
@@ -91,8 +91,8 @@ def test_passes_for_a_deployed_pipeline_with_canary(live: LiveState, monkeypatch
     sent = deliver(monkeypatch)
     actual = verify(live.deployment, lambda _: None, canary_seconds=7)
     assert [check.id for check in actual] == [item for item in IDS if item not in [r.id for r in progress_checks.RULES]]
-    not_well = {check.id: check.seen for check in actual if check.status is not Status.PASS}
-    assert not_well == {}
+    not_passed = {check.id: check.seen for check in actual if check.status is not Status.PASS}
+    assert not_passed == {}
     ((contract, seconds),) = sent
     assert (contract.strict, contract.partitions, contract.epoch, list(contract.schemas), seconds) == (
         True,
@@ -123,7 +123,7 @@ def test_sends_no_canary_to_a_stopped_connector(live: LiveState, monkeypatch: py
 
 
 def broken(live: LiveState, identifier: str) -> LiveState:
-    """One fault that stops the canary."""
+    """Return the state with a fault because of which the canary cannot be delivered."""
     postgres, kafka, connect = live.postgres.value, live.kafka.value, live.connect.value
     assert postgres is not None
     assert kafka is not None
@@ -131,8 +131,8 @@ def broken(live: LiveState, identifier: str) -> LiveState:
     actual = connect.observed.actual
     down: Reading[Any] = Reading(None, UnreachableError("down"))
 
-    def with_connector(found: ActualConnector) -> LiveState:
-        observed = replace(connect.observed, actual=found)
+    def with_connector(connector: ActualConnector) -> LiveState:
+        observed = replace(connect.observed, actual=connector)
         return replace(live, connect=Reading(replace(connect, observed=observed)))
 
     def with_database(**changes: Any) -> LiveState:  # noqa: ANN401 - fields of ActualDatabase
@@ -152,11 +152,11 @@ def broken(live: LiveState, identifier: str) -> LiveState:
     return cases[identifier]()
 
 
-@pytest.mark.parametrize("identifier", run.CANARY_NEEDS)
+@pytest.mark.parametrize("identifier", run.CANARY_PREREQUISITES)
 def test_sends_no_canary_that_cannot_be_delivered(
     live: LiveState, monkeypatch: pytest.MonkeyPatch, identifier: str
 ) -> None:
-    """Covers every id of CANARY_NEEDS: one that was renamed would no longer prevent it."""
+    """Every id of CANARY_PREREQUISITES is that of an existing check."""
     sent = deliver(monkeypatch)
     monkeypatch.setattr(run, "read_live_state", lambda *_: broken(live, identifier))
     actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
