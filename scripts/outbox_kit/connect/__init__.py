@@ -1,4 +1,4 @@
 """Kafka Connect: the connector's config, state and offsets, through the REST API.
 
-Kafka topics, and everything that needs a second system, belong elsewhere.
+Code that also accesses another system, such as a Kafka topic, is in other packages.
 """

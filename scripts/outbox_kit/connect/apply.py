@@ -16,7 +16,7 @@ from outbox_kit.progress import Reporter, silent
 
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
-    """Raise RefusedError if the worker lacks a class that the config names."""
+    """Raise RefusedError if a class in the config is not installed on the worker."""
     missing = missing_plugins(config, list(client.plugin_versions()))
     if missing:
         raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL_HINT)
@@ -24,7 +24,7 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
     """Validate the config on the worker before it is written. Raises RefusedError."""
-    # Debezium's validation connects to the database: an unreachable one delays this by its time-outs.
+    # Debezium's validation connects to the database: if that is unreachable, this takes until its time-outs.
     progress("validate the connector config on the worker")
     validation = client.validate(name, config)
     if validation.unresolved:
@@ -52,8 +52,9 @@ def apply(
 ) -> bool:
     """Make the `changes` of diff(). Return whether the connector was started.
 
-    A new connector gets an offset before it starts: without one, a restart before its first event begins at the
-    server's current LSN, and rows written since the slot was created are lost without an error (PostgresOffsetContext).
+    A new connector gets an offset before it starts. Without one, a restart before its first event would begin at the
+    server's current LSN, and rows written since the slot was created would be lost without an error
+    (PostgresOffsetContext).
     """
     updater = _ConnectorUpdater(client, name, config, start, state, progress)
     started = False
@@ -65,12 +66,12 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. Methods that can start it return whether they did."""
+    """Makes the changes of one connector. A method that can start it returns whether it did."""
 
     client: ConnectClient
     name: str
     config: dict[str, str]
-    begin: StartPosition
+    start: StartPosition
     state: State
     progress: Reporter
 
@@ -96,9 +97,9 @@ class _ConnectorUpdater:
         return self._leave_stopped(was_stopped=True)
 
     def _update(self) -> bool:
-        """Change the config while the connector is stopped; one that was paused or stopped stays so.
+        """Change the config while the connector is stopped. A paused or stopped connector remains in its state.
 
-        While it runs, the RUNNING of the old task could be taken for that of the new one.
+        If it kept running, RUNNING of the old task could be mistaken for that of the new task.
         """
         if is_paused_or_stopped(self.client.status(self.name)):
             put_config(self.client, self.name, self.config, self.progress)
@@ -111,11 +112,11 @@ class _ConnectorUpdater:
             raise type(error)(f"{error.message}; {self._resume_old_config()}", error.hint) from None
 
     def _resume_old_config(self) -> str:
-        """After a failed update, resume the connector unless it has the new config; return how it was left."""
+        """After a failed update, resume the connector unless it has the new config; describe its state."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):
-                self._move()
+                self._request_state()
                 return f"connector {self.name} keeps its previous config and is {self.state} again"
         except OutboxKitError as error:
             self.progress(error.message)
@@ -126,7 +127,7 @@ class _ConnectorUpdater:
         if self.state == "stopped" or (status and status.connector == "STOPPED"):
             stop(self.client, self.name, progress=self.progress)
             return self._leave_stopped()
-        return self._move()
+        return self._request_state()
 
     def _delete_offsets(self) -> None:
         stop(self.client, self.name, progress=self.progress)
@@ -138,11 +139,11 @@ class _ConnectorUpdater:
         )
 
     def _leave_stopped(self, *, was_stopped: bool = False) -> bool:
-        """Enter the declared state with an offset, also if that is `stopped`: a later resume needs one."""
-        ensure_offset(self.client, self.name, self.begin, self.progress, was_stopped=was_stopped)
-        return self._move()
+        """Enter the declared state with an offset. A connector that stays stopped needs one for a later resume."""
+        ensure_offset(self.client, self.name, self.start, self.progress, was_stopped=was_stopped)
+        return self._request_state()
 
-    def _move(self) -> bool:
+    def _request_state(self) -> bool:
         if self.state != "stopped":
             request = self.client.resume if self.state == "running" else self.client.pause
             send_request(lambda: request(self.name), self.progress)

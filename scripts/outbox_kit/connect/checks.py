@@ -44,7 +44,7 @@ def _reachable(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.cluster",
     condition="the workers use the Kafka cluster of the environment file",
-    remedy="connect.url and kafka.bootstrap_servers belong to two clusters: correct one of them",
+    remedy="connect.url and kafka.bootstrap_servers belong to different clusters: correct one of them",
 )
 def _cluster(live: ConnectState) -> Finding:
     if live.cluster is None:
@@ -61,7 +61,7 @@ def _plugins(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.smt-version",
-    condition="the worker's transforms have the version of outbox-kit, whose config they read",
+    condition="the worker's transforms have the same version as outbox-kit, which renders their config",
     remedy=INSTALL_HINT,
     severity=Severity.WARNING,
 )
@@ -98,7 +98,7 @@ def _worker_problem(live: ConnectState, worker: Worker) -> str:
         return f"{worker.url} lacks {', '.join(missing)}"
     classes = set(live.desired.values()) & live.observed.versions.keys()
     different = sorted(name for name in classes if worker.versions.get(name) != live.observed.versions[name])
-    return f"{worker.url} has another version of {', '.join(different)}" if different else ""
+    return f"{worker.url} has a different version of {', '.join(different)}" if different else ""
 
 
 @RULES.rule("connect.connector", condition="the connector exists", remedy="run `outbox apply`")
@@ -140,7 +140,7 @@ def _config(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.valid",
     condition="the worker accepts the live config, and logs in to the database with it",
-    remedy="correct what the worker reports; its secrets may have changed since it started",
+    remedy="fix the reported errors; secrets may have changed since the worker started",
 )
 def _valid(live: ConnectState) -> Finding:
     validation = live.observed.validation
@@ -152,7 +152,7 @@ def _valid(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.placeholders",
-    condition="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
+    condition="the worker resolves every `${...}`: an unresolved placeholder stays in the value, without an error",
     remedy="check the name, the path and the provider's allow-list on the worker",
 )
 def _placeholders(live: ConnectState) -> Finding:
@@ -180,11 +180,11 @@ def _exactly_once(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.exclusive",
     condition="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
-    remedy="each of two connectors on one slot misses rows: delete one, or give it names of its own",
+    remedy="two connectors on one slot both miss rows: delete one, or change its slot, publication and prefix",
 )
 def _exclusive(live: ConnectState) -> Finding:
-    sharing = live.observed.sharing
-    return Finding(not sharing, "; ".join(sharing) or "exclusive", "exclusive slot, publication and prefix")
+    conflicts = live.observed.conflicts
+    return Finding(not conflicts, "; ".join(conflicts) or "exclusive", "exclusive slot, publication and prefix")
 
 
 @RULES.rule(

@@ -1,4 +1,4 @@
-"""Kafka Connect REST client, one method per endpoint, without policy.
+"""Kafka Connect REST client, one method per endpoint.
 
 Unknown fields of responses are ignored: workers add new ones. Retries and errors: rest.py.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 from outbox_kit.connect.rest import NotFoundError, RestClient, path_segment
 
-# Connect's own pattern (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is no placeholder, but a group in
-# RegexRouter's replacement.
+# ConfigTransformer.DEFAULT_PATTERN of Connect. `${name}` without a colon is not a placeholder, but a group in a
+# replacement of RegexRouter.
 PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
 
 
@@ -24,7 +24,7 @@ class ConnectorStatus:
     tasks: tuple[str, ...]
     traces: tuple[str, ...]
     workers: tuple[str, ...] = ()
-    """host:port of the connector's worker, then of each task's."""
+    """host:port of the worker of the connector, then of each task."""
 
     @property
     def text(self) -> str:
@@ -43,9 +43,10 @@ class LiveConnector:
 class Validation:
     """Result of validating a config: errors by key, and keys with an unresolved placeholder.
 
-    Values are omitted: the worker returns resolved ones, for its own keys and those of transforms, converters and
-    producer. It masks passwords, and Debezium returns no values for its own keys: unresolved placeholders there are not
-    detected. Debezium's validation connects to the database: address and login are reported as errors.
+    Values are omitted, because the worker returns them with resolved secrets. Unresolved placeholders are detected in
+    the keys of the worker, transforms, converters and producer, but not in masked values, nor in Debezium's own keys,
+    for which it returns no values. Debezium's validation connects to the database, so a wrong address or login is an
+    error of its key.
     """
 
     errors: dict[str, list[str]]
@@ -56,7 +57,7 @@ class ConnectClient(RestClient):
     """Client of one Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404; see rest.py)."""
 
     def at(self, url: str) -> ConnectClient:
-        """Return a client for one worker, with the same credentials: some responses describe only that worker."""
+        """Return a client for one worker, with the same credentials. Some responses describe only that worker."""
         return ConnectClient(self._service.model_copy(update={"url": url}))
 
     def root(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class ConnectClient(RestClient):
         self._call("PUT", f"/connectors/{path_segment(name)}/pause")
 
     def stop(self, name: str) -> None:
-        """Stop the connector and remove its tasks; config and offsets stay. Asynchronous."""
+        """Stop the connector and remove its tasks; config and offsets are retained. Asynchronous."""
         self._call("PUT", f"/connectors/{path_segment(name)}/stop")
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
@@ -125,7 +126,7 @@ class ConnectClient(RestClient):
         self._call("POST", f"/connectors/{path_segment(name)}/restart?includeTasks=true{failed}")
 
     def delete(self, name: str) -> None:
-        """Delete a connector. Connect keeps its offsets for the next one of that name. Asynchronous."""
+        """Delete a connector. Connect keeps its offsets for the next connector of that name. Asynchronous."""
         self._call("DELETE", f"/connectors/{path_segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:

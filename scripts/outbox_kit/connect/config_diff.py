@@ -1,8 +1,8 @@
-"""Difference between two connector configs: as rendered from the files, and as Connect returns it.
+"""Comparison of the config rendered from the files with the config that Connect returns.
 
-Some distributions return a mask instead of a password's stored value, even if that is a placeholder (Confluent's since
-7.9.3). Therefore each config that is written contains its own fingerprint: a masked value counts as unchanged if the
-fingerprint equals that of the rendered config, and as unknown otherwise.
+Some distributions (Confluent's since 7.9.3) return a mask instead of a password, even if the stored value is a
+placeholder. Therefore outbox-kit writes the fingerprint of each config into it: a masked value counts as unchanged if
+the fingerprint equals that of the rendered config, and as unknown otherwise.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SECRET_KEY = re.compile(
 )
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]*@|(password|secret|token)\s*=", re.IGNORECASE)
 SCHEMA_KEY = re.compile(r"\.schema\.[^.]+$")
-SHOWN_CHARACTERS = 60
-SHOWN_FINGERPRINT = 12
+MAX_SHOWN_CHARACTERS = 60
+SHORT_FINGERPRINT_LENGTH = 12
 ABSENT = "(absent)"
 
 
 def fingerprint(config: dict[str, str]) -> str:
-    """Return the SHA-256 of a config without OWN_KEYS and SERVER_KEYS; UNKNOWN if a value is."""
+    """Return the SHA-256 of a config without OWN_KEYS and SERVER_KEYS; UNKNOWN if a value is UNKNOWN."""
     content = {key: value for key, value in config.items() if key not in OWN_KEYS | SERVER_KEYS}
     if UNKNOWN in content.values():
         return UNKNOWN
@@ -41,13 +41,13 @@ def fingerprint(config: dict[str, str]) -> str:
 
 
 def with_fingerprint(pipeline_name: str, config: dict[str, str]) -> dict[str, str]:
-    """Return `config` as it is written: with the pipeline's name and its fingerprint."""
+    """Add the pipeline's name and the fingerprint to a config."""
     return dict(sorted({**config, PIPELINE_KEY: pipeline_name, FINGERPRINT_KEY: fingerprint(config)}.items()))
 
 
 def short_fingerprint(config: dict[str, str]) -> str:
-    """Return the first SHOWN_FINGERPRINT digits of a config's fingerprint."""
-    return (config.get(FINGERPRINT_KEY) or fingerprint(config))[:SHOWN_FINGERPRINT]
+    """Return the first digits of a config's fingerprint."""
+    return (config.get(FINGERPRINT_KEY) or fingerprint(config))[:SHORT_FINGERPRINT_LENGTH]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class KeyChange:
 
     @property
     def text(self) -> str:
-        """Before and after as text: never a secret or a schema, long values shortened."""
+        """Before and after as text, without secrets and schemas, and with long values shortened."""
         if self.unknown:
             return f"unknown: {self.key} is masked"
         if SECRET_KEY.search(self.key) or any(SECRET_VALUE.search(value or "") for value in (self.before, self.after)):
@@ -84,7 +84,7 @@ def is_masked(value: str | None) -> bool:
 
 
 def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]:
-    """Return the keys whose values differ; masked and not yet known values do not count.
+    """Return the keys whose values differ, except masked values and values that are not known yet.
 
     OWN_KEYS are compared if `desired` has them.
     """
@@ -92,31 +92,33 @@ def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]
 
 
 def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
-    """Return every key that differs, sorted; masked ones too unless the fingerprints are equal."""
+    """Return the keys that differ, sorted. A masked value counts as different unless the fingerprints are equal."""
     present = {key: _text(value) for key, value in actual.items() if value is not None}
-    same = FINGERPRINT_KEY in desired and present.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
+    same_fingerprint = FINGERPRINT_KEY in desired and present.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
     ignored = SERVER_KEYS if FINGERPRINT_KEY in desired else SERVER_KEYS | OWN_KEYS
     keys = sorted((desired.keys() | present) - ignored)
     changes = [KeyChange(key, present.get(key), desired.get(key)) for key in keys]
     return [
-        change for change in changes if change.after not in (change.before, UNKNOWN) and not (change.unknown and same)
+        change
+        for change in changes
+        if change.after not in (change.before, UNKNOWN) and not (change.unknown and same_fingerprint)
     ]
 
 
 def was_edited(actual: dict[str, str]) -> bool:
-    """Return whether the live config differs from its own fingerprint; False with masked values (undecidable)."""
+    """Return whether the live config does not match its own fingerprint; False if values are masked."""
     if FINGERPRINT_KEY not in actual or any(is_masked(_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]
 
 
 def _text(value: object) -> str:
-    """Return a value as text: other tools may have written numbers or booleans."""
+    """Return a value as text. Other tools may have written numbers or booleans."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _short(value: str | None, key: str) -> str:
     if value is None:
         return ABSENT
-    longest = SHOWN_FINGERPRINT if key == FINGERPRINT_KEY else SHOWN_CHARACTERS
-    return value if len(value) <= longest else f"{value[:longest]}…"
+    max_length = SHORT_FINGERPRINT_LENGTH if key == FINGERPRINT_KEY else MAX_SHOWN_CHARACTERS
+    return value if len(value) <= max_length else f"{value[:max_length]}…"

@@ -1,4 +1,4 @@
-"""Write requests whose outcome the worker may not report: read back, and repeat only what did not happen."""
+"""Write requests whose outcome may be unknown: read the state, and repeat the write only if it had no effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIRM_TIMEOUT_S = 30.0
 def write_confirmed(
     description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Reporter
 ) -> None:
-    """Send an idempotent write; on an unknown outcome poll `is_done`, and send it once more if it did not happen.
+    """Send an idempotent write; on an unknown outcome poll `is_done`, and send the write once more if it had no effect.
 
     Raises UnknownOutcomeError when the second attempt cannot be confirmed either.
     """
@@ -24,7 +24,7 @@ def write_confirmed(
         write()
     except UnknownOutcomeError as error:
         progress(f"{description}: {error.message}; checking the outcome")
-        if _becomes_true(description, is_done):
+        if _wait_until_done(description, is_done):
             return
         progress(f"{description}: not done; retrying")
         try:
@@ -34,24 +34,24 @@ def write_confirmed(
             if not is_done():
                 raise
         except UnknownOutcomeError:
-            if not _becomes_true(description, is_done):
+            if not _wait_until_done(description, is_done):
                 raise
 
 
 def send_request(write: Callable[[], None], progress: Reporter) -> None:
-    """Send a write whose effect the caller waits for; an unknown outcome is only reported."""
+    """Send a write whose effect the caller waits for. An unknown outcome is only reported."""
     try:
         write()
     except UnknownOutcomeError as error:
         progress(f"{error.message}; waiting for the effect")
 
 
-def _becomes_true(description: str, is_done: Callable[[], bool]) -> bool:
+def _wait_until_done(description: str, is_done: Callable[[], bool]) -> bool:
     def poll() -> Observation[bool]:
         try:
             return Observation(is_done() or None, "not done")
         except (UnreachableError, RejectedError) as error:
-            # A busy worker rejects reads too, with 500 `Request timed out`.
+            # A busy worker also rejects reads, with HTTP 500 `Request timed out`.
             return Observation(None, error.message)
 
     try:

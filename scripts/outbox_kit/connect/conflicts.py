@@ -1,4 +1,4 @@
-"""Conflicts with other connectors: shared slots, publications and prefixes, and connectors left behind by a rename."""
+"""Conflicts with other connectors: shared slot, publication or topic prefix, and connectors under an earlier name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POSTGRES = "io.debezium.connector.postgresql."
 # Debezium's defaults.
 DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
-# Keys whose value must be unique, and the keys that limit the scope: one server, one database, the Kafka cluster.
+# Keys whose value must be unique, and the keys that define the scope: a server, a database, the Kafka cluster.
 SCOPES: dict[str, tuple[str, ...]] = {
     "slot.name": ("database.hostname", "database.port"),
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
@@ -23,7 +23,7 @@ SCOPES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A value that must be unique, and another connector that has it too."""
+    """A value that must be unique, and another connector that has the same value."""
 
     key: str
     value: str
@@ -31,13 +31,13 @@ class Duplicate:
 
     @property
     def text(self) -> str:
-        return f"{self.key} {self.value!r} is also that of connector {self.other!r}"
+        return f"{self.key} {self.value!r} is also used by connector {self.other!r}"
 
 
 def duplicates(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[Duplicate]:
     """Return slot, publication and topic prefix that connector `name` shares with another connector.
 
-    The pipeline's own connector under an earlier name does not count.
+    The pipeline's connector under an earlier name is excluded.
     """
     earlier = orphans(name, config, others)
     return [
@@ -65,8 +65,8 @@ def refuse_duplicates(name: str, config: dict[str, str], others: Mapping[str, Li
 def orphans(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[str]:
     """Return connectors that the same pipeline created under another name.
 
-    The pipeline may be deployed to a second environment through the same Connect cluster: only a connector with the
-    same slot or prefix counts.
+    The pipeline may be deployed to a second environment through the same Connect cluster: only connectors with the
+    same slot or prefix are returned.
     """
     pipeline = config.get(PIPELINE_KEY)
     scoped = [(key, _scoped(config, key)) for key in ("slot.name", "topic.prefix")]

@@ -1,4 +1,4 @@
-"""What a change of a connector config can lose. The other systems rate their own changes."""
+"""Dangers of changes of a connector config. Those of the other systems are in their packages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import re
 
 from outbox_kit.connect.config_diff import KeyChange
 
-KEYS = "records get another key: states under the old keys are never compacted or deleted"
-PARTITIONS = "keys move to other partitions: tombstones miss the old one, and old states stay there"
-TOPIC = "records go to another topic: the states on the old one stay as they are"
-DATABASE = "another database has other LSNs"
-# By key pattern. EventRouter and OutboxRouter name the key column alike; the classic chain lists it in ValueToKey.
+KEYS = "records get a different key: states under the old keys are never compacted or deleted"
+PARTITIONS = "keys move to other partitions: their tombstones do not reach the old partition, where old states remain"
+TOPIC = "records are written to another topic: the states on the old topic are no longer updated"
+DATABASE = "the LSN of the offset is not valid in another database"
+# By pattern of the key. EventRouter and OutboxRouter use the same setting for the key column, the chain of
+# outbox-postgres-chain uses ValueToKey.
 DANGERS = (
-    (re.compile(r"topic\.prefix"), f"{TOPIC}, consumers must move, and Connect keeps offsets by prefix"),
+    (re.compile(r"topic\.prefix"), f"{TOPIC}, consumers must change topics, and Connect stores offsets by prefix"),
     (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC),
     (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEYS),
     (re.compile(r"transforms\.[^.]+\.(aggregate\..+\.)?partition\.field"), PARTITIONS),
-    (re.compile(r"slot\.name"), "rows that only the old slot holds are not read"),
+    (re.compile(r"slot\.name"), "rows that only the old slot retains are not read"),
     (re.compile(r"database\.(hostname|port|dbname)"), DATABASE),
 )
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
@@ -41,5 +42,5 @@ def _danger(change: KeyChange, desired: dict[str, str]) -> str:
     if step and desired.get(f"{step[1]}.type", "").endswith(".ValueToKey"):
         return KEYS
     danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
-    # A new route takes nothing away from an existing topic.
+    # A new route does not affect existing topics.
     return "" if danger == TOPIC and change.before is None else danger

@@ -1,4 +1,4 @@
-"""State transitions of a connector (stop, remove, roll to a state) and the waits for them."""
+"""State transitions of a connector: requests, and waits until they are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from outbox_kit.waiting import Observation, wait_for
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 REMOVE_TIMEOUT_S = 60
-# After an update Connect reports the old state for a moment, without a generation: only a stable state counts.
+# After an update Connect reports the previous state for a moment, without a generation number. Therefore a state
+# counts only after it was stable for this time.
 STABILITY_S = 2.0
 FAILED_POLLS = 4
 POLL_INTERVAL_S = 0.5
@@ -54,11 +55,11 @@ def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> No
 def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
-    With `offsets` its offsets are deleted too: Connect would give them to the next connector of that name.
+    With `offsets` its offsets are deleted too. Otherwise the next connector of that name uses them.
     """
     if client.config(name) is None:
         return
-    # Stopped first, because the task of a deleted connector can keep the slot active for a moment.
+    # Stop it first, because the task of a deleted connector can keep the slot active for a moment.
     stop(client, name, progress=progress)
     if offsets:
         client.delete_offsets(name)
@@ -97,8 +98,8 @@ def settle(
 ) -> bool:
     """Wait until the connector is in its declared state. Raises WaitTimeoutError, FailedError.
 
-    A connector that this apply has not `started`, and that was paused or stopped since the plan, stays so.
-    Return whether it was RUNNING for `stability_seconds`.
+    A connector that was paused or stopped after the plan was made remains so, unless this apply `started` it. Return
+    whether it was RUNNING for `stability_seconds`.
     """
     if state == "stopped":
         wait_stopped(client, name)
@@ -124,19 +125,20 @@ def wait_for_state(
 
     `seconds` limits the wait for the state; the stability window is added to it. Raises WaitTimeoutError, FailedError.
     """
-    is_there = is_running if state == "running" else _is_paused
-    since: float | None = None
+    in_state = is_running if state == "running" else _is_paused
+    stable_since: float | None = None
     failures = 0
 
     def poll() -> Observation[bool]:
-        nonlocal since, failures
+        nonlocal stable_since, failures
         status = client.status(name)
         now = monotonic()
-        since = (now if since is None else since) if is_there(status) else None
+        stable_since = (now if stable_since is None else stable_since) if in_state(status) else None
         failures = failures + 1 if has_failed(status) else 0
         if failures >= FAILED_POLLS:
             raise_if_failed(name, status)
-        return Observation((since is not None and now - since >= stability_seconds) or None, status_text(status))
+        is_stable = stable_since is not None and now - stable_since >= stability_seconds
+        return Observation(is_stable or None, status_text(status))
 
     wait_for(
         f"connector {name} and its tasks to be {state.upper()}",
@@ -149,7 +151,7 @@ def wait_for_state(
 
 @contextmanager
 def resumed_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
-    """Resume a connector that was stopped for an operation if the operation fails before its first write."""
+    """Resume a connector that was stopped for an operation, if the operation fails in this context."""
     try:
         yield
     except BaseException:
@@ -163,7 +165,7 @@ def resumed_on_error(client: ConnectClient, name: str, progress: Reporter, *, wa
 
 
 def is_stopped(status: ConnectorStatus) -> bool:
-    """Return whether it is STOPPED without tasks: only then its offsets can be changed."""
+    """Return whether the connector is STOPPED without tasks: only then its offsets can be changed."""
     return status.connector == "STOPPED" and not status.tasks
 
 
@@ -172,12 +174,12 @@ def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
 
 
 def is_running(status: ConnectorStatus | None) -> bool:
-    """Return whether it is RUNNING with at least one task, all RUNNING. Shortly after a start it has no task."""
+    """Return whether connector and tasks are RUNNING, with at least one task. Shortly after a start there is none."""
     return bool(status and status.tasks and {status.connector, *status.tasks} == {"RUNNING"})
 
 
 def _is_paused(status: ConnectorStatus | None) -> bool:
-    """Return whether it and its tasks are PAUSED. Paused out of STOPPED it has no task until it is resumed."""
+    """Return whether connector and tasks are PAUSED. After pausing a STOPPED connector there is no task."""
     return status is not None and {status.connector, *status.tasks} == {"PAUSED"}
 
 
@@ -186,7 +188,7 @@ def has_failed(status: ConnectorStatus | None) -> bool:
 
 
 def raise_if_failed(name: str, status: ConnectorStatus | None) -> None:
-    """Raise FailedError if the connector or a task is FAILED: it stays so until it is restarted."""
+    """Raise FailedError if the connector or a task is FAILED, which only a restart changes."""
     if status and has_failed(status):
         raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART_HINT)
 

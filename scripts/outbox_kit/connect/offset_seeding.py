@@ -16,7 +16,7 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 class StartPosition:
     """Where a connector may start: the topic prefix of its offsets, and the slot's confirmed LSN.
 
-    `wal_position` is the server's LSN, None if unknown. `ignore_stored` discards the offset that Connect has: it was
+    `wal_position` is the server's LSN, None if unknown. `ignore_stored` discards the stored offset, which was
     written for another slot or database, or by a deleted connector. LSNs are numbers.
     """
 
@@ -37,15 +37,15 @@ def is_seed(offset: dict[str, Any] | None) -> bool:
 
 
 def offset_under(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
-    """Return the offset under this topic prefix. Debezium ignores those under others."""
+    """Return the offset under this topic prefix. Debezium ignores offsets under other prefixes."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
 
 
 def highest_lsn(offset: dict[str, Any] | None) -> int:
     """Return the highest LSN of an offset; 0 without one.
 
-    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last event, which with concurrent transactions can
-    be lower than the commit of another one (PostgresStreamingChangeEventSource.commitOffset, 3.7).
+    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last event. With concurrent transactions it can be
+    lower than the commit LSN of another transaction (PostgresStreamingChangeEventSource.commitOffset, 3.7).
     """
     return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
 
@@ -55,19 +55,19 @@ def ensure_offset(
 ) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
-    Connect keeps the offsets of a deleted connector for the next one of that name: the task fails at an offset before
-    the slot, and PostgreSQL silently skips every row up to an offset beyond the server. The server's LSN is compared
-    only if it was read after the connector stopped (`was_stopped`).
+    Connect keeps the offsets of a deleted connector for the next connector of that name. The task fails at an offset
+    before the slot's LSN, and PostgreSQL silently skips every row up to an offset beyond the server's LSN. The server's
+    LSN is compared only if it was read after the connector stopped (`was_stopped`).
     """
     offset = offset_under(client.offsets(name), start.prefix)
     if offset == seed(start.slot_lsn):
         return
-    reason = _unusable(offset, start, was_stopped=was_stopped)
+    reason = _reason_unusable(offset, start, was_stopped=was_stopped)
     if offset and not reason:
         return
     if offset:
         lsn = highest_lsn(offset)
-        progress(f"set connector {name} to the slot's LSN {start.slot_lsn} instead of its stored {lsn}: {reason}")
+        progress(f"set connector {name} to the slot's LSN {start.slot_lsn} instead of its stored LSN {lsn}: {reason}")
     write_offset(client, name, start.prefix, seed(start.slot_lsn), progress)
 
 
@@ -81,7 +81,7 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
     )
 
 
-def _unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
+def _reason_unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
     """Return why the connector must not start at this offset; empty if it may."""
     lsn = highest_lsn(offset)
     if start.ignore_stored and was_stopped:

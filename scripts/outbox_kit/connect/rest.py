@@ -1,21 +1,22 @@
 """Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
 
-Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns 409, and 500 from some
-endpoints; it also returns 409 for a connector that exists already, so the message decides. Only rebalances are
-retried: a write that timed out in the worker, or that `failed to modify offsets`, may have been made.
+Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns HTTP 409, and 500 from
+some endpoints. It also returns 409 for a connector that exists already, so the message is decisive. Only rebalances are
+retried: a write that timed out in the worker, or that `failed to modify offsets`, may have taken effect.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_common.http import REDIRECTS, HttpSession, error_message
+from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
@@ -27,20 +28,16 @@ WRITE_TIMEOUT_S = 95.0
 READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
 REBALANCE_BUDGET_S = 60
-NO_CONTENT = 204
-NOT_FOUND = 404
-UNAUTHORIZED = 401
-FORBIDDEN = 403
 REBALANCE_STATUS = (409, 500)
 GATEWAY_STATUS = (502, 504)
 # Returned by a proxy whose worker is down, never by Connect for a read.
-WORKER_DOWN = (502, 503, 504)
+WORKER_DOWN_STATUS = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
 TIMED_OUT = "request timed out"
 # The worker does not know the outcome of the write.
 UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT, "failed to modify offsets")
-NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies on the way"
-UNKNOWN_OUTCOME_HINT = "the worker may still complete it: check `outbox plan`, then run the command again"
+NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies between client and worker"
+UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox plan`, then run the command again"
 
 
 class RebalanceError(RejectedError):
@@ -56,7 +53,7 @@ class AlreadyExistsError(RejectedError):
 
 
 class UnknownOutcomeError(RejectedError):
-    """A write with an unknown outcome: read the state before repeating it."""
+    """A write whose outcome is unknown: read the state before repeating it."""
 
 
 def path_segment(name: str) -> str:
@@ -64,10 +61,10 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error is a rebalance. A connector may be named `rebalance`: final errors first."""
+    """Return whether an error is caused by a rebalance. A connector named `rebalance` can be in other messages."""
     lower = reason.lower()
-    final = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
-    return not final and any(word in lower for word in REBALANCE_MESSAGES)
+    is_other_error = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
+    return not is_other_error and any(fragment in lower for fragment in REBALANCE_MESSAGES)
 
 
 class WorkerUnreachableError(UnreachableError):
@@ -77,8 +74,8 @@ class WorkerUnreachableError(UnreachableError):
 class RestClient:
     """Sends requests to one worker: the first of its addresses that responds to a read.
 
-    There is no failover afterwards: a read could reach another cluster than before, and a write could be made twice.
-    Raises UnreachableError if no worker responds, RejectedError and its subclasses above.
+    There is no failover after this response: a read could reach a different cluster, and a write could be made twice.
+    Raises UnreachableError if no worker responds, RejectedError and its subclasses.
     """
 
     def __init__(self, service: HttpService, addresses: Sequence[str] = ()) -> None:
@@ -101,7 +98,7 @@ class RestClient:
         return retrying(self._send, method, path, body)
 
     def _send(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        """Send a request to the worker; until one has responded to a read, try each address in turn."""
+        """Send a request to the worker. The first read tries each address, and selects the first that responds."""
         if _writes(method, path):
             return self._request(method, path, body)
         failures: list[WorkerUnreachableError] = []
@@ -132,7 +129,7 @@ class RestClient:
             raise self._no_response(method, path, error, seconds) from None
         if not response.ok or response.status_code in REDIRECTS:
             raise self._error(method, path, response)
-        if response.status_code == NO_CONTENT or (not response.content and method != "GET"):
+        if response.status_code == HTTPStatus.NO_CONTENT or (not response.content and method != "GET"):
             return None
         try:
             return response.json()
@@ -161,23 +158,23 @@ class RestClient:
         if status in REDIRECTS:
             failure = self._session.explain_redirect(response, path)
             return UnreachableError(f"{request}: {failure.reason} (HTTP {status})", failure.hint)
-        if status in (UNAUTHORIZED, FORBIDDEN):
+        if status in AUTHENTICATION_FAILED:
             hint = self._session.explain_rejection(status)
-            return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
+            return (UnreachableError if status == HTTPStatus.UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing: see the workers' logs")
         if _writes(method, path) and (reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUS):
             return UnknownOutcomeError(message, UNKNOWN_OUTCOME_HINT)
-        if status in WORKER_DOWN and method == "GET":
+        if status in WORKER_DOWN_STATUS and method == "GET":
             return WorkerUnreachableError(message, "check that the worker behind this address is up")
         return self._rejection(message, status, connect_message)
 
     def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
-        """Return the worker's own rejection. An error without Connect's message is from a proxy or another service."""
-        if status == NOT_FOUND and not connect_message:
+        """Return the error for a rejected request. Without `message`, HTTP 404 is not a response of Connect."""
+        if status == HTTPStatus.NOT_FOUND and not connect_message:
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")
-        kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError
+        kind = NotFoundError if status == HTTPStatus.NOT_FOUND else AlreadyExistsError if exists else RejectedError
         return kind(message)
 
 
@@ -186,7 +183,7 @@ def _messages(errors: Sequence[OutboxKitError]) -> str:
 
 
 def _writes(method: str, path: str) -> bool:
-    """Return whether a request changes state; validation uses PUT, too."""
+    """Return whether a request changes state. Validation does not, although it is a PUT request."""
     return method != "GET" and not path.endswith("/validate")
 
 

@@ -12,7 +12,7 @@ from outbox_kit.connect.state import State, epoch
 from outbox_kit.errors import RejectedError
 from outbox_kit.progress import Reporter
 
-# With another value of these, the stored offset does not apply.
+# Keys whose change makes the stored offset invalid.
 OFFSET_KEYS = re.compile(r"topic\.prefix|slot\.name|database\.(hostname|port|dbname)")
 APPLY_AGAIN_HINT = "fix the cause, then run `outbox apply` again"
 
@@ -28,15 +28,15 @@ def roll_back(
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> RejectedError:
-    """Replace the `config` that ended in `failure` by `last_working`, enter `state`; return the error to raise.
+    """Replace the `config` that caused `failure` by `last_working`, and enter `state`. Return the error to raise.
 
-    Rows written meanwhile are read afterwards: slot and offsets stay. The connector is left STOPPED with the new config
-    if there is no earlier one, or that has an earlier source epoch (every sink would ignore its records) or other
-    offsets. Nothing is touched if `config` is the last working one. Raises WaitTimeoutError.
+    Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
+    worked before, or if the last working one has an earlier source epoch (every sink would ignore its records) or
+    different OFFSET_KEYS. Without a difference between the configs nothing is changed. Raises WaitTimeoutError.
     """
     if last_working is not None and not different_keys(last_working, config):
         return failure
-    reason = _unusable(last_working, config)
+    reason = _reason_unusable(last_working, config)
     if last_working is None or reason:
         stop(client, name, progress=progress)
         return RejectedError(f"{failure.message}; {reason}, so the connector is left STOPPED", APPLY_AGAIN_HINT)
@@ -52,17 +52,17 @@ def roll_back(
             request = client.resume if state == "running" else client.pause
             send_request(lambda: request(name), progress)
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
-    except FailedError as second:
+    except FailedError as second_failure:
         hint = "the cause is not in the config: see docs/operations.md"
-        return RejectedError(f"{outcome}, which FAILED too: {second.message}", hint)
+        return RejectedError(f"{outcome}, which FAILED too: {second_failure.message}", hint)
     return RejectedError(f"{outcome}, connector {state.upper()}", APPLY_AGAIN_HINT)
 
 
-def _unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
+def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
     """Return why the connector must not run with the last working config; empty if it may."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):
         return "the last working config has an earlier source epoch"
     keys = [key for key in different_keys(last_working, config) if OFFSET_KEYS.fullmatch(key)]
-    return f"the last working config has another {', '.join(keys)}" if keys else ""
+    return f"the last working config has a different {', '.join(keys)}" if keys else ""

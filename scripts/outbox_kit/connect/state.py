@@ -41,7 +41,7 @@ class ActualConnector:
 
 
 def read_actual(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and the others with a fixed number of requests."""
+    """Read the connector and all others. The number of requests does not depend on the number of connectors."""
     others = client.all_connectors()
     listed = others.pop(name, None)
     # The listing omits a new connector that has no status yet.
@@ -65,9 +65,9 @@ def epoch(config: dict[str, str] | None) -> int:
 
 
 def refuse_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
-    """Raise RefusedError if the connector's offset does not fit the lock file or the server.
+    """Raise RefusedError if the connector's offset is not consistent with the lock file or the server.
 
-    Debezium starts at an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to it.
+    Debezium accepts an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to it.
     """
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
@@ -84,8 +84,8 @@ def refuse_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_pos
 def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed: int | None) -> None:
     """Raise RefusedError if the slot's confirmed LSN is beyond the connector's offset.
 
-    The connector confirms an LSN after its offset was stored, so something else advanced the slot. `offset_lsn` must be
-    read after `confirmed`: both move while the connector runs.
+    The connector confirms an LSN only after its offset was stored, so another client advanced the slot. `offset_lsn`
+    must be read after `confirmed`, because both increase while the connector runs.
     """
     if offset_lsn and confirmed is not None and confirmed > offset_lsn:
         raise RefusedError(
@@ -117,19 +117,19 @@ def diff(
 ) -> list[Change]:
     """Return the changes that bring the connector to its desired config and state.
 
-    `unfinished` is the lock file's record of an interrupted apply, `state` the declared state. OWN_KEYS count if
-    `desired` has them (with_fingerprint()).
+    `unfinished` is the lock file's entry of an interrupted apply, `state` the declared state. OWN_KEYS are compared if
+    `desired` has them, see with_fingerprint().
     """
     changes = []
     for other in orphans(name, desired, actual.others):
-        danger = f"{other} stops for good; its offset is not used, {name} starts at the slot's LSN"
+        danger = f"{other} is deleted; its offset is not used, {name} starts at the slot's LSN"
         reason = f"this pipeline's connector is now {name}"
         changes.append(Change("connect", "connector", other, "delete", reason, danger=danger))
     after = "" if state == "running" else f"left {state.upper()}"
     if actual.config is None:
         reason = "reads the slot, writes the topics"
         return [*changes, Change("connect", "connector", name, "create", reason, after=after)]
-    # First, because it stops the connector: it must not run again with its old offset.
+    # This comes first, because it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "the slot was replaced"))
     changes += _config_changes(name, desired, actual.config)
@@ -153,7 +153,7 @@ def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str]) 
     differences = compare(desired, actual)
     if all(change.unknown for change in differences):
         return []
-    # The fingerprint depends on the other keys: it is shown only if nothing else differs.
+    # The fingerprint depends on the other keys, so it is shown only if no other key differs.
     shown = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
     after = "; ".join(change.text for change in shown)
     danger = config_dangers(differences, desired)
@@ -171,11 +171,11 @@ def _reason(desired: dict[str, str], actual: dict[str, str]) -> str:
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
     """Return whether an apply ended between creating or stopping the connector and starting it.
 
-    A connector that never ran has no offset or a seed; one that was stopped later has an offset that Debezium wrote.
+    A connector that never ran has no offset or a seeded one; otherwise Debezium has written its offset.
     """
     if actual.status is None or actual.status.connector != "STOPPED":
         return False
     if state == "stopped":
-        # It can lack only the offset from which a later resume starts.
+        # The only step that can be missing is the offset for a later resume.
         return not any(entry["offset"] for entry in actual.offsets)
     return unfinished is not None or all(is_seed(entry["offset"]) for entry in actual.offsets)

@@ -16,9 +16,9 @@ PAYLOAD = re.compile(
 
 
 def root_cause(traces: tuple[str, ...]) -> str:
-    """Return the last `Caused by` of the first trace, or PostgreSQL's own error with its hint.
+    """Return the last `Caused by` of the first trace, or PostgreSQL's error with its hint.
 
-    Stack frames, and what may quote a row, are removed.
+    Stack frames, and text that may quote a row, are removed.
     """
     if not traces:
         return "no trace"
@@ -31,7 +31,7 @@ def root_cause(traces: tuple[str, ...]) -> str:
 
 
 def _causes(trace: str) -> Iterator[str]:
-    """Yield the exception and its causes. Causes of suppressed exceptions are indented, and left out."""
+    """Yield the exception and its causes. Causes of suppressed exceptions are indented, and therefore omitted."""
     lines = trace.splitlines() or [""]
     for number, line in enumerate(lines):
         if number == 0 or line.startswith(CAUSED_BY):

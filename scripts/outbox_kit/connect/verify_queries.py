@@ -1,4 +1,4 @@
-"""Reads for `outbox verify` only: every worker, conflicts with other connectors, validation of the live config."""
+"""Reads of `outbox verify`: every worker, conflicts with other connectors, validation of the live config."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ObservedConnect:
     cluster: str
     versions: dict[str, str]
     workers: list[Worker]
-    sharing: list[str]
+    conflicts: list[str]
     validation: Validation | None
 
 
@@ -40,13 +40,13 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
     """Read everything that the checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
-    copies = [f"connector {other!r} is this pipeline's too" for other in orphans(name, config, actual.others)]
+    earlier = [f"connector {other!r} also belongs to this pipeline" for other in orphans(name, config, actual.others)]
     return ObservedConnect(
         actual=actual,
         cluster=_cluster(client),
         versions=client.plugin_versions(),
         workers=[_worker(client, url) for url in (service.addresses if service.workers else ())],
-        sharing=[*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *copies],
+        conflicts=[*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *earlier],
         validation=_validation(client, name, actual.config, desired),
     )
 
@@ -54,7 +54,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
 def _validation(
     client: ConnectClient, name: str, config: dict[str, str] | None, desired: dict[str, str]
 ) -> Validation | None:
-    """Validate the live config, with masked values taken from the rendered one."""
+    """Validate the live config, with masked values replaced by the rendered ones."""
     if config is None:
         return None
     unmasked = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}

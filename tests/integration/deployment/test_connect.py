@@ -1,4 +1,4 @@
-"""The connector against a real worker: failed updates, declared states, neighbours, placeholders, log levels."""
+"""The connector against a real worker: failed updates, declared states, other connectors, placeholders, log levels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def outbox(outbox_here: Outbox) -> Outbox:
 
 @contextmanager
 def writing(dsn: str, table: str) -> Iterator[list[str]]:
-    """Write a row every now and then until the end of the block; the list grows by their event ids."""
+    """Write rows at intervals during the block; yield the growing list of their event ids."""
     sent: list[str] = []
     ended = threading.Event()
 
@@ -120,7 +120,7 @@ def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
 
 @pytest.fixture
 def declare(project: Path) -> Callable[[str], None]:
-    """Write the environment `halting`: local with another declared state."""
+    """Return a function that writes the environment `halting`: `local` with the given declared state."""
     environments = project / "connectors" / "environments"
 
     def write(state: str) -> None:
@@ -138,7 +138,7 @@ def test_applies_the_declared_state(
     path = make_pipeline("halting")
 
     def applied(state: str) -> list[dict[str, str]]:
-        """Declare a state, check the plan, apply it, and check that nothing is left to do."""
+        """Declare a state, apply it, and check that a second plan is empty; return the changes of the first plan."""
         declare(state)
         planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
         done = outbox("apply", "--yes", pipeline="halting", environment="halting")
@@ -157,7 +157,7 @@ def test_applies_the_declared_state(
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
         wait_record(deployment, "halting.book", 4, event_id)
-        # Stopped outside outbox-kit: shown, and reverted by the next apply.
+        # Stopped outside outbox-kit: the plan shows the difference, and the next apply reverts it.
         connect_lifecycle.stop(deployment.connect, "halting")
         (undone,) = applied("running")
         assert (undone["object"], undone["before"], undone["after"]) == ("state halting", "STOPPED", "RUNNING")
@@ -176,7 +176,7 @@ def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Depl
     finally:
         connect_lifecycle.remove(deployment.connect, "a stranger", offsets=True)
     assert refused.code == 1, refused.output
-    assert "slot.name 'crowded_s' is also that of connector 'a stranger'" in refused.stderr
+    assert "slot.name 'crowded_s' is also used by connector 'a stranger'" in refused.stderr
     assert "topic.prefix" not in refused.stderr
     assert deployment.connect.config("a stranger") is None
     assert outbox("plan", pipeline="crowded").code == 0
@@ -200,7 +200,7 @@ def test_replaces_the_old_connector_after_a_rename(
 
     refused = outbox("apply", "--yes", pipeline="changeling")
     assert refused.code == 1, refused.output
-    assert "connector changeling: changeling stops for good" in refused.stderr
+    assert "connector changeling: changeling is deleted" in refused.stderr
     assert "changed" not in deployment.connect.all_connectors()
 
     done = outbox("apply", "--yes", "--allow", "connector changeling", pipeline="changeling")

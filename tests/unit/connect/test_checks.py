@@ -24,7 +24,7 @@ OBSERVED = ObservedConnect(
     cluster="k1",
     versions=VERSIONS,
     workers=[Worker("http://a:8083", VERSIONS)],
-    sharing=[],
+    conflicts=[],
     validation=Validation({}, []),
 )
 LIVE = ConnectState("c", CONFIG, OBSERVED, "running", "required", "k1")
@@ -79,7 +79,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
     (
         observed(workers=[Worker("http://b:1", {**VERSIONS, ROUTER: "0.0.1"})]),
         "connect.workers",
-        f"http://b:1 has another version of {ROUTER}",
+        f"http://b:1 has a different version of {ROUTER}",
     ),
     (
         # A value that happens to be a class's name, under a key that names none.
@@ -92,7 +92,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
             desired={**CONFIG, "note": "x.Other"},
         ),
         "connect.workers",
-        "http://b:1 has another version of x.Other",
+        "http://b:1 has a different version of x.Other",
     ),
     (connector(status=FAILED), "connect.running", "connector RUNNING, tasks: FAILED; java.X: inner"),
     (connector(status=NO_TASK), "connect.running", "connector RUNNING, tasks: no task yet"),
@@ -112,7 +112,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
         "required; not enabled",
     ),
     (replace(LIVE, exactly_once="requested"), "connect.exactly-once", "required"),
-    (observed(sharing=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
+    (observed(conflicts=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
     (connector(offsets=[]), "connect.offsets", "no offset"),
     (connector(offsets=[{"partition": {}, "offset": {"other": 1}}]), "connect.offsets", "lsn None"),
 ]

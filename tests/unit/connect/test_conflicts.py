@@ -72,9 +72,9 @@ def test_rejects_a_duplicate_and_names_it() -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_duplicates("c", OURS, others)
     assert caught.value.message == (
-        "connector 'c': slot.name 's' is also that of connector 'a'; "
-        "publication.name 'p' is also that of connector 'a'; "
-        "topic.prefix 'library' is also that of connector 'a'; slot.name 's' is also that of connector 'b'"
+        "connector 'c': slot.name 's' is also used by connector 'a'; "
+        "publication.name 'p' is also used by connector 'a'; "
+        "topic.prefix 'library' is also used by connector 'a'; slot.name 's' is also that of connector 'b'"
     )
     assert "delete the other connector" in caught.value.hint
     assert "`outbox adopt a`" in caught.value.hint
@@ -123,7 +123,7 @@ def test_removes_orphans_first(config: dict[str, str] | None) -> None:
     others = {"old": LiveConnector(written(OURS), None)}
     changes = diff("c", written(OURS), ActualConnector(config, RUNNING if config else None, MOVED, others))
     assert (changes[0].object, changes[0].action) == ("connector old", "delete")
-    assert "old stops for good" in changes[0].danger
+    assert "old is deleted" in changes[0].danger
     assert [change.action for change in changes[1:]] == ([] if config else ["create"])
     refuse_duplicates("c", written(OURS), others)
 

@@ -33,7 +33,7 @@ def dangers(key: str, value: str | None) -> str:
     [
         ("transforms.outbox.table.field.event.key", "id", "aggregate_id → id: records get another key"),
         ("transforms.key.fields", "id", "records get another key"),
-        ("transforms.outbox.aggregate.book.partition.field", "room", "tombstones miss the old one"),
+        ("transforms.outbox.aggregate.book.partition.field", "room", "tombstones do not reach the old partition"),
         ("transforms.outbox.aggregate.book.partition.field", None, "shelf → unset: keys move to other partitions"),
         ("transforms.outbox.aggregate.author.partition.field", "room", "unset → room"),
         ("transforms.outbox.aggregate.book.topic", "library.books", "records go to another topic"),
@@ -48,7 +48,7 @@ def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, d
 
 
 @pytest.mark.parametrize(
-    ("key", "danger"), [("slot.name", "only the old slot holds"), ("database.dbname", "another database")]
+    ("key", "danger"), [("slot.name", "only the old slot retains"), ("database.dbname", "another database")]
 )
 def test_reports_a_changed_slot_or_database(key: str, danger: str) -> None:
     assert danger in dangers(key, "new")
@@ -73,7 +73,7 @@ def test_reports_every_danger_of_an_update() -> None:
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
     assert "topic.prefix library → shop: records go to another topic" in change.danger
-    assert "slot.name library_outbox → shop_outbox: rows that only the old slot holds" in change.danger
+    assert "slot.name library_outbox → shop_outbox: rows that only the old slot retains" in change.danger
     assert "database.dbname library → shop: another database" in change.danger
     assert change.danger.count(REPUBLISH_HINT) == 1
 

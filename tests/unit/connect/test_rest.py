@@ -248,7 +248,7 @@ def test_reports_a_write_lost_by_a_proxy_as_uncertain(
 ) -> None:
     with pytest.raises(UnknownOutcomeError, match=f"HTTP {status}") as caught:
         write(client(serve([(status, b"")])))
-    assert "may still complete it" in caught.value.hint
+    assert "may still complete the request" in caught.value.hint
 
 
 def test_reports_failed_offset_changes_as_uncertain(serve: Serve) -> None:
