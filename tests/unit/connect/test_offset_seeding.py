@@ -40,7 +40,7 @@ def test_uses_a_stored_offset_only_where_valid(
     apply(client(serve(connect)), "c", {"a": "1"}, [change], start=start, progress=messages.append)
     assert connect.offsets["c"] == (stored(SEED) if reason else offsets)
     assert connect.states == {"c": "RUNNING"}
-    replaced = [f"set connector c to the slot's LSN 5 instead of its stored {lsn}: {reason}"]
+    replaced = [f"set connector c to the slot's LSN 5 instead of its stored LSN {lsn}: {reason}"]
     assert messages[1:] == (replaced if reason else [])
 
 

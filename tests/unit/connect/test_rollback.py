@@ -82,7 +82,7 @@ def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) ->
         (None, "no earlier config has run"),
         (written({"a": "1", EPOCH_KEY: "1"}), "the last working config has an earlier source epoch"),
         *(
-            (written({"a": "1", EPOCH_KEY: "2", key: "x"}), f"the last working config has another {key}")
+            (written({"a": "1", EPOCH_KEY: "2", key: "x"}), f"the last working config has a different {key}")
             for key in ("topic.prefix", "slot.name", "database.hostname", "database.port", "database.dbname")
         ),
     ],
