@@ -1,4 +1,4 @@
-"""The SQL for a DBA, run as printed: `apply` has nothing left to do, and each role has exactly its privileges."""
+"""The SQL script for a DBA, run as printed: `apply` makes no more changes, and each role has only its privileges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSERT = (
 
 
 def paragraphs(text: str) -> Iterator[tuple[str, str]]:
-    """(database, statement): the statements and databases of psql."""
+    """Yield (database, statement) of a psql script."""
     database = "library"
     for part in re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
         match = re.fullmatch(r"\\connect -reuse-previous=on '.* dbname=(\w+)'", part.strip())
@@ -43,7 +43,7 @@ def paragraphs(text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def environment(project: Path) -> str:
-    """Create an environment with its own roles, on the run's stack."""
+    """Create an environment with separate roles on the shared stack; return its name."""
     folder = project / "connectors" / "environments"
     data = yaml.safe_load((folder / "local.yaml").read_text(encoding="utf-8"))
     data["name"] = NAME
@@ -57,7 +57,7 @@ def environment(project: Path) -> str:
 
 @pytest.fixture(scope="module")
 def script(outbox: Outbox, environment: str, make_pipeline: Callable[..., Path]) -> str:
-    """The SQL as `outbox render` prints it."""
+    """Return the SQL that `outbox render` prints."""
     aggregates = {"book": {"schema": "schemas/book.avsc", "partition_field": "tenant"}}
     make_pipeline(NAME, aggregates=aggregates)
     done = outbox("render", "--format", "sql", pipeline=NAME, environment=environment)
@@ -170,7 +170,7 @@ def test_creates_a_failover_slot_where_supported(as_role: Callable[..., Any]) ->
 
 
 def test_verifier_can_read_what_the_checks_need(as_role: object, project: Path) -> None:
-    """The login of source.verifier has all privileges that outbox-kit needs for reading the database."""
+    """The login of source.verifier has all privileges that outbox-kit needs to read the database."""
     del as_role
     path = project / "connectors" / f"{NAME}.yaml"
     pipeline, result = load_pipeline(path, NAME), load_environment(NAME, path)

@@ -1,4 +1,4 @@
-"""apply, plan and verify against the real systems."""
+"""apply, plan and verify on the embedded stack."""
 
 from __future__ import annotations
 

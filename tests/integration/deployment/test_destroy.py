@@ -1,4 +1,4 @@
-"""`outbox destroy` against the real systems: deletions, retained objects, rejections."""
+"""`outbox destroy` on the embedded stack: deletions, retained objects, rejections."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from outbox_kit.waiting import Observation, wait_for
 
 @pytest.fixture
 def outbox(outbox_here: Outbox) -> Outbox:
-    """Commands without a process of their own."""
+    """Run commands in this process."""
     return outbox_here
 
 
 def database_objects(dsn: str, name: str) -> dict[str, int]:
-    """How many of table, publication and slot there are."""
+    """Return the number of tables, publications and slots of a pipeline."""
     queries = {
         "rows": f"select count(*) from {name}_event",
         "publication": f"select count(*) from pg_publication where pubname = '{name}_p'",
@@ -38,7 +38,7 @@ def database_objects(dsn: str, name: str) -> dict[str, int]:
 
 
 def write(deployment: Deployment, dsn: str, name: str) -> str:
-    """One delivered row, its commit recorded by the connector; returns its source_sequence."""
+    """Write a row; wait until the connector's offset includes its commit; return its source_sequence."""
     key = str(uuid4())
     event = send(dsn, "book", key, book(key), table=f"public.{name}_event")
     sequence = headers(wait_record(deployment, f"{name}.book", 4, event))["source_sequence"]
@@ -114,7 +114,7 @@ def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, sou
 
 
 def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn: str) -> None:
-    """Rows of a long transaction come before rows delivered long ago, and are delivered after them."""
+    """Rows of a long transaction have lower LSNs than rows of earlier commits, and are delivered after them."""
     deployment = deploy("lasting", applied=False)
     database, slot = deployment.environment.source, {"slot": "lasting_s", "publication": "lasting_p"}
     source = deployment.pipeline.source.model_copy(update=slot)

@@ -35,7 +35,7 @@ LEGAL = {
 
 
 def with_template(project: Path, make_pipeline: Callable[..., Path], name: str, settings: dict[str, str]) -> None:
-    """A pipeline whose template has additional `settings`."""
+    """Write a pipeline whose template has additional settings."""
     folder = project / "connectors" / "templates"
     text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
     end = '"transforms": "outbox",'
@@ -78,6 +78,6 @@ def test_reports_a_class_that_is_not_installed(
 
 
 def test_lint_opens_no_connection_by_default(outbox: Outbox) -> None:
-    """An environment where no variable is set and nothing listens."""
+    """Lint an environment whose variables are not set and whose addresses are unreachable."""
     done = outbox("lint", environment="production.example")
     assert done.code == 0, done.output

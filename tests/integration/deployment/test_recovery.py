@@ -1,4 +1,4 @@
-"""Commands of docs/operations.md, "when something is wrong"."""
+"""Recovery from a lost slot, a restored server and a failed connector: commands of docs/operations.md."""
 
 from __future__ import annotations
 

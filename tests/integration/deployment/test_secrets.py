@@ -1,4 +1,4 @@
-"""No output contains a secret: one is planted in every place, and every output, file and log is searched for them."""
+"""No output contains a secret: every supported place has one, and all outputs, files and logs are searched for them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from outbox_kit.cli.app import app
 from outbox_kit.stack import StackState
 
 TABLE = "public.secretive_event"
-# In addition to the passwords of the stack. Kafka without SASL, registry and Connect without a login
-# ignore what they are sent: what matters is that it is loaded, sent, and never shown.
+# In addition to the passwords of the stack. The servers ignore these credentials (no SASL, no authentication), but
+# outbox-kit loads and sends them, and must not print them.
 PLANTED = {
     "KAFKA_PASSWORD": "planted-kafka-password",
     "REGISTRY_PASSWORD": "planted-registry-password",
@@ -39,7 +39,7 @@ class Planted:
     secrets: tuple[str, ...]
 
     def run(self, *arguments: str, **variables: str) -> str:
-        """Return everything that a command prints, whatever its result."""
+        """Return all output of a command, with any exit code."""
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(self.project / "connectors" / "secretive.yaml"), "-e", "secretive", *arguments]
         done = run(command, self.project, **{**self.environ, **variables})
@@ -80,7 +80,7 @@ def bad_row(state: StackState) -> None:
 
 
 def commands() -> set[str]:
-    """Every command that the command line has, by its full name."""
+    """Return the full name of every command."""
     tree = typer.main.get_command(app)
     actual = set()
     for name, command in tree.commands.items():  # type: ignore[attr-defined]
@@ -88,8 +88,7 @@ def commands() -> set[str]:
     return actual
 
 
-# Commands, each with what it needs; those that start or stop a stack print the stack's own addresses, whose
-# passwords `stack status` is there to hand out.
+# Commands with their arguments. Not those that start or stop a stack: they print its addresses with passwords.
 # Order: commands that stop the pipeline come last.
 ARGUMENTS: dict[str, list[list[str]]] = {
     "render": [[], ["--format", "sql"]],

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @dataclass
 class Topic:
-    """A topic of the stack's broker, and all that was ever committed to it."""
+    """A topic of the stack's broker, and all records that were committed to it."""
 
     name: str
     state: StackState
@@ -59,14 +59,14 @@ class Topic:
     commit: int = 0
 
     def events(self, keys: Sequence[str], kinds: Sequence[str] = "uuuud") -> list[tuple[str, int, bool]]:
-        """New changes and deletions: key, commit, whether the key is there."""
+        """Return new changes and deletions: key, commit, whether the key exists afterwards."""
         rng = random.Random(self.commit)  # noqa: S311
         actual = [(key, self.commit + n, rng.choice(kinds) == "u") for n, key in enumerate(keys, start=1)]
         self.commit += len(actual)
         return actual
 
     def send(self, events: Sequence[tuple[str, int, bool]], *, abort: bool = False) -> None:
-        """One transaction."""
+        """Send events in one transaction."""
         sent: list[Record] = []
         self.producer.begin_transaction()
         for key, commit, there in events:
@@ -90,17 +90,17 @@ class Topic:
             self.producer.commit_transaction(REQUEST_SECONDS)
             self.records += sent
 
-    def there(self) -> set[oracle.Place]:
-        """Where consumers find records now."""
+    def available(self) -> set[oracle.Place]:
+        """Return partition and offset of every record that consumers can read."""
         kafka = Kafka(bootstrap_servers=self.state.kafka)
         return {(m.partition() or 0, m.offset() or 0) for m in read_all(kafka, self.name, PARTITIONS)}
 
-    def wait_for_the_cleaner(self, taken: set[oracle.Place]) -> None:
-        """Until it has removed the records at these places. New records close the segments before them."""
+    def wait_for_compaction(self, removed: set[oracle.Place]) -> None:
+        """Wait until the log cleaner has removed these records. New records close the segments that contain them."""
 
         def poll() -> Observation[bool]:
             self.send(self.events(["nudge-1", "nudge-2", "nudge-3", "nudge-4"], "u"))
-            left = taken & self.there()
+            left = removed & self.available()
             return Observation(None if left else True, f"{len(left)} records are left")
 
         wait_for(f"the cleaner on {self.name}", poll, seconds=COMPACT_SECONDS)
@@ -115,7 +115,7 @@ def record_at(message: Message, key: str, commit: int, state: dict[str, int] | N
 
 @pytest.fixture(scope="module")
 def admin(state: StackState) -> Iterator[AdminClient]:
-    """Its broker's cleaner pauses for a tenth of a second, not for fifteen seconds."""
+    """Set the pause of the broker's log cleaner to 0.1 s instead of 15 s."""
     client = AdminClient({"bootstrap.servers": state.kafka})
 
     def set_pause(operation: AlterConfigOpType) -> None:
@@ -149,7 +149,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
             "transactional.id": name,
             "partitioner": "murmur2_random",
             "linger.ms": 0,
-            "log_level": 0,  # it outlives the broker, and would report errors
+            "log_level": 0,  # the producer is still open when the broker stops, and would log errors
         }
     )
     producer.init_transactions(REQUEST_SECONDS)
@@ -157,7 +157,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
 
 
 def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
-    """One run of the job, in batches."""
+    """Run the job, in several batches."""
     state = topic.state
     target = PostgresTarget(
         host=state.postgres_host,
@@ -199,7 +199,7 @@ def first_half(topic: Topic) -> list[list[tuple[str, int, bool]]]:
 
 
 def second_half(topic: Topic, sent: list[list[tuple[str, int, bool]]]) -> None:
-    """A connector that starts at an earlier offset and continues."""
+    """Send the events of a connector that restarts at an earlier offset and continues."""
     rng = random.Random(2)  # noqa: S311
     topic.send(sent[-1])
     topic.send([(key, 10**9, False) for key in KEYS], abort=True)
@@ -208,7 +208,7 @@ def second_half(topic: Topic, sent: list[list[tuple[str, int, bool]]]) -> None:
 
 
 def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
-    """Records that have a later one of their key, and tombstones that have none."""
+    """Return records that a later record of their key supersedes, and tombstones that are the latest record."""
     last = {(record.partition, record.key): record for record in topic.records}
     earlier = {oracle.Read(r).place for r in topic.records if r is not last[r.partition, r.key]}
     tombstones = {oracle.Read(r).place for r in last.values() if r.state is None}
@@ -218,7 +218,7 @@ def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
 
 
 def check(topic: Topic, *tables: str) -> None:
-    """Each table equals the oracle's result for everything that was ever committed."""
+    """Check that each table equals the oracle's result for all committed records."""
     assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
     expected = oracle.expected(oracle.Read(record) for record in topic.records)
     wanted = {key: (row.state, row.version) for key, row in expected.rows.items()}
@@ -235,7 +235,7 @@ def test_compacted_topic_gives_the_table_of_the_whole_history(
     run(spark, topic, "compacted_early")
     second_half(topic, sent)
     earlier, _ = superseded(topic)
-    topic.wait_for_the_cleaner(earlier)
+    topic.wait_for_compaction(earlier)
     run(spark, topic, "compacted_early")
     late = run(spark, topic, "compacted_late")
     assert late.records < len(topic.records) - 100
@@ -248,6 +248,6 @@ def test_starts_a_table_after_tombstones_were_removed(
     topic = make_topic(admin, state, "forgetful", delete_retention_ms=0)
     second_half(topic, first_half(topic))
     earlier, tombstones = superseded(topic)
-    topic.wait_for_the_cleaner(earlier | tombstones)
+    topic.wait_for_compaction(earlier | tombstones)
     run(spark, topic, "forgetful_late")
     check(topic, "forgetful_late")

@@ -1,4 +1,4 @@
-"""The Spark job against the real topics: first run, a run with nothing new, a run with changes."""
+"""The Spark job on the embedded stack: first run, a run without new records, a run with changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 
-# The set-up runs the job three times, each in a new JVM, beside the tests of another stack.
+# The fixture runs the job three times, each in a new JVM, while tests on another stack run.
 pytestmark = pytest.mark.timeout(600)
 
 MATERIALIZATIONS = [
@@ -44,7 +44,7 @@ def send(state: StackState, key: str, payload: dict[str, object] | None) -> str:
 
 
 def materialize(project: Path) -> dict[str, Any]:
-    """One run of the job; its outcome by target."""
+    """Run the job; return its outcome by target."""
     command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--output", "json"]
     done = subprocess.run(
         [*command, "--export", "build/rows"],
@@ -73,7 +73,7 @@ def lake(project: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str, Any]]:
-    """Outcomes of three runs: three books, nothing new, one changed and one deleted."""
+    """Return outcomes of three runs: three books, no new records, one changed and one deleted book."""
     deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
     for key in (CHANGED, REMOVED):
         send(state, key, book(key))

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 
 class Topic:
-    """A topic of one test, on the real broker."""
+    """A topic for one test."""
 
     def __init__(self, spark: SparkSession, state: StackState) -> None:
         self.spark = spark
@@ -41,10 +41,10 @@ class Topic:
         self.admin = AdminClient(dict(self.kafka))
         self.admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(30)
         self._producer = Producer({**self.kafka, "linger.ms": 5})
-        wait_for(f"leaders of {self.name}", self._look, seconds=30)
+        wait_for(f"leaders of {self.name}", self._poll_leaders, seconds=30)
 
-    def _look(self) -> Observation[bool]:
-        """Wait until the broker knows the topic and its partitions have leaders, which follows the creation."""
+    def _poll_leaders(self) -> Observation[bool]:
+        """Check whether all partitions have leaders, which the broker elects after the creation of the topic."""
         try:
             describe(self.kafka, self.name)
         except (ConfigurationError, UnreachableError) as error:
@@ -129,14 +129,14 @@ def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:
     for number in range(9_000):
         topic.send(b"key-%d" % (number % 4_500), b"v", sequence(number))
     assert len(topic.newest(limit=100_000)) == 9_000
-    assert len(topic.newest()) == 4_500  # more than the table begins with
+    assert len(topic.newest()) == 4_500  # more than the initial size of the hash table
 
 
 @pytest.mark.parametrize("limit", [2_000, UNLIMITED])
 @pytest.mark.parametrize("headers", [True, False])
 def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
     """Random logs: replays, tombstones, no keys, keys in several partitions, additional headers."""
-    random_ = random.Random(limit)  # noqa: S311 - the same every time
+    random_ = random.Random(limit)  # noqa: S311 - repeatable
     for number in range(600):
         commit = max(0, number - random_.choice([0, 0, 0, 40]))
         key = random_.choice([None, *(b"key-%d" % n for n in range(40))])
@@ -165,7 +165,7 @@ def test_rejects_a_range_below_the_log_start(topic: Topic) -> None:
         topic.send(b"key-%d" % number, b"v")
     read = topic.range()
     topic.admin.delete_records([TopicPartition(topic.name, 0, 4)])[TopicPartition(topic.name, 0)].result(30)
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - what it says is looked at
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the message is checked
         read_newest(topic.spark, topic.kafka, read).collect()
     assert "OffsetOutOfRangeException" in str(redacted(raised.value))
 
@@ -207,7 +207,7 @@ def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
         try:
             read_newest(spark, topic.kafka, beyond, timeout_millis=10**7).collect()
-        except Exception as error:  # whichever it is: the job did not end by itself
+        except Exception as error:  # any error shows that the job was cancelled
             ended.append(error)
 
     thread = InheritableThread(target=work, session=spark)
@@ -220,7 +220,7 @@ def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
 
 
 def _running(state: StatusTracker, group: str) -> Observation[int]:
-    """The stage that has tasks at work."""
+    """Return the stage that has active tasks."""
     for job in state.getJobIdsForGroup(group):
         for stage in (info.stageIds for info in [state.getJobInfo(job)] if info):
             for number in stage:

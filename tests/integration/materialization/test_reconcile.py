@@ -1,4 +1,4 @@
-"""Changes of a table's topic on a real broker: compacted unread tombstones, a recreated topic, added partitions."""
+"""Changes of a table's topic: tombstones compacted before a run reads them, a recreated topic, added partitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.fixture
 def admin(state: StackState) -> Iterator[AdminClient]:
-    """Clean the topic with short pauses; restore its settings afterwards."""
+    """Shorten the pause of the broker's log cleaner; restore the setting afterwards."""
     client = AdminClient({"bootstrap.servers": state.kafka})
     broker = str(client.describe_cluster().result().nodes[0].id)
 
@@ -96,7 +96,7 @@ def schema_id(state: StackState, topic: str) -> int:
 
 
 class Sender:
-    """Writes records, one by one: each segment holds little."""
+    """Writes records one at a time."""
 
     def __init__(self, state: StackState, topic: str = TOPIC) -> None:
         self._producer = Producer({"bootstrap.servers": state.kafka})
@@ -104,7 +104,7 @@ class Sender:
         self._topic = topic
 
     def send(self, key: str, n: int | None, *, partition: int = 0, commit: int | None = None) -> None:
-        """`commit`: of its source_sequence; None for a record without one."""
+        """Send a record; `commit` is that of its source_sequence, None for a record without this header."""
         value = None
         if n is not None:
             body = io.BytesIO()
@@ -118,7 +118,7 @@ class Sender:
 
 
 def keys(state: StackState) -> list[str]:
-    """Of every record in the topic, in order."""
+    """Return the key of every record in the topic, in order of offset."""
     consumer = Consumer({"bootstrap.servers": state.kafka, "group.id": "zombies", "enable.auto.commit": False})
     try:
         partition = TopicPartition(TOPIC, 0, 0)
@@ -136,7 +136,7 @@ def keys(state: StackState) -> list[str]:
 
 
 def compacted_away(state: StackState, sender: Sender, key: str) -> None:
-    """Only closed segments are cleaned, and a tombstone is removed one round later: keep writing."""
+    """Write until the key is removed: only closed segments are cleaned, and a tombstone is removed one round later."""
 
     def poll() -> Observation[bool]:
         sender.send("filler", 0)
@@ -164,7 +164,7 @@ def test_detects_and_repairs_a_missed_tombstone(
     materialize(spark, job, print)
     sender.send("removed", None)
     compacted_away(state, sender, "removed")
-    # Back to a day, so that it is reconcile that finds the row, not the run before it.
+    # A day again, so that reconcile detects the row and not the run before it.
     entry = ConfigEntry("delete.retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
@@ -179,8 +179,8 @@ def test_detects_and_repairs_a_missed_tombstone(
     assert reconcile(spark, job, print).result is ComparisonResult.SAME
 
 
-def make(admin: AdminClient, topic: str) -> Observation[bool]:
-    """Create a topic again; Kafka deletes asynchronously, so retry for a moment."""
+def create_topic(admin: AdminClient, topic: str) -> Observation[bool]:
+    """Create a topic; report it as not ready while Kafka still deletes the old one."""
     try:
         admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
     except KafkaException as error:
@@ -190,11 +190,11 @@ def make(admin: AdminClient, topic: str) -> Observation[bool]:
 
 @pytest.fixture
 def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
-    """A topic for this test, and a job that materializes it."""
+    """Create a topic for this test; yield a job that materializes it."""
     name = request.function.__name__.removeprefix("test_")
     topic = f"plain.{name}"
     client = AdminClient({"bootstrap.servers": state.kafka})
-    wait_for(f"topic {topic}", lambda: make(client, topic), seconds=30)
+    wait_for(f"topic {topic}", lambda: create_topic(client, topic), seconds=30)
     yield structs.replace(job, topic=topic, table=name[:30])
     client.delete_topics([topic])[topic].result()
 
@@ -207,7 +207,7 @@ def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, plain
     materialize(spark, plain, print)
     first = describe(plain.kafka, plain.topic)
     admin.delete_topics([plain.topic])[plain.topic].result()
-    wait_for(f"topic {plain.topic} made again", lambda: make(admin, plain.topic), seconds=30)
+    wait_for(f"topic {plain.topic} made again", lambda: create_topic(admin, plain.topic), seconds=30)
     sender = Sender(state, plain.topic)
     sender.send("after", 1)
     sender.send("later", 2)
@@ -230,11 +230,11 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
     materialize(spark, plain, print)
     admin.create_partitions([NewPartitions(plain.topic, 2)])[plain.topic].result()
 
-    def grown() -> Observation[bool]:
+    def has_new_partitions() -> Observation[bool]:
         actual = describe(plain.kafka, plain.topic).latest
         return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
-    wait_for(f"two partitions of {plain.topic}", grown, seconds=30)
+    wait_for(f"two partitions of {plain.topic}", has_new_partitions, seconds=30)
     # Keys have moved: to a lower offset in another partition, while records that the old one still receives are older.
     sender = Sender(state, plain.topic)
     sender.send("moves", 4, partition=1, commit=4)

@@ -54,12 +54,12 @@ def connection(source_dsn: str) -> Iterator[Connection]:
 
 
 def entry(table: str, query: str = QUERY) -> dict[str, str]:
-    """The `backfill` of a pipeline file."""
+    """Return a `backfill` section of a pipeline file."""
     return {"table": f"public.{table}", "key": "id", "query": query.format(table)}
 
 
 def make_items(connection: Connection, table: str, count: int, *, key: str = "bigint") -> None:
-    """Items that were there before the outbox."""
+    """Create a table of items that have no events."""
     connection.execute(f"create table {table} (id {key} primary key, version bigint not null default 0)")
     value = {"uuid": "md5(n::text)::uuid", "text": "n || ' ä%'"}.get(key, "n")
     connection.execute(f"insert into {table} (id) select {value} from generate_series(1, {count}) n")
@@ -72,7 +72,7 @@ FILTERED = QUERY + " where id %% 2 = 0".replace("%%", "%")
 
 @pytest.fixture(scope="module")
 def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
-    """One pipeline of many aggregate types, each with its own table of existing items."""
+    """Deploy a pipeline of several aggregate types, each with a table of existing items."""
     (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
     aggregates: dict[str, dict[str, Any]] = {}
     with psycopg.connect(source_dsn, autocommit=True) as connection:
@@ -93,13 +93,13 @@ def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
 
 
 def outbox_rows(connection: Connection, aggregate_type: str) -> list[tuple[Any, ...]]:
-    """(aggregate_id, event_type, payload, tenant) of every outbox row of the store, in the order of writing."""
+    """Return (aggregate_id, event_type, payload, tenant) of the rows of an aggregate type, in insertion order."""
     query = "select aggregate_id, event_type, payload, tenant from store_event where aggregate_type = %s order by seq"
     return connection.execute(query, (aggregate_type,)).fetchall()
 
 
 def items(connection: Connection, table: str) -> dict[str, dict[str, Any]]:
-    """The payload of every item."""
+    """Return the payload of every item."""
     rows = connection.execute(f"select id::text, version from {table}").fetchall()
     return {key: {"id": key, "version": version} for key, version in rows}
 
@@ -165,7 +165,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     assert messages[0].startswith("filtered: finished on ")
     assert len(outbox_rows(connection, "filtered")) == 15
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
-    # The query leaves every second item out: they are counted, not lost from the count.
+    # The query omits every second item; the count of keys includes them.
     assert (restarted.rows, restarted.skipped) == (15, 15)
     assert messages[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
     assert len(outbox_rows(connection, "filtered")) == 30
@@ -197,7 +197,7 @@ def test_places_states_and_tombstones_by_partition_field(store: Deployment, conn
     assert republish(store, "tenanted", ["3", "1"], silent, tombstones=True) == 2
     rows = outbox_rows(connection, "tenanted")[3:]
     assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
-    # The partition of a key without a row is unknown: no tombstone rather than one in the wrong partition.
+    # The partition of a key without a row is unknown, so no tombstone is written.
     with pytest.raises(RefusedError, match="1 key without a row in public") as caught:
         republish(store, "tenanted", ["99"], silent, tombstones=True)
     assert "partition field" in caught.value.hint
@@ -219,7 +219,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
 
 
 def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:
-    """There is no row to lock, so the table is locked, and the recreated aggregate gets its state."""
+    """There is no row to lock, so the table is locked; the recreated aggregate gets its state, not a tombstone."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
         with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s; it is held by pid "):

@@ -1,4 +1,4 @@
-"""A backfill while services change the same aggregates: in the end the topic is as the table."""
+"""A backfill while services change the same aggregates: finally the topic has the states of the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connection(source_dsn: str) -> Iterator[Connection]:
 
 
 def write(connection: Connection, name: str, key: str, version: int | None) -> str:
-    """One outbox row, as the service writes it; returns its id."""
+    """Insert one outbox row, as a service does; return its id."""
     payload = None if version is None else json.dumps({"id": key, "version": version})
     row = connection.execute(
         f"insert into {name}_event (aggregate_type, aggregate_id, event_type, payload)"
@@ -40,20 +40,20 @@ def write(connection: Connection, name: str, key: str, version: int | None) -> s
 
 
 def drained(deployment: Deployment, connection: Connection, name: str) -> list[Message]:
-    """Every record of the topic, once all that is committed now is on it."""
+    """Wait until all committed rows are delivered; return every record of the topic."""
     wait_record(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
     actual = records(deployment, f"{name}.item", PARTITIONS)
     return [message for message in actual if message.key() != b"last"]
 
 
-def latest(deployment: Deployment, found: list[Message]) -> dict[str, int]:
+def latest(deployment: Deployment, messages: list[Message]) -> dict[str, int]:
     """Return the version of each item by its newest record, without items whose newest record is a tombstone."""
-    newest = {message.key().decode(): message for message in sorted(found, key=lambda each: each.offset())}  # type: ignore[union-attr]
+    newest = {message.key().decode(): message for message in sorted(messages, key=lambda item: item.offset())}  # type: ignore[union-attr]
     return {key: decode(deployment, "item", message)["version"] for key, message in newest.items() if message.value()}
 
 
 class Service(threading.Thread):
-    """Changes, removes and re-creates random items, each under its row lock and with its event, until it is stopped."""
+    """Service that changes, removes and re-creates random items, each with row lock and event, until it is stopped."""
 
     def __init__(self, dsn: str, name: str, keys: list[int], seed: int) -> None:
         super().__init__(name=f"service-{seed}")
@@ -89,7 +89,7 @@ class Service(threading.Thread):
 
 @contextmanager
 def serving(dsn: str, name: str, keys: list[int], writers: int) -> Iterator[list[Service]]:
-    """Services at work."""
+    """Run services during the block."""
     services = [Service(dsn, name, keys, seed) for seed in range(writers)]
     for item in services:
         item.start()
@@ -111,7 +111,7 @@ def test_topic_equals_the_table_after_a_backfill_under_load(
     make_items(connection, "underload_item", 300)
     item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS, "backfill": entry("underload_item", slow)}
     deployment = deploy("underload", aggregates={"item": item})
-    # A default that would make every statement of a transaction see the same snapshot.
+    # A default under which all statements of a transaction use the same snapshot.
     connection.execute("alter role current_user set default_transaction_isolation = 'repeatable read'")
     try:
         with serving(source_dsn, "underload", list(range(1, 301)), 4) as services:

@@ -37,7 +37,7 @@ BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")
 
 @dataclass
 class Scenario:
-    """The pipeline of this module, its service and its documents."""
+    """The pipeline of this module, with a simulated service."""
 
     file: Path
     dsn: str
@@ -48,7 +48,7 @@ class Scenario:
     def write(self, key: str | None = None, payload: object = None, *, row: bool = True) -> tuple[str, str]:
         """Write business row and event in one transaction, as the service does; return key and event id."""
         key = key or str(uuid4())
-        # Whatever the key's name is here, the schema's id is a UUID.
+        # The key is any text, but the field `id` of the schema is a UUID.
         state = {**book(str(uuid5(NAMESPACE_OID, key))), **(self.extra or {}), "price": "1.50"}
         with psycopg.connect(self.dsn) as connection:
             if row:
@@ -66,15 +66,15 @@ class Scenario:
             )
         return key, str(event)
 
-    def arrives(self, event: str) -> None:
+    def wait_delivered(self, event: str) -> None:
         wait_record(self.deployment, TOPIC, self.partitions, event)
 
     def has_state(self, key: str) -> bool:
         """Whether the topic has a record of the key that is no tombstone."""
         return key in live_keys(self.deployment, TOPIC, self.partitions)
 
-    def comes_to(self, key: str, *, live: bool) -> None:
-        """Wait until the newest record of the key is a state, or none."""
+    def wait_state(self, key: str, *, live: bool) -> None:
+        """Wait until the newest record of the key is a state (`live`), or a tombstone."""
         wait_for(
             f"{key} to be {'live' if live else 'gone'}",
             lambda: Observation(True if self.has_state(key) is live else None, "not yet"),
@@ -107,7 +107,7 @@ class Scenario:
 
 @pytest.fixture(scope="module")
 def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], source_dsn: str) -> Iterator[Scenario]:
-    """The pipeline, deployed, with one book that has arrived."""
+    """Deploy the pipeline and wait until one book is delivered."""
     del stack
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table incidents_book (id text primary key, state jsonb not null)")
@@ -124,13 +124,13 @@ def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], so
     with open_deployment(file, "local") as deployment:
         apply(deployment, silent)
         actual = Scenario(file, source_dsn, deployment)
-        actual.arrives(actual.write()[1])
+        actual.wait_delivered(actual.write()[1])
         yield actual
 
 
 @pytest.fixture
 def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[CommandResult]]:
-    """Run the lines of an incident; the pipeline is chosen by the environment variables."""
+    """Return a function that runs the commands of an incident; environment variables select the pipeline."""
     monkeypatch.setenv("OUTBOX_PIPELINE", str(scenario.file))
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
     monkeypatch.chdir(tmp_path)
@@ -153,18 +153,18 @@ Play = Callable[[str], list[CommandResult]]
 
 
 def test_every_incident_has_a_test() -> None:
-    """Every block of commands must be covered by a test."""
+    """Every incident of the document has a test in this module."""
     played = set(re.findall(r'play\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
     assert played == BLOCKS.keys()
 
 
 def test_dead_letters(scenario: Scenario, play: Play) -> None:
     scenario.write("dead-1", {"no": "book"})
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
     assert not scenario.has_state("dead-1")
     done = play("dead-letters")
     assert "payload-invalid" in done[0].stdout
-    scenario.comes_to("dead-1", live=True)
+    scenario.wait_state("dead-1", live=True)
     assert "1 dead letter acknowledged" in done[-1].stderr
 
 
@@ -175,8 +175,8 @@ def test_slot_lost(scenario: Scenario, play: Play) -> None:
     done = play("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
-    scenario.comes_to(lost, live=True)
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_state(lost, live=True)
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_wal_filling(scenario: Scenario, play: Play) -> None:
@@ -185,13 +185,13 @@ def test_wal_filling(scenario: Scenario, play: Play) -> None:
     done = play("wal-filling")
     assert "slot incidents_outbox is not active" in done[0].stderr
     assert re.search(r"retained WAL +\d", done[0].stdout)
-    scenario.arrives(event)
+    scenario.wait_delivered(event)
 
 
 def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
     """Change the database in the lock file: equivalent to a restored server."""
     _, before = scenario.write()
-    scenario.arrives(before)
+    scenario.wait_delivered(before)
     scenario.stop()
     lock = scenario.deployment.lock()
     assert lock is not None
@@ -203,8 +203,8 @@ def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
     done = play("restore")
     assert "system identifier of the database is " in done[1].stderr
     assert "system identifier of the database is " in done[2].stderr
-    scenario.comes_to(meanwhile, live=True)
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_state(meanwhile, live=True)
+    scenario.wait_delivered(scenario.write()[1])
     raised = scenario.deployment.lock()
     assert raised is not None
     assert raised.source_epoch == lock.source_epoch + 1
@@ -213,12 +213,12 @@ def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
 def test_two_connectors_on_one_slot(scenario: Scenario, play: Play) -> None:
     scenario.stop()
     lost, _ = scenario.write()
-    # A foreign reader confirms rows that this connector never received.
+    # Another client confirms rows that this connector never received.
     scenario.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
     done = play("two-readers")
     assert "beyond the offset of connector" in done[0].stderr
-    scenario.comes_to(lost, live=True)
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_state(lost, live=True)
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_poisoned_config(scenario: Scenario, play: Play) -> None:
@@ -230,7 +230,7 @@ def test_poisoned_config(scenario: Scenario, play: Play) -> None:
     done = play("poisoned-config")
     assert "connect.config" in done[0].stderr
     assert "poll.interval.ms" in done[1].stdout
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_failed_task(scenario: Scenario, play: Play) -> None:
@@ -246,28 +246,28 @@ def test_failed_task(scenario: Scenario, play: Play) -> None:
     scenario.sql("alter publication elsewhere rename to incidents_outbox")
     done = play("failed-task")
     assert "root cause" in done[0].stdout
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_stuck_aggregates(scenario: Scenario, play: Play) -> None:
     """A state without an event, and a record of an aggregate deleted without an event."""
     scenario.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
     _, event = scenario.write("ghost", row=False)
-    scenario.arrives(event)
+    scenario.wait_delivered(event)
     scenario.sql("delete from incidents_event where aggregate_id = 'ghost'")
     done = play("stuck")
     listed = done[0].stdout
     assert re.search(r"book +silent +no record on the topic", listed)
     assert re.search(r"book +ghost +a record on the topic, no aggregate", listed)
-    scenario.comes_to("silent", live=True)
-    scenario.comes_to("ghost", live=False)
+    scenario.wait_state("silent", live=True)
+    scenario.wait_state("ghost", live=False)
 
 
 def test_connector_upgrade(scenario: Scenario, play: Play) -> None:
     done = play("connector-upgrade")
     assert Path("before-upgrade.json").stat().st_mode & 0o777 == 0o600
     assert "connector STOPPED" in done[1].stderr
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_schema_roll_out(scenario: Scenario, play: Play, project: Path) -> None:
@@ -277,17 +277,17 @@ def test_schema_roll_out(scenario: Scenario, play: Play, project: Path) -> None:
     path.write_text(json.dumps(schema))
     play("schema-roll-out")
     scenario.extra = {"shelf": "A7"}
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_partition_growth(scenario: Scenario, play: Play) -> None:
     scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
     play("partition-growth")
     scenario.partitions = 6
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])
 
 
 def test_removing_an_aggregate(scenario: Scenario, play: Play) -> None:
     scenario.change(lambda data: data["aggregates"].pop("author"))
     play("removing-an-aggregate")
-    scenario.arrives(scenario.write()[1])
+    scenario.wait_delivered(scenario.write()[1])

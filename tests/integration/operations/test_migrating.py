@@ -1,4 +1,4 @@
-"""docs/migrating.md: from a running EventRouter connector to outbox-kit, under load, event by event."""
+"""Migration of docs/migrating.md: from a running EventRouter connector to outbox-kit, under load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.progress import Reporter, silent
 from outbox_kit.waiting import Observation, wait_for
 
 GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
-# The minimum for EventRouter; the guide adds the rest of the contract.
+# The columns that EventRouter requires; the guide adds those of the contract.
 OUTBOX = """
 create table {} (
   id uuid primary key, aggregate_type varchar(255) not null, aggregate_id varchar(255) not null,
@@ -43,7 +43,7 @@ PARTITIONS = 4
 
 
 def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
-    """A connector as in Debezium's tutorial: EventRouter, no heartbeat, its own slot and publication."""
+    """Return the config of Debezium's tutorial: EventRouter, no heartbeats, a separate slot and publication."""
     source, place = deployment.pipeline.source, deployment.environment.source
     name = deployment.pipeline.name
     router = "transforms.outbox."
@@ -60,7 +60,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
         "publication.name": source.publication,
         "publication.autocreate.mode": "filtered",
         "table.include.list": source.table,
-        # Otherwise heartbeats of the run's other pipelines, in the same database, would become records.
+        # Otherwise heartbeats of other pipelines in the same database would become records.
         "message.prefix.exclude.list": "outbox-heartbeat",
         "tombstones.on.delete": "false",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -77,7 +77,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Before:
-    """A pipeline file, and the running connector to adopt."""
+    """A pipeline, and the running connector that it adopts."""
 
     deployment: Deployment
     old: str
@@ -87,7 +87,7 @@ class Before:
         return self.deployment.pipeline.name
 
     def wait_streaming(self, dsn: str) -> None:
-        """Wait for the snapshot and the slot: RUNNING is reported before them."""
+        """Wait until the snapshot is done and the slot is active: Connect reports RUNNING earlier."""
         with psycopg.connect(dsn, autocommit=True) as connection:
 
             def poll() -> Observation[bool]:
@@ -101,7 +101,7 @@ class Before:
             wait_for(f"connector {self.old} to stream", poll, seconds=60)
 
     def sent_by_old(self) -> list[str]:
-        """Event ids on the old topic."""
+        """Return the event ids on the old topic."""
         actual = records(self.deployment, f"old-{self.name}.book", PARTITIONS)
         return [headers(message)["id"] for message in actual]
 
@@ -135,7 +135,7 @@ def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
 
 
 class Load(threading.Thread):
-    """A service that writes events without a pause, and deletes each outbox row soon after."""
+    """Service that writes events continuously, and deletes each outbox row after a short time."""
 
     def __init__(self, dsn: str, table: str) -> None:
         super().__init__(name="load")
@@ -161,7 +161,7 @@ class Load(threading.Thread):
 
 @contextmanager
 def load(dsn: str, table: str) -> Iterator[Load]:
-    """Events while the block runs."""
+    """Write events during the block."""
     thread = Load(dsn, table)
     thread.start()
     try:
@@ -171,16 +171,16 @@ def load(dsn: str, table: str) -> Iterator[Load]:
         thread.join()
 
 
-def wait_for_records(what: str, count: Callable[[], int], least: int) -> None:
+def wait_for_records(description: str, count: Callable[[], int], minimum: int) -> None:
     def poll() -> Observation[bool]:
         actual = count()
-        return Observation(True if actual >= least else None, f"{actual} records")
+        return Observation(True if actual >= minimum else None, f"{actual} records")
 
-    wait_for(what, poll, seconds=60)
+    wait_for(description, poll, seconds=60)
 
 
 def sql_of_the_guide(before: Before, heading: str) -> list[str]:
-    """The statements below a heading of docs/migrating.md, with this test's names in the place of the example's."""
+    """Return the statements below a heading of docs/migrating.md, with the names of this test."""
     section = GUIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
     source = before.deployment.pipeline.source
@@ -189,12 +189,12 @@ def sql_of_the_guide(before: Before, heading: str) -> list[str]:
     return [statement for statement in text.split(";") if statement.strip()]
 
 
-def interrupted_at(words: str) -> Reporter:
-    """Interrupt (Ctrl-C) when a step reports this."""
+def interrupt_at(prefix: str) -> Reporter:
+    """Return a reporter that raises KeyboardInterrupt at a message with this prefix."""
 
-    def progress(sentence: str) -> None:
-        if sentence.startswith(words):
-            raise KeyboardInterrupt(sentence)
+    def progress(message: str) -> None:
+        if message.startswith(prefix):
+            raise KeyboardInterrupt(message)
 
     return progress
 
@@ -215,8 +215,8 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
                 connection.execute(statement)
         for step in ("create connector", "start connector moved", "wait for connector", "delete"):
             with pytest.raises(KeyboardInterrupt, match=step):
-                adopt(deployment, "old-moved", interrupted_at(step))
-        # Both exist, one of them runs: only the same command can continue.
+                adopt(deployment, "old-moved", interrupt_at(step))
+        # Both connectors exist, and one runs: only the same command can continue.
         live = deployment.connect.config("moved")
         assert live is not None
         assert (live[PIPELINE_KEY], live["skipped.operations"], was_edited(live)) == ("moved", "u,d,t", False)
@@ -229,7 +229,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
     assert len(old) >= 100
     assert len(new) >= 100
     assert Counter(old + new) == Counter(service.events)
-    # In the order of writing, the old topic's events end where the new one's begin.
+    # In insertion order, all events of the old topic precede those of the new topic.
     assert set(service.events[: len(old)]) == set(old)
 
     assert deployment.connect.config("old-moved") is None
@@ -239,7 +239,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
 
 @pytest.fixture(scope="module")
 def shared(before: Callable[..., Before], source_dsn: str) -> Before:
-    """An existing connector whose publication has more tables. The tests run in order: the last one adopts it."""
+    """Start a connector whose publication has more tables. The tests run in order: the last one adopts it."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table freed_other (id int primary key)")
     tables = "public.freed_event,public.freed_other"
@@ -283,7 +283,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, lib
 
 def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
     """A separate publication is created while the old connector runs."""
-    leave_position(shared.deployment, 10**15)
+    store_offset(shared.deployment, 10**15)
     with load(source_dsn, "public.freed_event") as service:
         wait_for_records("records on the old topic", lambda: len(shared.sent_by_old()), 50)
         in_process(shared.deployment)("adopt", "old-freed", "--yes")
@@ -292,10 +292,10 @@ def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
     assert Counter(shared.sent_by_old() + shared.sent_by_new()) == Counter(service.events)
 
 
-def leave_position(deployment: Deployment, position: int) -> None:
-    """Connect keeps offsets of a deleted connector with the new name: starting from them would skip rows."""
+def store_offset(deployment: Deployment, lsn: int) -> None:
+    """Store the offset of a deleted connector under the new name: a start from it would skip rows."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     client.create_stopped(name, plain_connector(deployment, **{"topic.prefix": deployment.pipeline.prefix}))
     connect_lifecycle.wait_stopped(client, name)
-    client.patch_offsets(name, {"server": deployment.pipeline.prefix}, seed(position))
+    client.patch_offsets(name, {"server": deployment.pipeline.prefix}, seed(lsn))
     connect_lifecycle.remove(client, name)

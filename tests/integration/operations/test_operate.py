@@ -1,4 +1,4 @@
-"""status, restart, pause, resume, stop, offsets, dead-letter and stuck against the real systems."""
+"""status, restart, pause, resume, stop, offsets and dead-letter on the embedded stack."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 @pytest.fixture(scope="module")
 def operate(stack: Stack, deploy_once: Deploy) -> Deployment:
     """A pipeline for this module."""
-    del stack  # only has to be up
+    del stack  # must be running
     return deploy_once(NAME)
 
 
 @pytest.fixture
 def run(operate: Deployment) -> Run:
-    """Run a command on it in this process; the exit code must be the expected one."""
+    """Return a function that runs a command in this process and checks its exit code."""
     return in_process(operate)
 
 
 @pytest.fixture
 def write(source_dsn: str) -> Callable[..., str]:
-    """Write an event of a book; its event id."""
+    """Return a function that writes an event of a book and returns the event id."""
 
     def event(key: str | None = None, **payload: object) -> str:
         key = key or str(uuid4())
@@ -62,7 +62,7 @@ def server_position(dsn: str) -> int:
 
 
 def occurrences(deployment: Deployment, events: list[str]) -> list[int]:
-    """How often each event is on the topic."""
+    """Return the number of records of each event on the topic."""
     actual = [headers(message).get("event_id") for message in records(deployment, TOPIC, 4)]
     return [actual.count(event) for event in events]
 
@@ -129,7 +129,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         assert "\n" not in actual["connector"]["cause"]
         refused = run("resume", code=1)
         assert "FAILED: " in refused.stderr
-        # The row of before the rename keeps its shape in the WAL: it is skipped, knowingly, by a reset below.
+        # In the WAL the row still has the columns of before the rename. A reset below skips it on purpose.
         connection.execute("alter table operate_event rename column other_type to event_type")
     assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
     exported = beyond(operate, server_position(source_dsn), run)
@@ -142,7 +142,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
 
 
 def beyond(deployment: Deployment, position: int, run: Run) -> Path:
-    """An export whose offset was edited."""
+    """Write an export file with another offset."""
     path = deployment.lock_file.with_name(f"export-{uuid4()}.json")
     run("offsets", "export", str(path))
     assert path.stat().st_mode & 0o777 == 0o600
@@ -187,7 +187,7 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
     for event in [*during, *after]:
         wait_record(operate, TOPIC, 4, event)
     assert min(occurrences(operate, [*before, *during, *after])) >= 1
-    # Return to the state before the reset: now behind the slot, although not at that moment.
+    # Restore the offset of before the reset: it is behind the slot now.
     assert (
         "is below the slot's confirmed LSN"
         in run("offsets", "reset", "--from", export_of(operate, result, run), "--yes", code=1).stderr
@@ -195,7 +195,7 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
 
 
 def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
-    """An export of where the connector stood after the reset, long passed."""
+    """Return the export of the offset after the reset, which the connector has passed since."""
     return str(beyond(deployment, result["after"]["number"] - 8, run))
 
 

@@ -1,4 +1,4 @@
-"""`outbox stuck` against the real table and topic."""
+"""`outbox stuck` on the embedded stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.stack import Stack
 from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
-# A parameter that outbox-kit sets, a literal `%`, and a comment that must not swallow the next line.
+# A parameter that outbox-kit sets, a literal `%`, and a comment that must not include the next line.
 QUERY = "select id as aggregate_id, state as payload from stuck_book where id = any(:keys) and id not like 'x%' -- end"
 
 
@@ -42,7 +42,7 @@ Listed = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def listed(pipeline: Deployment) -> Listed:
-    """Return what the command lists, by key; it must exit with 1 when it lists something."""
+    """Return the reasons that the command lists, by key; check that it exits with 1 if it lists any."""
 
     def keys(code: int, older_than: str = "0.1") -> dict[str, str]:
         done = in_process(pipeline)("stuck", "--older-than", older_than, "--output", "json", code=code)
@@ -52,7 +52,7 @@ def listed(pipeline: Deployment) -> Listed:
 
 
 def stop(pipeline: Deployment) -> None:
-    """Wait until nothing more is delivered: Connect reports STOPPED while the task is still sending its last rows."""
+    """Stop the connector and wait until its task has ended: Connect reports STOPPED before that."""
     connect_lifecycle.stop(pipeline.connect, NAME)
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, pipeline.pipeline.source.slot)
@@ -70,7 +70,7 @@ def wait_old_enough(pipeline: Deployment) -> None:
 
 
 def keep(dsn: str, *keys: str) -> None:
-    """The business table holds exactly these."""
+    """Make the business table contain exactly these keys."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("delete from stuck_book")
         for key in keys:

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from outbox_kit.demo import library_service
 
-# The contract of docs/contract.md, repeated: what services rely on must not follow the code.
+# A copy of the contract in docs/contract.md, so that a change of the code cannot change it.
 OUTBOX = """
 create table public.outbox_event (
   id             uuid primary key default gen_random_uuid(),
@@ -35,18 +35,18 @@ def dsn(source_dsn: str) -> Iterator[str]:
     with psycopg.connect(source_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name)))
         try:
-            own = make_conninfo(source_dsn, dbname=name)
-            with psycopg.connect(own) as connection:
+            database_dsn = make_conninfo(source_dsn, dbname=name)
+            with psycopg.connect(database_dsn) as connection:
                 connection.execute(OUTBOX)
                 library_service.create(connection)
-            yield own
+            yield database_dsn
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 @pytest.fixture
 def clean_dsn(dsn: str) -> str:
-    """The DSN, with empty tables."""
+    """Return the DSN, with empty tables."""
     with psycopg.connect(dsn) as connection:
         connection.execute("truncate outbox_event, library.book, library.author")
     return dsn
@@ -54,7 +54,7 @@ def clean_dsn(dsn: str) -> str:
 
 @pytest.fixture
 def connection(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A connection as a service opens it, to empty tables."""
+    """Open a connection as a service does, with empty tables."""
     with psycopg.connect(clean_dsn) as connection:
         yield connection
 

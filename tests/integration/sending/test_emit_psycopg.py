@@ -1,4 +1,4 @@
-"""Events through psycopg: written in the caller's transaction and nowhere else."""
+"""Events through psycopg, in the transaction of the caller."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_server_parses_the_json_that_was_meant(connection: Connection, payload: 
     row = connection.execute("select payload from outbox_event where id = %s", [event_id]).fetchone()
     connection.rollback()
     assert row is not None
-    # psycopg reads numbers with a point as float; the next test compares those.
+    # psycopg reads decimals as float; the next test compares them exactly.
     for name, value in payload.items():
         if not isinstance(value, Decimal):
             assert row[0][name] == value

@@ -28,7 +28,7 @@ EVENT: dict[str, Any] = {
 
 @pytest.fixture
 def engine(clean_dsn: str) -> Iterator[Engine]:
-    # A lossy serializer: the library's JSON must not pass through it.
+    # A serializer that loses data: the JSON of outbox-kit must not be passed through it.
     engine = create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(clean_dsn),

@@ -1,4 +1,4 @@
-"""docs/sending.md: its code runs verbatim, and its privileges suffice."""
+"""docs/sending.md: the code runs verbatim, and the listed privileges suffice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_guide_has_snippets() -> None:
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(clean_dsn: str, snippet: str) -> None:
-    # dont_inherit: this file's __future__ imports are not the reader's.
+    # dont_inherit: without the __future__ imports of this file.
     code = compile(snippet, GUIDE.name, "exec", dont_inherit=True)
     exec(code, {"dsn": clean_dsn, "__name__": "snippet"})  # noqa: S102
 

@@ -25,7 +25,7 @@ SCHEMAS = Path(__file__).parents[3] / "schemas"
 
 
 def events(connection: Connection) -> list[tuple[str, str, str, Any]]:
-    """(event type, aggregate type, aggregate id, payload) in the order of writing."""
+    """Return (event type, aggregate type, aggregate id, payload) of the events, in insertion order."""
     query = "select event_type, aggregate_type, aggregate_id, payload from outbox_event order by seq"
     return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query).fetchall()]
 

@@ -23,7 +23,7 @@ SCHEMAS = Path(__file__).parents[3] / "schemas"
 
 
 def totals(connection: Connection) -> tuple[int, int, dict[str, int]]:
-    """Events, tombstones, and events by aggregate type, as the outbox has them."""
+    """Return the numbers of events and tombstones in the outbox, and of events by aggregate type."""
     rows = connection.execute(
         "select aggregate_type, count(*), count(*) filter (where payload is null)"
         " from outbox_event group by 1 order by 1"
@@ -42,7 +42,7 @@ def newest_states(connection: Connection, kind: str) -> list[dict[str, Any]]:
     return [{"aggregate_id": row[0], **row[1], **({"price": row[2]} if row[2] else {})} for row in rows]
 
 
-def assert_outbox_ends_where_the_tables_end(connection: Connection) -> None:
+def assert_outbox_matches_tables(connection: Connection) -> None:
     for kind in ("author", "book"):
         result = compare(
             kind,
@@ -87,7 +87,7 @@ class TestRun:
     def test_latest_outbox_states_equal_the_tables(self, dsn: str, counts: WorkloadCounts) -> None:
         assert counts.committed
         with psycopg.connect(dsn) as connection:
-            assert_outbox_ends_where_the_tables_end(connection)
+            assert_outbox_matches_tables(connection)
 
     def test_recreates_some_deleted_aggregates(self, dsn: str, counts: WorkloadCounts) -> None:
         assert counts.committed
@@ -107,7 +107,7 @@ class TestRun:
                 counts.events + again.events,
                 counts.tombstones + again.tombstones,
             )
-            assert_outbox_ends_where_the_tables_end(connection)
+            assert_outbox_matches_tables(connection)
 
 
 def test_one_writer_is_deterministic(clean_dsn: str) -> None:
@@ -123,7 +123,7 @@ def test_one_writer_is_deterministic(clean_dsn: str) -> None:
 
 
 def test_writers_do_not_deadlock(clean_dsn: str) -> None:
-    """Few rows, many writers. A second update of one book used to lock its author after the book."""
+    """Few rows and many writers: all writers must lock authors before books."""
     for seed in range(10):
         with psycopg.connect(clean_dsn) as connection:
             connection.execute("truncate outbox_event, library.book, library.author")

@@ -1,4 +1,4 @@
-"""The main job, as `make demo` runs it, with Connect killed in the middle of the workload."""
+"""The worked example, as `make demo` runs it, with Connect killed during the workload."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_dead_letters_of_the_demo_do_not_fail_verify(result: dict[str, Any], lib
 
 
 @pytest.mark.parametrize(
-    ("statement", "finding"),
+    ("statement", "difference"),
     [
         (
             "update book set title = title || '!' where aggregate_id = (select min(aggregate_id) from book)",
@@ -94,29 +94,29 @@ def test_dead_letters_of_the_demo_do_not_fail_verify(result: dict[str, Any], lib
     ],
 )
 def test_detects_a_corrupted_target_row(
-    result: dict[str, Any], project: Path, state: StackState, statement: str, finding: str
+    result: dict[str, Any], project: Path, state: StackState, statement: str, difference: str
 ) -> None:
     del result
     report = DemoReport()
     demo = Demo(project / "connectors" / "library.yaml", 1, 1, silent)
     with psycopg.connect(state.target) as connection:
-        connection.execute("create table kept as table book")
+        connection.execute("create table book_copy as table book")
         connection.execute(statement)
         connection.commit()
         try:
             demo.compare(report, state)
         finally:
             connection.execute("truncate book")
-            connection.execute("insert into book table kept")
-            connection.execute("drop table kept")
+            connection.execute("insert into book table book_copy")
+            connection.execute("drop table book_copy")
     assert report.match is False
     actual = next(item for item in report.comparisons if (item.target, item.aggregate) == ("warehouse", "book"))
-    assert getattr(actual, f"{finding}_count") == 1
+    assert getattr(actual, f"{difference}_count") == 1
     assert replace(report, comparisons=[]).match is False
 
 
 def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
-    """Ctrl-C while the stack starts: exit code 130, and no process of it is left."""
+    """After Ctrl-C during the start of the stack the exit code is 130, and no process remains."""
     project = make_project(tmp_path / "interrupted")
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
     command += ["-p", str(project / "connectors" / "library.yaml"), "demo"]

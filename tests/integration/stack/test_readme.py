@@ -1,4 +1,4 @@
-"""The commands of README, run verbatim."""
+"""The commands of README.md, run verbatim."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-SHOWN = [
+COMMANDS = [
     shlex.split(line.partition("#")[0])[1:] for line in re.findall(r"^\.venv/bin/outbox .*$", README, re.MULTILINE)
 ]
-# Ends the stack that the other tests need; tests/integration/stack/test_stack.py runs it on its own.
-NOT_HERE = [["stack", "down", "--purge"]]
-# Those for the stack in containers; tests/compose/test_compose.py runs them.
+# Stops the stack that other tests need; tests/integration/stack/test_stack.py tests it.
+EXCLUDED = [["stack", "down", "--purge"]]
+# Commands for the stack in containers; tests/compose/test_compose.py runs them.
 IN_CONTAINERS = [["-e", "compose", "apply", "--yes"], ["-e", "compose", "verify"]]
 
 
 def test_readme_shows_commands() -> None:
-    assert len(SHOWN) >= 5
-    assert all(command in SHOWN for command in NOT_HERE + IN_CONTAINERS)
+    assert len(COMMANDS) >= 5
+    assert all(command in COMMANDS for command in EXCLUDED + IN_CONTAINERS)
 
 
-@pytest.mark.parametrize("command", [item for item in SHOWN if item not in NOT_HERE + IN_CONTAINERS], ids=" ".join)
+@pytest.mark.parametrize("command", [item for item in COMMANDS if item not in EXCLUDED + IN_CONTAINERS], ids=" ".join)
 def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, command: list[str]) -> None:
     del library
     done = outbox(*command)

@@ -1,4 +1,4 @@
-"""Life cycle of the stack, in a separate project; mostly with PostgreSQL alone, which starts in a second."""
+"""Life cycle of the stack, in a separate project; most tests use only PostgreSQL, which starts in a second."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 def value(dsn: str, query: str) -> object:
-    """Run a query that has one value."""
+    """Return the single value of a query."""
     with psycopg.connect(dsn, connect_timeout=5) as connection:
         row = connection.execute(query).fetchone()
     return row[0] if row else None
@@ -56,8 +56,8 @@ def test_keeps_data_ports_and_passwords_over_down_and_up(stack: Stack) -> None:
     assert list(first.addresses()) == ["postgres", "target"]
     assert value(first.postgres, "show wal_level") == "logical"
     assert value(first.postgres, "show max_prepared_transactions") == "64"
-    with psycopg.connect(first.target) as connection:  # its owner, not a superuser
-        connection.execute("create table kept as select 7 as n")
+    with psycopg.connect(first.target) as connection:  # the owner of the database, not a superuser
+        connection.execute("create table numbers as select 7 as n")
     stack.down()
     assert processes_of(stack) == []
     assert stack.state() is None
@@ -65,7 +65,7 @@ def test_keeps_data_ports_and_passwords_over_down_and_up(stack: Stack) -> None:
 
     second = stack.up(services=POSTGRES)
     assert second.ports == first.ports
-    assert value(second.target, "select n from kept") == 7
+    assert value(second.target, "select n from numbers") == 7
 
 
 def test_logins_have_only_the_required_privileges(stack: Stack) -> None:
@@ -119,7 +119,7 @@ def test_replaces_a_saved_port_that_is_busy(stack: Stack) -> None:
     assert value(state.postgres, "select 1") == 1
 
 
-def test_reports_an_exited_service_with_its_log_and_stops_the_rest(stack: Stack) -> None:
+def test_reports_an_exited_service_with_its_log_and_stops_all(stack: Stack) -> None:
     """Corrupt the data: PostgreSQL exits with a reason in its log."""
     home = stack.up(services=POSTGRES).postgres_home
     stack.down()
@@ -137,7 +137,7 @@ def test_detects_and_ends_processes_of_a_killed_supervisor(stack: Stack) -> None
     state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
-    wait_for("the end of supervisor", lambda: Observation(None if stack.state() else True, "there"), seconds=10)
+    wait_for("the end of supervisor", lambda: Observation(None if stack.state() else True, "running"), seconds=10)
     assert [(status.name, status.state) for status in stack.status()] == [("postgres", "orphaned")]
     stack.down()
     assert processes_of(stack) == []
@@ -154,23 +154,23 @@ def test_up_replaces_processes_of_a_killed_supervisor(stack: Stack) -> None:
 
 def test_restarts_a_killed_server(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
-    time.sleep(2.2)  # beyond the time in which an end counts as a failed start
+    time.sleep(2.2)  # longer than startsecs: an earlier end would count as a failed start
     pid = stack.pid("postgres")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 
     def poll() -> Observation[object]:
         try:
-            return Observation(value(state.postgres, "select 1"), "an answer")
+            return Observation(value(state.postgres, "select 1"), "a result")
         except psycopg.OperationalError as error:
             return Observation(None, str(error))
 
-    assert wait_for("postgres to answer again", poll, seconds=20) == 1
+    assert wait_for("postgres to respond", poll, seconds=20) == 1
     assert stack.pid("postgres") != pid
 
 
 def test_interrupted_up_leaves_no_processes(stack: Stack) -> None:
-    """Ctrl-C in the middle: the services that were started already are stopped."""
+    """Ctrl-C during the start stops the services that were started before."""
     code = (
         "import sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
         "Stack(Path(sys.argv[1])).up(lambda text: print(text, flush=True), services=('kafka', 'postgres'))\n"

@@ -1,4 +1,4 @@
-"""Avro that the service wrote, in a bytea column."""
+"""Payloads that the service encodes as Avro, in a bytea column."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_uses_the_schema_version_that_the_row_names(
 
 
 def test_dead_letter_for_an_ambiguous_schema_version(bodies: Deployment, source_dsn: str) -> None:
-    """Of one version alone it is that one: see the authors."""
+    """With several versions the row must name one; with a single version it need not."""
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
     actual, row = read_dead_letter(bodies, event)
     assert actual["dead_letter_reason"] == "schema-version-unknown"
@@ -129,7 +129,7 @@ def test_dead_letter_for_unreadable_bodies(bodies: Deployment, source_dsn: str) 
 
 def test_sends_an_avro_canary_to_a_bytea_column(bodies: Deployment) -> None:
     actual = verify(bodies, silent)
-    # Whether another test has left dead letters is not its business.
+    # Dead letters of other tests are ignored.
     wrong = {check.id for check in actual if check.status in (Status.FAIL, Status.WARN)}
     assert wrong <= {"kafka.dead-letters"}
     canary = {check.id: check.status for check in actual if check.id.startswith("canary.")}

@@ -1,4 +1,4 @@
-"""The transform chain with an Avro converter, in the live worker: docs/contract.md, "The chain"."""
+"""The transform chain with an Avro converter, in the worker of the stack: docs/contract.md, "The chain"."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.waiting import Observation, wait_for
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"
 TABLE = "public.chain_event"
-# Types that Connect lacks and converters lose: optional enums and records, maps, micro- and nanoseconds.
+# Types that Connect lacks, or that converters change: optional enums and records, maps, micro- and nanoseconds.
 LOAN = {
     "type": "record",
     "name": "Loan",
@@ -62,7 +62,7 @@ def loan_schema(project: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def chain(deploy_once: Deploy, loan_schema: Path, source_dsn: str) -> Deployment:
-    """Three aggregates, one of them placed by a column, which a default fills here."""
+    """Deploy three aggregates, one of them with a partition_field; the column has a default."""
     aggregates = {
         "author": {"schema": "schemas/author.avsc", "partitions": 4},
         "book": {"schema": "schemas/book.avsc", "partitions": 4},
@@ -77,7 +77,7 @@ def chain(deploy_once: Deploy, loan_schema: Path, source_dsn: str) -> Deployment
 
 
 def key_text(message: Message) -> str:
-    """The framed Avro string in the key."""
+    """Return the Avro string of a key in Confluent's wire format."""
     key = message.key()
     assert isinstance(key, bytes)
     length, odd = divmod(key[5], 2)
@@ -128,7 +128,7 @@ def test_verify_passes(chain: Deployment) -> None:
 
 
 def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
-    """Return keys without their frame, the newest record by offset, without deleted ones."""
+    """The table has keys without their frame, the newest record by offset, and no deleted keys."""
     retained, removed = str(uuid4()), str(uuid4())
     for key in (retained, removed):
         send(source_dsn, "book", key, book(key), table=TABLE)
@@ -152,7 +152,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
 
 @pytest.mark.parametrize("changes", [{}, {"state": None, "reader": None, "back_at": None, "fee": None}], ids=str)
 def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
-    """By the schema that was registered, logical types and enums included; placed by its column."""
+    """Values are encoded with the registered schema, with logical types and enums; the column sets the partition."""
     event = send(source_dsn, "loan", str(uuid4()), loan(**changes), table=TABLE)
     message = wait_record(chain, "chain.loan", 6, event)
     assert message.partition() == murmur2_partition(REGION.encode(), 6)
@@ -238,13 +238,13 @@ def described(message: Message) -> dict[str, Any]:
 
 @pytest.fixture
 def router(deploy: Deploy) -> Deployment:
-    """The same by OutboxRouter, in a separate pipeline: the demo compares the library's topics with its tables."""
+    """Deploy OutboxRouter in a separate pipeline: the demo test compares the topics of `library` with its tables."""
     return deploy("router")
 
 
 @pytest.mark.parametrize("template", ["outbox-postgres", "outbox-postgres-chain"])
 def test_golden_records(template: str, request: pytest.FixtureRequest, source_dsn: str) -> None:
-    """The same row by both templates: where the two contracts differ, and that their payloads do not."""
+    """Records of the same row by both templates: different contracts, the same payload."""
     name, table = ("chain", TABLE) if template.endswith("chain") else ("router", "public.router_event")
     deployment: Deployment = request.getfixturevalue(name)
     event, key = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11", "0190f2c4-8f6d-7c3a-a1f0-3f8f4d3b2a11"

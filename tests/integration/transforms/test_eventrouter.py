@@ -1,4 +1,4 @@
-"""Template outbox-postgres-eventrouter: Debezium's EventRouter with outbox-kit's settings, in a real worker."""
+"""Template outbox-postgres-eventrouter: Debezium's EventRouter with the settings of outbox-kit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn:
 
 
 def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, source_dsn: str) -> None:
-    """EventRouter passes messages other than rows; if they were lost, WAL would be retained without limit."""
+    """EventRouter passes heartbeats through. If it dropped them, WAL would be retained without limit."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
         assert row is not None

@@ -1,4 +1,4 @@
-"""JSON and text in one column, a version column, header columns, CloudEvents: each as received by a consumer."""
+"""JSON and text in one column, a version column, header columns, CloudEvents: the records that a consumer receives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TYPED = "public.typed_event"
 
 
 class Typed(NamedTuple):
-    """The pipeline, and the events that were written under version 1 of a schema before version 2 was deployed."""
+    """The pipeline, and the events that were written for version 1 of a schema before version 2 was deployed."""
 
     deployment: Deployment
     backlog: list[str]
@@ -96,7 +96,7 @@ def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, s
 def test_version_column_selects_the_schema(
     typed: Typed, source_dsn: str, named: str | None, version: int, decoded: dict[str, str]
 ) -> None:
-    """A payload that matches both versions gets the newest when no version is named."""
+    """A payload that matches both versions is encoded with the latest unless the row names a version."""
     event = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version=named)
     message = wait_record(typed.deployment, "typed.loan", 1, event)
     assert schema_id(message) == ids_by_version(typed.deployment, "loan")[version]
@@ -158,7 +158,7 @@ def test_configured_event_types_are_tombstones_for_any_payload(
 
 
 def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, source_dsn: str) -> None:
-    """Under exactly-once a record that the broker rejects fails only at commit, and ends the task each time."""
+    """With exactly-once support, a record that the broker rejects fails at commit and stops the task at each start."""
     deployment = typed.deployment
     key, text = str(uuid4()), "secret" * 200_000
     payload = to_json(book(key, title=text))
@@ -178,7 +178,7 @@ def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, 
 
 
 def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> None:
-    """Each once, all text; the position is that of the row in the log."""
+    """Each header occurs once, as text; the LSN is that of the row."""
     key = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         position = sql.SQL("select (pg_current_wal_insert_lsn() - '0/0')::bigint")

@@ -1,4 +1,4 @@
-"""Records on the topics: docs/contract.md, in the live worker."""
+"""Records on the topics: the contract of docs/contract.md, in the worker of the stack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outbox_kit.waiting import Observation, wait_for
 
 
 def book(key: str, **changes: object) -> dict[str, object]:
-    """A valid payload."""
+    """Return a valid payload of a book."""
     return {
         "id": key,
         "author_id": str(uuid4()),
@@ -46,7 +46,7 @@ def send(dsn: str, kind: str, key: str, payload: object, *, table: str = "public
 
 
 def send_within(connection: psycopg.Connection[TupleRow], kind: str, key: str, payload: object, *, table: str) -> str:
-    """One event in the transaction that the connection is in; its id."""
+    """Write one event in the open transaction of a connection; return its id."""
     event = emit(
         connection,
         aggregate_type=kind,
@@ -60,7 +60,7 @@ def send_within(connection: psycopg.Connection[TupleRow], kind: str, key: str, p
 
 
 def murmur2_partition(key: bytes, partitions: int) -> int:
-    """Kafka's default partitioner (org.apache.kafka.common.utils.Utils.murmur2), written from its definition."""
+    """Return the partition of Kafka's default partitioner (org.apache.kafka.common.utils.Utils.murmur2)."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     for i in range(0, len(key) // 4 * 4, 4):
@@ -138,13 +138,13 @@ def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment,
             "source_sequence",
         } <= row.keys()
         assert row["id"] == event
-    # Other tests expect none.
+    # Other tests expect no dead letters.
     assert dead_letters.acknowledge(library.kafka, library.pipeline, None) >= len(events)
     assert library.connect.status("library-outbox").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
 def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, source_dsn: str) -> None:
-    """Guards two traps: ByteArrayConverter dies on a heartbeat, and a dropped heartbeat stalls the slot."""
+    """Guards against ByteArrayConverter, which fails on heartbeats, and dropped heartbeats, which stall the slot."""
     connector = {"name": "beating", "template": "outbox-postgres", "transaction_metadata": True}
     deployment = deploy("beating", connector=connector)
     assert deployment.environment.connector.heartbeat_interval_ms == 1000

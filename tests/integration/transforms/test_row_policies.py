@@ -43,7 +43,7 @@ def allow(project: Path, name: str, **policies: str) -> None:
 
 
 def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, project: Path, source_dsn: str) -> None:
-    """The publication includes updates and deletes. Each row before, between and after is delivered once."""
+    """With a publication that includes updates and deletes, each inserted row is delivered once."""
     deployment = deploy("mended")
     table = "public.mended_event"
 
@@ -53,7 +53,7 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
 
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication mended_p set (publish = 'insert, update, delete, truncate')")
-        # A truncate that is published: Debezium skips it, so it stops nothing, and the row before it has been read.
+        # Debezium skips a published truncate, so it does not stop the task.
         sent = [row()]
         connection.execute(f"truncate {table}")
         sent.append(row())

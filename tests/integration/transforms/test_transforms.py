@@ -1,4 +1,4 @@
-"""The transforms other than OutboxRouter in the live worker; every one is in a template and discoverable."""
+"""The transforms other than OutboxRouter, in the worker of the stack; each is in a template and discoverable."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ PLACED = """\
 
 
 def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, source_dsn: str) -> None:
-    """By the key: where the producer would place it too; told of half the partitions, in that half: it is the step
-    that decides. Tombstones meet their states."""
+    """A key has the partition of the default partitioner, or one of the first half if only these are configured.
+
+    Tombstones have the partition of their states.
+    """
     (project / "connectors" / "templates" / "eventrouter-placed.json.j2").write_text(PLACED)
     deployment = deploy("placed", connector={"name": "placed", "template": "eventrouter-placed"})
     keys = [str(uuid4()) for _ in range(24)]
@@ -56,7 +58,7 @@ def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, s
         placed = {(message.key(), message.partition(), message.value() is None) for message in actual}
         expected = {(key.encode(), murmur2_partition(key.encode(), count)) for key in keys}
         assert placed == {(key, partition, removed) for key, partition in expected for removed in (False, True)}
-    # Otherwise the half would be all partitions.
+    # Otherwise half of the partitions would not differ from all.
     assert any(murmur2_partition(key.encode(), 4) > 1 for key in keys)
     assert connector_state(deployment) == RUNNING
 
@@ -88,7 +90,7 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
 
 OURS = "io.outboxkit.smt."
 TEMPLATES = {
-    # template: our transforms in it, and the module that runs it in the worker
+    # template: the transforms of outbox-kit in it, and the test module that runs it
     "outbox-postgres": (["OutboxRouter"], "test_records.py"),
     "outbox-postgres-messages": (["OutboxRouter"], "test_messages.py"),
     "outbox-postgres-chain": (["RouteByField", "SetPartition", "SetTombstone", "ParsePayload"], "test_chain.py"),
@@ -97,8 +99,8 @@ TEMPLATES = {
 
 
 def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) -> None:
-    """Read from the rendered template, so that this table stays up to date."""
-    del stack  # the local environment has its addresses
+    """Compare the table with the rendered templates."""
+    del stack  # must be running: the local environment has its addresses
     folder = project / "connectors"
     pipeline, environment = load_files(folder / "library.yaml", "local")
     own = {path.name.removesuffix(".json.j2") for path in (folder / "templates").glob("outbox-*.json.j2")}
@@ -122,7 +124,7 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
 
 
 def declared(project: Path) -> list[str]:
-    """Transforms that the service manifest of our jar names."""
+    """Return the transforms in the service manifest of outbox-kit's jar."""
     (jar,) = (project / "smt" / "target" / "plugin" / "outbox-smt").glob("outbox-smt-*.jar")
     with zipfile.ZipFile(jar) as opened:
         text = opened.read("META-INF/services/org.apache.kafka.connect.transforms.Transformation").decode()

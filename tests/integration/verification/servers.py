@@ -38,10 +38,10 @@ def archive(version: str) -> Path:
 
 
 @contextmanager
-def running(version: str) -> Iterator[int]:
+def run_server(version: str) -> Iterator[int]:
     """Run a server on a free port with trust authentication; stop and delete it at the end. Yields its port."""
     user = postgres_user()
-    # Not under pytest's folder, which the server's unprivileged user cannot enter.
+    # Not in pytest's temporary folder, to which the server's unprivileged user has no access.
     home = Path(tempfile.mkdtemp(prefix="outbox-kit-test-", dir="/var/tmp"))
     home.chmod(0o755)
     try:
@@ -59,7 +59,7 @@ def running(version: str) -> Iterator[int]:
         settings = server_settings(port, f"test-{version}") | {"fsync": "off", "shared_buffers": "'32MB'"}
         (data / "postgresql.conf").write_text(render_settings(settings))
         with process(bin_folder / "postgres", data, user):
-            wait_for(f"PostgreSQL {version}", lambda: answers(port), seconds=START_SECONDS, interval=0.1)
+            wait_for(f"PostgreSQL {version}", lambda: check_server(port), seconds=START_SECONDS, interval=0.1)
             yield port
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -67,7 +67,7 @@ def running(version: str) -> Iterator[int]:
 
 @contextmanager
 def process(program: Path, data: Path, user: str | None) -> Iterator[None]:
-    """The server's process; INT is its fast shutdown."""
+    """Run the server during the block; stop it with SIGINT, the fast shutdown."""
     with (data.parent / "log").open("wb") as log:
         server = subprocess.Popen(
             [program, "-D", data],
@@ -98,7 +98,7 @@ def reading(dsn: str, slot: str, publication: str) -> Iterator[None]:
         connection.finish()
 
 
-def answers(port: int) -> Observation[bool]:
+def check_server(port: int) -> Observation[bool]:
     try:
         psycopg.connect(host="127.0.0.1", port=port, user=ADMIN, dbname="postgres", connect_timeout=2).close()
     except psycopg.OperationalError as error:

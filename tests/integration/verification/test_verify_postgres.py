@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.conftest import REPOSITORY
-from tests.integration.verification.servers import ADMIN, reading, running
+from tests.integration.verification.servers import ADMIN, reading, run_server
 
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
@@ -30,7 +30,7 @@ ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000
 
 @dataclass
 class Database:
-    """A deployed source database used by this test only."""
+    """A deployed source database of one test."""
 
     version: int
     pipeline: Pipeline
@@ -48,12 +48,12 @@ class Database:
         live = DatabaseState(self.pipeline, self.environment, self.locked, actual, details)
         return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], live)}
 
-    def named(self) -> set[str]:
+    def failing_checks(self) -> set[str]:
         return {name for name, check in self.checks().items() if check.status in (Status.FAIL, Status.WARN)}
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """The connector's role reads the slot, for as long as this lasts."""
+        """Read the slot with the connector's role during the block."""
         source, names = self.environment.source, self.pipeline.source
         dsn = f"host={source.host} port={source.port} dbname={source.database} user={source.connector.user}"
         with reading(dsn, names.slot, names.publication):
@@ -76,7 +76,7 @@ class Database:
 @pytest.fixture(scope="module", params=["14", "16", "18"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """Apply the database changes of the library pipeline."""
-    with running(request.param) as port:
+    with run_server(request.param) as port:
         address = {"host": "127.0.0.1", "port": port, "user": ADMIN}
         with psycopg.connect(**address, dbname="postgres", autocommit=True) as connection:
             connection.execute("create database library")
@@ -121,13 +121,13 @@ def test_detects_a_slot_read_by_another_role(database: Database) -> None:
     try:
         with database.read():
             database.environment = environment
-            assert database.named() == {"postgres.slot-active"}
+            assert database.failing_checks() == {"postgres.slot-active"}
             assert database.checks()["postgres.slot-active"].seen == f"read by {ADMIN}"
     finally:
         database.environment = environment
 
 
-SINCE_ALWAYS = [
+ALL_VERSIONS = [
     ("postgres.connector-role", "alter role reader noreplication", "alter role reader replication"),
     (
         "postgres.connector-role",
@@ -153,16 +153,16 @@ SINCE_ALWAYS = [
 
 
 @pytest.mark.parametrize(
-    ("identifier", "broken", "mended"), SINCE_ALWAYS, ids=[f"{i}: {b}" for i, b, _ in SINCE_ALWAYS]
+    ("identifier", "broken", "repaired"), ALL_VERSIONS, ids=[f"{i}: {b}" for i, b, _ in ALL_VERSIONS]
 )
-def test_reports_exactly_what_is_broken(database: Database, identifier: str, broken: str, mended: str) -> None:
+def test_reports_exactly_what_is_broken(database: Database, identifier: str, broken: str, repaired: str) -> None:
     database.sql(broken)
     try:
-        named = database.named()
+        named = database.failing_checks()
     finally:
-        database.sql(mended)
+        database.sql(repaired)
     assert named == {identifier, "postgres.slot-active"}
-    assert database.named() == {"postgres.slot-active"}
+    assert database.failing_checks() == {"postgres.slot-active"}
 
 
 def test_reports_a_publication_filter_where_supported(database: Database) -> None:
@@ -176,7 +176,7 @@ def test_reports_a_publication_filter_where_supported(database: Database) -> Non
         ("outbox_event (id, event_type)", "without aggregate_id, aggregate_type, created_at, headers, payload"),
     ):
         database.sql(f"alter publication library_outbox set table {broken}")
-        assert database.named() == {"postgres.publication-filter", "postgres.slot-active"}
+        assert database.failing_checks() == {"postgres.publication-filter", "postgres.slot-active"}
         assert database.checks()["postgres.publication-filter"].seen == observed
     database.sql("alter publication library_outbox set table outbox_event")
 
@@ -190,7 +190,7 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
     assert actual.seen == ("no failover" if database.version >= FAILOVER else f"PostgreSQL {database.version} has none")
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
-    assert database.named() == {"postgres.slot-active"}
+    assert database.failing_checks() == {"postgres.slot-active"}
 
 
 def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
@@ -200,7 +200,7 @@ def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
     database.sql("alter system set idle_replication_slot_timeout = '10min'", "select pg_reload_conf()")
     wait_for(
         "the setting",
-        lambda: Observation("postgres.idle-slot-timeout" in database.named() or None, "not yet"),
+        lambda: Observation("postgres.idle-slot-timeout" in database.failing_checks() or None, "not yet"),
         seconds=20,
         interval=0.05,
     )
@@ -255,7 +255,7 @@ def test_counts_undelivered_rows(database: Database) -> None:
 
 
 def test_partition_field_applies_to_one_aggregate_only(database: Database) -> None:
-    """The canary, and a backfill of another aggregate, fill no column beyond the contract's."""
+    """The canary, and a backfill of another aggregate, write only the columns of the contract."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.tenanted"})
     pipeline = database.pipeline.model_copy(
@@ -277,15 +277,15 @@ def test_partition_field_applies_to_one_aggregate_only(database: Database) -> No
 def test_accepts_replication_by_role_membership(database: Database) -> None:
     database.sql("alter role reader noreplication", "create role rds_replication", "create role between")
     try:
-        assert "postgres.connector-role" in database.named()
+        assert "postgres.connector-role" in database.failing_checks()
         database.sql("grant rds_replication to between", "grant between to reader")
-        assert "postgres.connector-role" not in database.named()
+        assert "postgres.connector-role" not in database.failing_checks()
     finally:
         database.sql("drop role between", "drop role rds_replication", "alter role reader replication")
 
 
 def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> None:
-    """All other facts are readable, also those of other checks."""
+    """The other values are readable, including those of other checks."""
     database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
     database.sql("set role reader")
     try:
@@ -300,7 +300,7 @@ def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> No
 
 
 def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root has no pages, and rows are old or new by partition."""
+    """The partitioned table has no pages, and each partition has either old or new rows."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.parted"})
     pipeline = database.pipeline.model_copy(update={"source": source, "aggregates": {"book": book}})
@@ -351,5 +351,5 @@ def test_reports_a_lost_slot(database: Database) -> None:
         return Observation(True if actual.seen.startswith("lost") else None, actual.seen)
 
     wait_for("the slot to be lost", poll, seconds=60, interval=0)
-    assert database.named() == {"postgres.slot-wal", "postgres.slot-active"}
+    assert database.failing_checks() == {"postgres.slot-wal", "postgres.slot-active"}
     assert database.checks()["postgres.slot-retained"].status is Status.UNKNOWN
