@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the files of a release in dist/: `make dist`. The same sources produce the same bytes.
+"""Build the files of a release in dist/ (`make dist`). The same sources result in identical files.
 
 outbox_kit-V-py3-none-any.whl      the commands and the library
 outbox_kit-V.tar.gz                the sources
-outbox-smt-V.zip                   the transforms: unpack it into a folder of any worker's plugin.path
-outbox-avro-converter-V.zip        the converter that the template outbox-postgres-chain needs, likewise
+outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
+outbox-avro-converter-V.zip        the converter for the template outbox-postgres-chain, to unpack likewise
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
-outbox-spark-launchers-V.zip       what spark-submit runs, and the driver's requirements.txt
-outbox-spark-V.jar                 for spark-submit --jars, beside those of docs/scheduling.md
+outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
+outbox-spark-V.jar                 for spark-submit --jars, together with the jars in docs/scheduling.md
 SHA256SUMS                         for `sha256sum --check`
 """
 
@@ -30,41 +30,41 @@ PLUGINS = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
 LAUNCHERS = "outbox-spark-launchers"
 READABLE = 0o100644
-LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip file can represent."""
+EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
+"""Earliest time that a zip file can represent: the same for every build."""
 
 
 def main() -> None:
-    """Recreate dist/."""
+    """Delete and recreate dist/."""
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    if built.returncode:
-        raise SystemExit(f"error: cannot build the wheel\n{built.stdout}{built.stderr}")
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"error: cannot build the wheel\n{result.stdout}{result.stderr}")
     for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
-    with tempfile.TemporaryDirectory() as scratch:
-        launchers = Path(scratch) / LAUNCHERS
+    with tempfile.TemporaryDirectory() as temporary_folder:
+        launchers = Path(temporary_folder) / LAUNCHERS
         build_spark(launchers)
         shutil.move(launchers / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
         pack(launchers, folder / f"{LAUNCHERS}-{__version__}.zip")
     shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
-    (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
+    checksums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (folder / "SHA256SUMS").write_text(checksums, encoding="ascii")
     for path in files:
         print(f"{path.stat().st_size:>10}  dist/{path.name}")
 
 
-def pack(packed: Path, archive: Path) -> None:
-    """Zip a folder, itself included: Connect looks for plugins in the folders of plugin.path."""
+def pack(folder: Path, archive: Path) -> None:
+    """Zip a folder under its own name, because Connect expects plugins in subfolders of plugin.path."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for path in sorted(packed.rglob("*")):
+        for path in sorted(folder.rglob("*")):
             if path.is_file():
-                entry = zipfile.ZipInfo(f"{packed.name}/{path.relative_to(packed).as_posix()}", LONG_AGO)
-                # A worker runs as another user than who unpacks it.
+                entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_TIME)
+                # Readable for all users: the worker may run as a different user than the one who unpacks it.
                 entry.external_attr = READABLE << 16
                 zipped.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Launcher of `outbox apply`, with the same options."""
+"""Run `outbox apply` with the same options."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Launcher of `outbox verify`, with the same options."""
+"""Run `outbox verify` with the same options."""
 
 import sys
 
