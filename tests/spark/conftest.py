@@ -1,4 +1,4 @@
-"""One Spark session and one PostgreSQL server for all Spark tests; tables in either, as one fixture."""
+"""A Spark session and a PostgreSQL server for all Spark tests, and a table in each kind of target."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from outbox_spark.session.spark_session import start_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Few rows and much code that runs once: compiling it well takes longer than running it. (The first
-    # compiler alone gets a small code cache, and stops when that is full.)
+    # With few rows, optimizing the code takes longer than running it, so only the first compiler is used. By default
+    # its code cache would be too small.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
     session = start_session("outbox-tests")
-    # Cold code on few rows: more tasks only cost.
+    # With few rows, more tasks only add overhead.
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
@@ -66,35 +66,35 @@ def iceberg_target(spark: SparkSession, warehouse: Path, request: pytest.Fixture
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One catalog for all tests: each has its own namespace."""
+    """Return the folder of a catalog for all tests; each test has a separate namespace."""
     return tmp_path_factory.mktemp("warehouse")
 
 
 @pytest.fixture(params=["postgres", "delta", "iceberg"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Each target; tests with this fixture hold for all of them."""
+    """Return a table in each kind of target in turn."""
     fixture: Target = request.getfixturevalue(f"{request.param}_target")
     return fixture
 
 
-# A run of a lake table takes seconds: tests of every target run on all three, on two, or on PostgreSQL alone.
-# `make test-full` runs the rest.
-_EVERYWHERE = frozenset({"postgres", "delta", "iceberg"})
+# A run of a lake table takes seconds, so most tests with the fixture `target` use PostgreSQL only. `make test-full`
+# runs them with all targets.
+_ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
-    "test_materialize.py": _EVERYWHERE,
+    "test_materialize.py": _ALL_TARGETS,
     "test_commit.py": frozenset({"postgres", "delta"}),
 }
-_ELSEWHERE = frozenset({"postgres"})
+_DEFAULT_TARGETS = frozenset({"postgres"})
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the sockets that results come through to the garbage collector."""
+    """Ignore that PySpark does not close sockets, and mark tests of additional targets as long."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         target = str(parameters.get("target"))
-        if target in _EVERYWHERE - _TARGETS.get(item.path.name, _ELSEWHERE):
+        if target in _ALL_TARGETS - _TARGETS.get(item.path.name, _DEFAULT_TARGETS):
             item.add_marker(pytest.mark.long)

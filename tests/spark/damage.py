@@ -11,7 +11,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 
 def damage(target: Target, key: str, **changed: str | int) -> None:
-    """Set columns of a key's row; without columns delete the row."""
+    """Set columns of the row of a key; without columns, delete the row."""
     assignments = ", ".join(f"{name} = {value!r}" for name, value in changed.items())
     statement = f"update {{}} set {assignments}" if assignments else "delete from {}"
     statement += f" where aggregate_id = {key!r}"

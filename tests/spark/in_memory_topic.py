@@ -1,4 +1,4 @@
-"""Replaces Kafka and the registry of runs by a Log."""
+"""Replaces Kafka and the schema registry by a Log in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from kafka_log import Log, Schemas
 
-from outbox_spark.commands import metrics as module
+from outbox_spark.commands import metrics
 from outbox_spark.kafka import topic_access
 from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.offset_ranges import TopicDescription
@@ -19,12 +19,12 @@ SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "i
 
 @contextmanager
 def topic_in_memory(log: Log) -> Iterator[None]:
-    """Runs read `log`; three more offsets exist when the metrics query the lag."""
+    """Make runs read `log`. When the metrics query the lag, the topic has three more offsets."""
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_access, "describe", lambda *_: state)
-        patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+        patch.setattr(metrics, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
         patch.setattr(topic_access, "read_records", lambda spark, _, read_range: log.read(spark, read_range))
         patch.setattr(
             topic_access, "read_newest", lambda spark, _, read_range: select_columns(log.read(spark, read_range))

@@ -53,7 +53,7 @@ def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa
     return structs.replace(created, **changes)
 
 
-def written(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON
+def write_job_file(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON
     path = tmp_path / "job.json"
     path.write_text(data if isinstance(data, str) else json.dumps(data))
     return path

@@ -1,4 +1,4 @@
-"""Topics in memory: records as the Kafka source returns them. oracle.py computes the expected table."""
+"""Topics in memory, with records in the form of the Kafka source. oracle.py computes the expected table."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def sequence(commit: int, event: int = 0, epoch: int = 0) -> str:
-    """A source_sequence header."""
+    """Return a source_sequence header."""
     return f"{epoch:04x}_{commit:016x}-{event:016x}"
 
 
 def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) -> bytes:
-    """A value in Confluent wire format."""
+    """Return a value in Confluent wire format."""
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(dict(schema)), dict(value))
     return b"\x00" + struct.pack(">I", schema_id) + body.getvalue()
@@ -36,7 +36,7 @@ def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class Record:
-    """One record; `state` is the meaning of its value: a dict, None for a tombstone, or POISON."""
+    """One record; `state` is its decoded value: a dict, None for a tombstone, or POISON."""
 
     partition: int
     offset: int
@@ -45,7 +45,7 @@ class Record:
     sequence: str | None
     state: object = None
     headers: Mapping[str, bytes] = field(default_factory=dict)
-    """Further ones."""
+    """Additional headers."""
 
 
 POISON = object()
@@ -61,7 +61,7 @@ class Log:
     topic_id: str = "topic-1"
     records: list[Record] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
-    """By partition: the offset behind what was ever appended. It stays when the cleaner takes the last record."""
+    """End offset by partition. It does not change when compaction removes the last record."""
 
     def append(
         self,
@@ -72,7 +72,7 @@ class Log:
         partition: int | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> Record:
-        """Append to the key's partition, or the one given."""
+        """Append a record to the partition of its key, or to `partition`."""
         raw = key.encode() if isinstance(key, str) else key
         number = sum(raw or b"") % self.partitions if partition is None else partition
         record = Record(number, self.end()[number], raw, value, sequence, state, headers or {})
@@ -81,7 +81,7 @@ class Log:
         return record
 
     def end(self) -> dict[int, int]:
-        """By partition: the next offset."""
+        """Return the end offset by partition."""
         return {number: self.ends.get(number, 0) for number in range(self.partitions)}
 
     def before(self, end: Mapping[int, int]) -> list[Record]:
@@ -89,22 +89,22 @@ class Log:
         return [r for r in self.records if r.offset < end[r.partition]]
 
     def range_from(self, committed: TableProgress | None, end: Mapping[int, int] | None = None) -> ReadRange:
-        """From where the table is, to `end` or the end of the log."""
+        """Return the range from the committed offsets to `end`, by default the end of the log."""
         start = dict(committed.offsets) if committed else dict.fromkeys(range(self.partitions), 0)
         epoch = committed.partition_epoch if committed else 0
         return ReadRange(self.topic, self.topic_id, epoch, start, dict(end or self.end()))
 
     def read(self, spark: SparkSession, read_range: ReadRange) -> DataFrame:
-        """The records of a range, as the Kafka source yields them."""
+        """Return the records of a range, in the form of the Kafka source."""
         return as_frame(spark, self.topic, self.within(read_range))
 
     def within(self, read_range: ReadRange) -> list[Record]:
-        """The records of a range that are there."""
+        """Return the records of a range."""
         return [r for r in self.records if read_range.start[r.partition] <= r.offset < read_range.end[r.partition]]
 
 
 def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> DataFrame:
-    """Records with the schema of the Kafka source."""
+    """Return records with the schema of the Kafka source."""
     rows = [
         (
             record.key,
@@ -141,12 +141,12 @@ class Schemas:
         return self.version(subject, self.newest)
 
     def version(self, subject: str, version: int) -> str:
-        """Of each version the id is its number."""
+        """Return a version, whose number is also its id."""
         assert subject.endswith("-value")
         return json.dumps(self.by_number[version])
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return only the newest, so that older ones are unexpected."""
+        """Return only the newest schema, so that older schemas are unexpected."""
         return {self.newest: self.latest(subject)}
 
     def by_id(self, schema_id: int) -> str | None:

@@ -1,4 +1,4 @@
-"""A Log as a live topic: it can change between two calls, as a topic in Kafka does."""
+"""A Log as a topic that changes between calls, as a topic in Kafka does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_spark.kafka.topic_access import Topic
 
 @dataclass
 class LiveTopic:
-    """`log` and its changes: `before_read` is called with each range before it is read."""
+    """Topic with the records of `log`; `before_read` is called with each range before it is read."""
 
     spark: SparkSession
     log: Log
@@ -57,18 +57,18 @@ class LiveTopic:
         return self.log.read(self.spark, read_range)
 
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
-        first = dict(state.latest)
+        offsets = dict(state.latest)
         for record in reversed(self.log.records):
             if START + timedelta(seconds=record.offset) >= time:
-                first[record.partition] = record.offset
-        return first
+                offsets[record.partition] = record.offset
+        return offsets
 
     @contextmanager
     def registry(self) -> Iterator[Any]:
         yield self.schemas
 
     def compact(self, *keys: str) -> None:
-        """Remove every record of these keys, tombstones too. As in Kafka, the topic's newest record is retained."""
+        """Remove all records of these keys, including tombstones. Kafka never removes the last record of the topic."""
         end = self.log.end()
         self.log.records = [record for record in self.log.records if (record.key or b"").decode() not in keys]
         assert self.log.end() == end

@@ -1,4 +1,4 @@
-"""A target in memory, which applies batches in plain Python after one collect()."""
+"""A target in memory that applies batches in Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 
 @dataclass
 class MemoryTable(NoEarlyStaging):
-    """Rows by key; tombstones and poison by key with their versions; quarantined records."""
+    """Rows by key, versions of deletions by key, and quarantined records."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class MemoryTable(NoEarlyStaging):
                 self.deleted[key] = version
             else:
                 self.rows[key] = row
-        bad = [row for row in rows if row["_reason"] is not None]
-        self.quarantine += bad
+        quarantined = [row for row in rows if row["_reason"] is not None]
+        self.quarantine += quarantined
         self.progress = batch.committed
-        return WriteCounts(len(valid), 0, 0, len(bad))
+        return WriteCounts(len(valid), 0, 0, len(quarantined))
 
     def stale(self) -> set[str]:
-        """Keys of rows that the quarantine holds something newer for."""
+        """Return the keys of rows for which the quarantine has a newer record."""
         return {
             row[KEY_COLUMN]
             for row in self.quarantine
@@ -78,12 +78,12 @@ class MemoryTable(NoEarlyStaging):
         }
 
     def state(self, *names: str) -> dict[str, Any]:
-        """By key: the named column, or the named columns as a tuple."""
+        """Return one column, or several columns as a tuple, by key."""
         single = len(names) == 1
         return {key: row[names[0]] if single else tuple(row[n] for n in names) for key, row in self.rows.items()}
 
     def reasons(self) -> dict[bytes, str]:
-        """By key as it was in the record: why it is in quarantine."""
+        """Return the reasons of quarantined records by record key."""
         return {bytes(row["_key"]): row["_reason"] for row in self.quarantine}
 
 
@@ -99,7 +99,7 @@ def run(
     options: MaterializeOptions = MaterializeOptions(),  # noqa: B008 - frozen
     end: dict[int, int] | None = None,
 ) -> AppliedBatch:
-    """One batch of the log into the table, to `end` or its end."""
+    """Apply one batch: from the progress of the table to `end`, by default the end of the log."""
     read_range = log.range_from(table.progress, end)
     return apply_range(spark, table, log, read_range, schemas, options)
 

@@ -1,4 +1,4 @@
-"""Batches for the PostgreSQL target without Spark: staged by SQL, applied with the statements of the job."""
+"""Batches for the PostgreSQL target without Spark: staged by SQL, merged with the statements of the job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox_spark.sinks.postgres.statements import TableStatements
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOPIC_ID = "topic-1"
 COLUMNS = [Column("n", ColumnType.INTEGER, "int")]
-GOOD, TOMBSTONE, POISON = "good", "tombstone", "poison"
+UPSERT, TOMBSTONE, POISON = "upsert", "tombstone", "poison"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Change:
         return (self.sequence, self.offset)
 
     @property
-    def at(self) -> datetime:
+    def timestamp(self) -> datetime:
         return START + timedelta(seconds=self.offset)
 
 
@@ -51,7 +51,7 @@ class Table:
     connection: psycopg.Connection[TupleRow]
     schema: str
     mode: Mode = Mode.HARD_DELETE
-    made: bool = field(default=False)
+    created: bool = field(default=False)
 
     @property
     def statements(self) -> TableStatements:
@@ -74,16 +74,16 @@ class Table:
     def apply_staged_rows(self) -> WriteCounts:
         with self.connection.transaction():
             prepare_merge(self.connection)
-            first = not self.made
+            first = not self.created
             if first:
-                self.make()
+                self.create()
             counts = count_staged(self.connection, self.staged())
             written = apply_staged(self.connection, self.statements, self.staging, counts, TOPIC_ID, is_new_table=first)
             self.connection.execute(SQL("drop table {}").format(self.staging))
-        self.made = True
+        self.created = True
         return written
 
-    def make(self) -> None:
+    def create(self) -> None:
         tables = self.statements
         for statement in [tables.create_target(), *tables.create_ledger(), *tables.create_quarantine()]:
             self.connection.execute(statement)
@@ -95,7 +95,15 @@ class Table:
             "_deleted, _reason) values (%s, %s, %s, 0, 0, %s, %s, %s, %s)"
         ).format(self.staging)
         rows = [
-            (c.key, c.n, c.sequence, c.offset, c.at, c.kind == TOMBSTONE, "undecodable" if c.kind == POISON else None)
+            (
+                c.key,
+                c.n,
+                c.sequence,
+                c.offset,
+                c.timestamp,
+                c.kind == TOMBSTONE,
+                "undecodable" if c.kind == POISON else None,
+            )
             for c in changes
         ]
         with self.connection.transaction(), self.connection.cursor() as cursor:
@@ -107,13 +115,13 @@ class Table:
             return cursor.execute(query.format(Identifier(self.schema, f"thing{suffix}"))).fetchall()
 
     def state(self, *names: str) -> dict[str, tuple[Any, ...]]:
-        """By key: the named columns."""
+        """Return the named columns as a tuple, by key."""
         return {row["aggregate_id"]: tuple(row[name] for name in names) for row in self.rows()}
 
 
 @contextmanager
 def fresh_schema(address: psycopg.conninfo.ConninfoDict, name: str) -> Iterator[psycopg.Connection[TupleRow]]:
-    """A connection, and a schema that is dropped afterwards."""
+    """Connect and create a schema, which is dropped afterwards."""
     with psycopg.connect(**address, autocommit=True) as connection:
         connection.execute(SQL("create schema {}").format(Identifier(name)))
         yield connection

@@ -1,6 +1,6 @@
-"""Driver with retried tasks, as on a cluster: one of them fails once in the middle of its rows.
+"""Driver with task retries, as on a cluster: one task fails once, after most of its rows.
 
-Run with the target as JSON and the name of the table; prints the report of COPY.
+Arguments: the target as JSON and the name of the table. Prints the result of COPY as JSON.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from outbox_spark.sinks.postgres.staging import copy_rows
 ROWS, FAILING = 60_000, 45_000
 
 
-def once(number: int) -> str:
-    """The number as text, and at one of them an error in the first try: when most of its task's rows were sent."""
+def fail_once(number: int) -> str:
+    """Return the number as text; for FAILING raise an error in the first attempt of the task."""
     task = TaskContext.get()
     if number == FAILING and task is not None and task.attemptNumber() == 0:
-        message = "the first try dies here"
+        message = "simulated failure of the first attempt"
         raise RuntimeError(message)
     return str(number)
 
 
 def main(target: str, table: str) -> None:
     spark = start_session("outbox-retries")
-    rows = spark.range(0, ROWS, 1, 2).select(*staged_row(F.udf(once)(F.col("id"))))
+    rows = spark.range(0, ROWS, 1, 2).select(*staged_row(F.udf(fail_once)(F.col("id"))))
     observed = rows.observe(OBSERVATION, F.count(F.lit(1)).alias("rows"), F.sum("_offset").alias("offsets"))
-    tries, sums = copy_rows(observed, [], PostgresTarget(**json.loads(target)), table)
-    print(json.dumps({"tries": tries, "sums": sums}))
+    attempts, sums = copy_rows(observed, [], PostgresTarget(**json.loads(target)), table)
+    print(json.dumps({"attempts": attempts, "sums": sums}))
     spark.stop()
 
 

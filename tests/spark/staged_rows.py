@@ -1,4 +1,4 @@
-"""Rows in staging form, of a table without payload columns."""
+"""Staged rows of a table without payload columns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
 
 
 def staged_row(key: Column) -> list[Column]:
-    """Its columns, the same in every row but for the key."""
+    """Return the columns of a staged row; only the key differs between rows."""
     return [key.alias(KEY_COLUMN), *[F.lit("x" if name in TEXT else 1).alias(name) for name in STAGED[1:]]]
 
 
 def create_table(connection: psycopg.Connection[TupleRow], schema: str, kind: str = "text") -> None:
-    """Table `t`, every column of the one kind."""
+    """Create the table `t`, with columns of type `kind`."""
     fields = SQL(", ").join(SQL("{} {}").format(Identifier(name), Identifier(kind)) for name in STAGED)
     connection.execute(SQL("create table {} ({})").format(Identifier(schema, "t"), fields))

@@ -1,4 +1,4 @@
-"""A table under test, in either target: runs ranges of a log into it, and reads it back."""
+"""A table under test in any target: applies ranges of a log to it, and reads its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 @dataclass
 class Target:
-    """The table `thing`; `dsn` is set for PostgreSQL."""
+    """The table `thing` in one target; `dsn` is set for PostgreSQL."""
 
     spark: SparkSession
     job: MaterializeJob
@@ -44,6 +44,20 @@ class Target:
         """Return the same table, materialized in another mode."""
         return replace(self, job=structs.replace(self.job, options=structs.replace(self.job.options, mode=mode)))
 
+    def shadow(self) -> Target:
+        """Return another table of the same target."""
+        return replace(self, job=structs.replace(self.job, table="thing__shadow"))
+
+    def replace_by_shadow(self, log: Log, schemas: Schemas) -> None:
+        """Fill the shadow table from the log, and replace the table by it."""
+        shadow = self.shadow()
+        shadow.run(log, schemas)
+        with self.open() as table, shadow.open() as source:
+            table.replace_by(source)
+        progress = self.committed()
+        assert progress is not None
+        assert progress.offsets == log.end()
+
     def open(self) -> TargetTable:
         return open_table(self.spark, self.job)
 
@@ -52,7 +66,7 @@ class Target:
             return table.committed()
 
     def run(self, log: Log, schemas: Schemas, end: dict[int, int] | None = None) -> Outcome:
-        """One batch, from where the table is to `end` or the end of the log."""
+        """Apply one batch: from the committed offsets to `end`, by default the end of the log."""
         with self.open() as table:
             committed = table.committed()
             read_range = log.range_from(committed, end)
@@ -68,7 +82,7 @@ class Target:
         return apply(self.job, table, committed, read_range, topic, schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
-        """All rows of the table, or of a companion table."""
+        """Return all rows of the table, or of a companion table."""
         name = self.job.table + suffix
         if isinstance(self.job.target, PostgresTarget):
             assert self.dsn is not None
@@ -87,12 +101,12 @@ class Target:
         return [row.asDict(recursive=True) for frame in frames for row in frame.collect()]
 
     def state(self, *names: str) -> dict[str, dict[str, Any]]:
-        """By key: the named columns."""
+        """Return the named columns by key."""
         return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
 
 
 def staging_tables(target: Target) -> list[str]:
-    """Names of the staging tables that are there."""
+    """Return the names of the existing staging tables."""
     assert isinstance(target.job.target, PostgresTarget)
     assert target.dsn is not None
     with psycopg.connect(**target.dsn) as connection:

@@ -1,4 +1,4 @@
-"""The folder for spark-submit: its content, and that it suffices."""
+"""The files for spark-submit are complete and sufficient."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_reports_a_folder_without_jars(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
-    """As spark-submit starts it: the zip on the path, and the jobs of no checkout."""
-    finder = "import outbox_spark.commands.materialize as j, outbox_common as k; print(j.__file__); print(k.__file__)"
+    """As with spark-submit: the zip is on the path, and there is no checkout."""
+    program = "import outbox_spark.commands.materialize as j, outbox_common as k; print(j.__file__); print(k.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}
-    command = [sys.executable, "-c", finder]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert all(line.startswith(str(folder / ZIP_NAME)) for line in done.stdout.split())
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert all(line.startswith(str(folder / ZIP_NAME)) for line in result.stdout.split())
     command = [sys.executable, str(folder / "materialize.py"), "--help"]
-    helped = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert helped.stdout.startswith("usage: outbox-materialize")
+    help_result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert help_result.stdout.startswith("usage: outbox-materialize")

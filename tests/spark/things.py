@@ -1,4 +1,4 @@
-"""Records of things, `{"n": commit}`, and the log that most tests of tables read."""
+"""Records of the aggregate `thing`, `{"n": commit}`, and the log that most tests of tables read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCHEMAS = Schemas({1: THING}, newest=1)
 
 
 class CrashError(Exception):
-    """Simulates the death of the driver."""
+    """Simulates a crash of the driver."""
 
 
 def crash(*_: object) -> None:

@@ -90,12 +90,12 @@ class Topic:
             self.producer.commit_transaction(REQUEST_SECONDS)
             self.records += sent
 
-    def available(self) -> set[oracle.Place]:
+    def available(self) -> set[oracle.RecordLocation]:
         """Return partition and offset of every record that consumers can read."""
         kafka = Kafka(bootstrap_servers=self.state.kafka)
         return {(m.partition() or 0, m.offset() or 0) for m in read_all(kafka, self.name, PARTITIONS)}
 
-    def wait_for_compaction(self, removed: set[oracle.Place]) -> None:
+    def wait_for_compaction(self, removed: set[oracle.RecordLocation]) -> None:
         """Wait until the log cleaner has removed these records. New records close the segments that contain them."""
 
         def poll() -> Observation[bool]:
@@ -207,11 +207,11 @@ def second_half(topic: Topic, sent: list[list[tuple[str, int, bool]]]) -> None:
         topic.send(topic.events(rng.choices(KEYS, k=30)))
 
 
-def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
+def superseded(topic: Topic) -> tuple[set[oracle.RecordLocation], set[oracle.RecordLocation]]:
     """Return records that a later record of their key supersedes, and tombstones that are the latest record."""
     last = {(record.partition, record.key): record for record in topic.records}
-    earlier = {oracle.Read(r).place for r in topic.records if r is not last[r.partition, r.key]}
-    tombstones = {oracle.Read(r).place for r in last.values() if r.state is None}
+    earlier = {oracle.ReadRecord(r).location for r in topic.records if r is not last[r.partition, r.key]}
+    tombstones = {oracle.ReadRecord(r).location for r in last.values() if r.state is None}
     assert len(earlier) > 100
     assert tombstones
     return earlier, tombstones
@@ -220,7 +220,7 @@ def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
 def check(topic: Topic, *tables: str) -> None:
     """Check that each table equals the oracle's result for all committed records."""
     assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
-    expected = oracle.expected(oracle.Read(record) for record in topic.records)
+    expected = oracle.expected(oracle.ReadRecord(record) for record in topic.records)
     wanted = {key: (row.state, row.version) for key, row in expected.rows.items()}
     assert expected.deleted
     for table in tables:

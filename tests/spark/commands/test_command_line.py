@@ -162,7 +162,7 @@ def test_reports_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--output", "xml"], "invalid choice"),
         (["--interval", "0"], "greater than 0"),
@@ -180,11 +180,11 @@ def test_reports_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--job", "a.json", "--write-job", "b.json"], "not allowed with"),
     ],
 )
-def test_usage_errors_exit_with_2(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_exit_with_2(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(options)
     assert caught.value.code == Exit.USAGE
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_help_lists_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

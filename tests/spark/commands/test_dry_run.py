@@ -1,4 +1,4 @@
-"""Dry run: what would be read, without a lock, a write, or Spark where it is not required."""
+"""Dry run: reports the offsets to read without a lock or a write, and without Spark for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_checks_a_postgres_table_without_spark_or_lock(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, spark: SparkSession
 ) -> None:
     committed(postgres, "thing", COMMITTED)
-    with open_table(spark, warehouse):  # a run is under way
+    with open_table(spark, warehouse):  # a run is active
         actual = dry_run([warehouse], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.FINDINGS
     assert actual[0].committed == COMMITTED
@@ -97,9 +97,9 @@ def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
 def test_reports_nothing_to_read(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
-    committed(postgres, "still", COMMITTED)
+    committed(postgres, "unchanged", COMMITTED)
     topic.setattr(module, "describe", lambda *_: replace(STATE, latest=COMMITTED.offsets))
-    actual = dry_run([structs.replace(warehouse, table="still")], no_spark, pytest.fail)
+    actual = dry_run([structs.replace(warehouse, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
 
@@ -107,9 +107,9 @@ def test_reports_nothing_to_read(
 def test_rejects_a_table_that_the_job_did_not_create(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
-    committed(postgres, "foreign_one", None)
+    committed(postgres, "foreign_table", None)
     with pytest.raises(RefusedError, match="did not create it"):
-        preview(structs.replace(warehouse, table="foreign_one"), no_spark)
+        preview(structs.replace(warehouse, table="foreign_table"), no_spark)
 
 
 def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, 
 # --- output; no target is queried
 
 
-def seen(
+def preview_of(
     monkeypatch: pytest.MonkeyPatch,
     committed: TableProgress | None,
     state: TopicDescription = STATE,
@@ -172,27 +172,27 @@ def seen(
 
 def test_reports_new_partitions(topic: pytest.MonkeyPatch) -> None:
     grown = replace(STATE, earliest={0: 0, 1: 0, 2: 0}, latest={0: 5, 1: 7, 2: 0})
-    actual = seen(topic, COMMITTED, grown)
+    actual = preview_of(topic, COMMITTED, grown)
     assert actual.new_partitions == [2]
     assert as_text([actual]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
 
 
 def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatch) -> None:
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
-    assert as_text([seen(topic, old)]).splitlines()[-1] == (
+    assert as_text([preview_of(topic, old)]).splitlines()[-1] == (
         "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
         "some may be missed; the run would compare the table with the topic"
     )
-    assert seen(topic, COMMITTED).missed_warning is None
-    assert seen(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed_warning is None
+    assert preview_of(topic, COMMITTED).missed_warning is None
+    assert preview_of(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed_warning is None
     with pytest.raises(RefusedError, match=r"last up to date 30\.0 h ago"):
-        seen(topic, old, missed=MissedTombstones.REFUSE)
+        preview_of(topic, old, missed=MissedTombstones.REFUSE)
 
 
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
     """Layout 1 stored none: the next run compares once, also when the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)
-    actual = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
+    actual = preview_of(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert actual.offsets == 0
     assert exit_of([actual]) == Exit.FINDINGS
     assert "the time of the table's last update is unknown" in as_text([actual])
@@ -200,7 +200,7 @@ def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch)
 
 def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match="was deleted and recreated"):
-        seen(topic, COMMITTED, replace(STATE, topic_id="id-2"))
+        preview_of(topic, COMMITTED, replace(STATE, topic_id="id-2"))
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:
 def test_exit_code_of_errors_takes_precedence(
     errors: list[OutboxKitError | None], code: Exit, topic: pytest.MonkeyPatch
 ) -> None:
-    actual = seen(topic, None)
+    actual = preview_of(topic, None)
     assert exit_of([actual if error is None else Preview(actual.job, error=error) for error in errors]) == code
 
 
 def test_as_json(topic: pytest.MonkeyPatch) -> None:
-    actual = seen(topic, COMMITTED)
+    actual = preview_of(topic, COMMITTED)
     entry = {
         "aggregate": "thing",
         "topic": "test.thing",

@@ -65,8 +65,8 @@ def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pyt
         signal.signal(signal.SIGINT, before)
 
 
-def interrupted_on_the_way_out() -> int:
-    """As in Py4J: its requests to Java after Ctrl-C get no response."""
+def fail_after_interrupt() -> int:
+    """Raise an error after KeyboardInterrupt, as Py4J does when Java does not respond."""
     try:
         raise KeyboardInterrupt
     finally:
@@ -75,10 +75,10 @@ def interrupted_on_the_way_out() -> int:
 
 
 def test_error_during_shutdown_is_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(interrupted_on_the_way_out, debug=False) == Exit.INTERRUPTED
+    assert run_command(fail_after_interrupt, debug=False) == Exit.INTERRUPTED
     assert capsys.readouterr().err.startswith("interrupted: ")
     with pytest.raises(KeyboardInterrupt):
-        run_each.attempt("book", print, interrupted_on_the_way_out, lambda _: 1, debug=False)
+        run_each.attempt("book", print, fail_after_interrupt, lambda _: 1, debug=False)
 
 
 def test_keeps_other_errors_unchanged() -> None:

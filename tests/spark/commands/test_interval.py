@@ -1,4 +1,4 @@
-"""Rounds of --interval: what ends them, and with which exit code."""
+"""Rounds of --interval: the events that end them, and the exit codes."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
 
 
 @pytest.fixture
-def heeded() -> Iterator[None]:
-    """Python's own handler: a background process of a shell ignores SIGINT, and Spark installs its own."""
+def default_interrupt_handler() -> Iterator[None]:
+    """Install Python's handler: a shell's background process ignores SIGINT, and Spark installs a different handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("default_interrupt_handler")
 def test_second_signal_exits_immediately() -> None:
     stop = StopRequest()
     with stopping_on_signals(stop, lambda _: None):
@@ -179,7 +179,7 @@ def test_second_signal_exits_immediately() -> None:
 
 def test_reports_no_new_records_once() -> None:
     messages: list[str] = []
-    tell = without_repeats(messages.append)
+    report = without_repeats(messages.append)
     for text in [
         "a: nothing new",
         "b: nothing new",
@@ -188,7 +188,7 @@ def test_reports_no_new_records_once() -> None:
         "a: nothing new",
         "b: nothing new",
     ]:
-        tell(text)
+        report(text)
     assert messages == ["a: nothing new", "b: nothing new", "b: 5 records", "b: nothing new"]
 
 
@@ -201,7 +201,7 @@ def batch(left: int) -> tuple[MaterializeJob, AppliedBatch, ReadRange, int]:
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
-    """Receives a stop request while the batch of its table runs; `left` offsets remain."""
+    """Return a runner that receives a stop request during a batch; `left` offsets remain."""
     stop = StopRequest()
 
     def materialize(
@@ -212,7 +212,7 @@ def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
         return outcome(job)
 
     monkeypatch.setattr(command, "materialize", materialize)
-    return Runner(None, lambda _: None, stop=stop)  # type: ignore[arg-type] - nothing asks Spark
+    return Runner(None, lambda _: None, stop=stop)  # type: ignore[arg-type] - Spark is not used
 
 
 def test_stops_a_run_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:

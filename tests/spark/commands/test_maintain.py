@@ -79,7 +79,7 @@ def test_next_run_continues_after_maintenance(request: pytest.FixtureRequest, na
 
 
 def expire_at_once(target: Target) -> None:
-    """Snapshots of Iceberg; Delta refuses to."""
+    """Let snapshots of Iceberg expire immediately; Delta does not allow it."""
     with target.open() as table:
         if isinstance(table, IcebergTable):
             age = "'history.expire.max-snapshot-age-ms' = '1'"
@@ -87,14 +87,14 @@ def expire_at_once(target: Target) -> None:
 
 
 def files(target: Target) -> int:
-    """How many files hold its rows."""
+    """Return the number of data files."""
     with target.open() as table:
         assert isinstance(table, DeltaTable | IcebergTable)
         if isinstance(table, IcebergTable):
             # Only the commit of the progress and later ones remain.
             assert sum(1 for _ in table._storage.load().snapshots()) == 2
             return target.spark.table(f"{table._storage.sql_name()}.data_files").count()
-        assert next(table._storage.commits())["operation"] == "WRITE"  # the progress, after what was rewritten
+        assert next(table._storage.commits())["operation"] == "WRITE"  # of the progress, after the rewrite
         return len(table._storage.read().inputFiles())
 
 
@@ -179,10 +179,10 @@ def test_output_of_java_is_not_in_the_result(tmp_path: Path) -> None:
 from outbox_spark.session.spark_session import start_session
 jvm = start_session("test-stdout").sparkContext._jvm
 jvm.scala.Console.println("Deleted 0 files")
-jvm.java.lang.System.out.println("more words")
+jvm.java.lang.System.out.println("second line")
 print("the result")
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout == "the result\n"
-    assert "Deleted 0 files\nmore words\n" in done.stderr
+    assert "Deleted 0 files\nsecond line\n" in done.stderr

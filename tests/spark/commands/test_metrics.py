@@ -1,4 +1,4 @@
-"""Metrics: the lines that the job writes, and what Spark's own tools receive."""
+"""Metrics: the lines that the job writes, and the metrics that Spark's tools receive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from in_memory_topic import SCHEMA, topic_in_memory
-from job_files import written
+from job_files import write_job_file
 from kafka_log import START, Log, framed, sequence
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ LINE_KEYS = [
 
 
 def things() -> Log:
-    """Eight records of four keys in one partition, the last a tombstone, the second unreadable."""
+    """Return eight records in one partition; the second is unreadable, the last is a tombstone."""
     log = Log("test.thing", partitions=1)
     for number in range(7):
         value = b"nonsense" if number == 1 else framed(SCHEMA, 1, {"n": number})
@@ -59,16 +59,16 @@ class Listener:
     """A QueryExecutionListener, in Python."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, int]] = []
+        self.counts: list[tuple[int, int]] = []
 
     def onSuccess(self, function: str, execution: Any, nanos: int) -> None:  # noqa: ANN401, ARG002, N802 - Java
         actual = execution.observedMetrics()
         if actual.contains(OBSERVATION):
             row = actual.apply(OBSERVATION)
-            self.seen.append((row.getAs("records"), row.getAs("keys")))
+            self.counts.append((row.getAs("records"), row.getAs("keys")))
 
     def onFailure(self, *_: object) -> None:  # noqa: N802 - Java
-        self.seen.append((-1, -1))
+        self.counts.append((-1, -1))
 
     class Java:
         implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
@@ -76,7 +76,7 @@ class Listener:
 
 @contextmanager
 def listening(spark: SparkSession) -> Iterator[Listener]:
-    """Spark calls the listener for every query."""
+    """Register a listener that Spark calls for every query."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     listener, manager = Listener(), spark._jsparkSession.listenerManager()
@@ -88,8 +88,8 @@ def listening(spark: SparkSession) -> Iterator[Listener]:
 
 
 @dataclass
-class Ran:
-    """Run two batches: the metrics lines, and what a listener received."""
+class MetricsOfTwoBatches:
+    """Lines of a run with two batches, and the metrics that a listener received."""
 
     job: MaterializeJob
     lines: list[dict[str, Any]]
@@ -97,7 +97,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
+def two_batches(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> MetricsOfTwoBatches:
     address = {name: str(postgres[name]) for name in ("host", "user", "password")}
     target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="m")
     job, stream = job_for(target), io.StringIO()
@@ -108,19 +108,19 @@ def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
         metrics.run(job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
         # Listeners are called shortly after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
-    return Ran(job, lines(stream), listener.seen)
+    return MetricsOfTwoBatches(job, lines(stream), listener.counts)
 
 
 @pytest.fixture
-def metrics_lines(ran: Ran) -> list[dict[str, Any]]:
-    return ran.lines
+def metrics_lines(two_batches: MetricsOfTwoBatches) -> list[dict[str, Any]]:
+    return two_batches.lines
 
 
 def test_writes_a_line_per_batch_and_one_per_run(metrics_lines: list[dict[str, Any]]) -> None:
     assert [(line["event"], line["batch"]) for line in metrics_lines] == [("batch", 1), ("batch", 2), ("run", 2)]
     assert all(list(line) == LINE_KEYS for line in metrics_lines)
-    where = {"aggregate": "thing", "topic": "test.thing", "target": "target", "table": "thing"}
-    assert all(where.items() <= line.items() for line in metrics_lines)
+    names = {"aggregate": "thing", "topic": "test.thing", "target": "target", "table": "thing"}
+    assert all(names.items() <= line.items() for line in metrics_lines)
     first, second, run = metrics_lines
     assert (first["from"], first["to"], first["lag"]) == ({"0": 0}, {"0": 5}, 3)
     assert (second["from"], second["to"], second["lag"]) == ({"0": 5}, {"0": 8}, 0)
@@ -166,7 +166,7 @@ def metrics_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def test_writes_metrics_of_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "describe", lambda *_: pytest.fail("the broker may be what is down"))
+    monkeypatch.setattr(module, "describe", lambda *_: pytest.fail("the broker must not be queried after a failure"))
     line = metrics_of(failed_outcome(JOB, UnreachableError("Kafka is down", "start it")))
     assert list(line) == LINE_KEYS
     assert (line["status"], line["error"], line["transient"]) == ("failed", "Kafka is down", True)
@@ -188,7 +188,7 @@ def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metrics_of(Outcome("thing", "t", "target", "thing", Status.UNCHANGED))["lag"] is None
 
 
-# --- where lines go
+# --- output of lines
 
 
 def line_to(name: str, messages: list[str]) -> None:
@@ -227,7 +227,7 @@ def test_writes_no_metrics_by_default() -> None:
 
 
 def test_exits_when_the_metrics_file_cannot_be_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = written(tmp_path, as_text([JOB]))
+    job = write_job_file(tmp_path, as_text([JOB]))
     assert main(["--job", str(job), "--metrics", str(tmp_path / "no/m.jsonl")]) == 4
     assert "error: cannot write the metrics file" in capsys.readouterr().err
 
@@ -241,19 +241,19 @@ def test_reports_a_full_disk_once_and_continues() -> None:
     assert messages == ["warning: metrics cannot be written: No space left on device"]
 
 
-# --- what Spark's own tools receive
+# --- metrics that Spark's tools receive
 
 
-def test_query_listener_receives_counts_of_every_batch_once(ran: Ran) -> None:
-    batches = [(line["records"], line["keys"]) for line in ran.lines if line["event"] == "batch"]
-    assert ran.observed == batches == [(5, 4), (3, 3)]
+def test_query_listener_receives_counts_of_every_batch_once(two_batches: MetricsOfTwoBatches) -> None:
+    batches = [(line["records"], line["keys"]) for line in two_batches.lines if line["event"] == "batch"]
+    assert two_batches.observed == batches == [(5, 4), (3, 3)]
 
 
-def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None:
+def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, two_batches: MetricsOfTwoBatches) -> None:
     """As the UI, the history server and lineage tools show them."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     actual = [jobs.apply(index) for index in range(jobs.size())]
-    group = f"{GROUP_PREFIX}{ran.job}"
+    group = f"{GROUP_PREFIX}{two_batches.job}"
     ours = [job for job in actual if job.jobGroup().isDefined() and job.jobGroup().get() == group]
     steps = {job.description().get().partition(": ")[2] for job in ours}
     assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}

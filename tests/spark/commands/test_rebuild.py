@@ -1,4 +1,4 @@
-"""Command `outbox-rebuild`: readers get the old content or the new; views and grants remain."""
+"""Command `outbox-rebuild`: readers get either the old or the new rows; views and grants remain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sql(target: Target, statement: str, *names: str) -> list[tuple[object, ...]]
 
 
 def names_of(target: Target) -> set[str]:
-    """Tables there are."""
+    """Return the names of the existing tables."""
     if isinstance(target.job.target, PostgresTarget):
         query = "select relname from pg_class where relkind = 'r' and relnamespace = '{}'::regnamespace"
         return {str(name) for (name,) in sql(target, query.replace("{}", target.job.target.schema))}
@@ -173,7 +173,7 @@ def test_keeps_views_and_grants_and_does_not_write_equal_rows(spark: SparkSessio
 
 
 def test_older_snapshot_returns_the_old_rows(spark: SparkSession, postgres_target: Target) -> None:
-    """Neither TRUNCATE nor a swap by rename has this."""
+    """TRUNCATE or renaming tables would not ensure this."""
     target, log = postgres_target, history()
     target.run(log, SCHEMAS)
     sql(target, "update {} set n = 99", "thing")
@@ -262,9 +262,9 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.parametrize("is_there", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("table_exists", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_keeps_a_run_committed_during_the_last_step(
-    spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, is_there: bool
+    spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
     """Without `type: hadoop` the catalog type is unknown, so there is no folder for a lease file."""
     iceberg = iceberg_target.job.target
@@ -275,11 +275,11 @@ def test_keeps_a_run_committed_during_the_last_step(
         iceberg_target, job=structs.replace(iceberg_target.job, target=structs.replace(iceberg, catalog=catalog))
     )
     log = history()
-    if is_there:
+    if table_exists:
         target.run(log, SCHEMAS)
     live, runs = LiveTopic(spark, log, SCHEMAS), 0
 
-    def with_a_run_after(*arguments: Any, **named: Any) -> Outcome:  # noqa: ANN401 - of materialize
+    def followed_by_a_run(*arguments: Any, **named: Any) -> Outcome:  # noqa: ANN401 - of materialize
         nonlocal runs
         done, runs = materialize(*arguments, **named), runs + 1
         if runs == 2:  # the one after which the shadow replaces the table
@@ -288,7 +288,7 @@ def test_keeps_a_run_committed_during_the_last_step(
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild_module, "materialize", with_a_run_after)
+        patch.setattr(rebuild_module, "materialize", followed_by_a_run)
         with pytest.raises(OverlapError, match=r"another run has committed to .*thing"):
             rebuilt(target, live)
     assert set(target.state()) == {"a", "b", "c", "d", "e"}
@@ -301,9 +301,9 @@ def test_keeps_a_run_committed_during_the_last_step(
 
 def test_combines_the_outcomes_of_two_runs() -> None:
     first = Outcome("a", "t", "w", "a", Status.CHANGED, 10, 9, 8, 7, 6, 5, 4, 0.1, {0: 1}, {0: 11})
-    rest = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
-    both = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
-    assert first.plus(rest) == both
+    later = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
+    total = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
+    assert first.plus(later) == total
 
 
 def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None:

@@ -1,4 +1,4 @@
-"""A live table compared with its live topic: differences, non-differences and repair."""
+"""Comparison of a table with its topic while both change, and repair."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def keys(actual: Comparison) -> dict[str, list[str]]:
 
 
 def filled(spark: SparkSession, target: Target) -> LiveTopic:
-    """A topic whose table is up to date: a..d live, `gone` deleted."""
+    """Return a topic whose table is up to date: a to e exist, `gone` is deleted."""
     log = Log("test.thing", partitions=1)
     for commit, key in enumerate(("a", "b", "c", "d", "gone"), start=1):
         put(log, key, commit)
@@ -118,7 +118,7 @@ def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Targe
 
 
 def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres_target: Target) -> None:
-    """Without a sequence only the offset decides, and the created tombstone must leave room."""
+    """Without a sequence the offset decides, so the synthetic tombstone must have a lower offset than later records."""
     log = Log("test.thing", partitions=1)
     for n, key in enumerate("abc"):
         put(log, key, 0, n, header=False)

@@ -1,4 +1,4 @@
-"""docs/scheduling.md and its examples: every command line, option, exit code and file in them is real."""
+"""Every command line, option, exit code and file in docs/scheduling.md and its examples exists."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
 EXAMPLES = PROJECT / "docs/examples"
 FILES = [path for path in EXAMPLES.iterdir() if path.is_file()]
-"""Those of schedulers; the folders are examples of other things."""
+"""Examples of schedulers; the folders have other examples."""
 FATAL = [Exit.USAGE, Exit.REFUSED]
-"""What no scheduler tries again."""
+"""Exit codes that no scheduler retries."""
 
 
 def unit(name: str) -> configparser.ConfigParser:
@@ -55,7 +55,7 @@ def pod() -> dict[str, Any]:
 
 
 def airflow() -> dict[str, Any]:
-    """The constants of the DAG file; it is not run, for Airflow is not here."""
+    """Return the constants of the DAG file, which cannot be imported without Airflow."""
     tree = ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
     constants: dict[str, Any] = {}
     for node in tree.body:
@@ -72,28 +72,28 @@ def guide_commands() -> list[list[str]]:
     actual = []
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            message = shlex.split(line, comments=True)
-            for index, word in enumerate(message):
-                if word == "outbox-materialize" or word.endswith("/materialize.py"):
-                    actual.append(message[index + 1 :])
+            arguments = shlex.split(line, comments=True)
+            for index, argument in enumerate(arguments):
+                if argument == "outbox-materialize" or argument.endswith("/materialize.py"):
+                    actual.append(arguments[index + 1 :])
     return actual
 
 
 def crontab(command: str) -> str:
-    """The one line of the crontab that runs a command."""
+    """Return the line of the crontab that runs a command."""
     lines = (EXAMPLES / "crontab").read_text().splitlines()
     actual = [line for line in lines if f"/{command} " in line and not line.startswith("#")]
     assert len(actual) == 1
     return actual[0]
 
 
-def crontab_words(command: str) -> list[str]:
+def crontab_arguments(command: str) -> list[str]:
     return shlex.split(crontab(command).partition(f"/{command} ")[2].partition(" >>")[0])
 
 
 def example_commands() -> list[list[str]]:
-    message = [
-        crontab_words("outbox-materialize"),
+    arguments = [
+        crontab_arguments("outbox-materialize"),
         *(
             shlex.split(unit(name)["Service"]["ExecStart"])[1:]
             for name in ("outbox-materialize.service", "outbox-materialize-continuous.service")
@@ -102,25 +102,25 @@ def example_commands() -> list[list[str]]:
         manifest("spark_application.yaml")["spec"]["template"]["arguments"],
         [*airflow()["COMMAND"][1:], "--aggregate", airflow()["TABLES"][0]],
     ]
-    assert len(message) == len(FILES) - 1, "a timer has no command; every other example has one"
-    return message
+    assert len(arguments) == len(FILES) - 1, "a timer has no command; every other example has one"
+    return arguments
 
 
-@pytest.mark.parametrize("words", [*guide_commands(), *example_commands()], ids=" ".join)
-def test_accepts_every_command_line(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [*guide_commands(), *example_commands()], ids=" ".join)
+def test_accepts_every_command_line(arguments: list[str]) -> None:
     parser = _parser()
-    _check(parser, parser.parse_args(words))
+    _check(parser, parser.parse_args(arguments))
 
 
 @pytest.mark.parametrize(
     ("command", "parser"), [("outbox-maintain", maintain._parser()), ("outbox-reconcile", reconcile._parser())]
 )
 def test_accepts_the_maintenance_lines(command: str, parser: argparse.ArgumentParser) -> None:
-    assert parser.parse_args(crontab_words(command)).job
+    assert parser.parse_args(crontab_arguments(command)).job
 
 
 def test_guide_covers_every_scheduler() -> None:
-    visible = {word for message in guide_commands() for word in message if word.startswith("--")}
+    visible = {argument for arguments in guide_commands() for argument in arguments if argument.startswith("--")}
     assert visible >= {"--job", "--write-job", "--dry-run", "--interval", "--max-failures", "--metrics", "--output"}
 
 
@@ -150,9 +150,9 @@ def test_the_commands_run(tmp_path: Path) -> None:
     down = job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"), aggregate=airflow()["TABLES"][0])
     path = tmp_path / "job.json"
     path.write_text(as_text([down]))
-    message = [str(path) if word.endswith("job.json") else word for word in example_commands()[-1]]
-    message = [str(tmp_path / "m.jsonl") if word.endswith(".jsonl") else word for word in message]
-    command = [sys.executable, "-m", "outbox_spark", *message, "--dry-run"]
+    arguments = [str(path) if argument.endswith("job.json") else argument for argument in example_commands()[-1]]
+    arguments = [str(tmp_path / "m.jsonl") if argument.endswith(".jsonl") else argument for argument in arguments]
+    command = [sys.executable, "-m", "outbox_spark", *arguments, "--dry-run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.FAILED
     assert "would fail" in done.stdout
@@ -180,11 +180,11 @@ def test_examples_do_not_retry_permanent_errors() -> None:
 @pytest.mark.parametrize("code", list(Exit))
 def test_cron_mails_permanent_errors(tmp_path: Path, code: Exit) -> None:
     line = crontab("outbox-materialize").partition("; ")[2]  # behind time, user and `set -a`
-    message = re.sub(
+    command = re.sub(
         r"\S+/outbox-materialize", f"sh -c 'exit {code:d}'", line.replace("/etc/outbox/secrets.env", "/dev/null")
     )
-    message = message.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
-    done = subprocess.run(["sh", "-c", message], capture_output=True, text=True, timeout=60, check=False)
+    command = command.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert ("not retryable" in done.stdout, done.stderr) == (code not in (Exit.DONE, Exit.FAILED), "")
 
 

@@ -81,7 +81,7 @@ def test_stores_every_type_exactly_in_postgres(postgres_target: Target) -> None:
 
 def test_stores_every_type_exactly_in_delta(delta_target: Target) -> None:
     row = one_row(delta_target, SCHEMA, VALUES)
-    # Spark hands timestamps over in the local zone, without it; Delta has no time of day.
+    # Spark returns timestamps in the local zone, without tzinfo; Delta has no type for a time of day.
     row = {n: v.astimezone(UTC) if isinstance(v, datetime) and n.startswith("at") else v for n, v in row.items()}
     expected = {**VALUES, "clock": "23:59:59.999999", "short_clock": "00:00:01.005000"}
     assert {name: row[name] for name in VALUES} == expected

@@ -1,4 +1,4 @@
-"""Logical types that differ between writer and latest schema: reported, never read as another value."""
+"""Types that differ between writer schema and latest schema are reported, never read as a different value."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_raw_framed_and_unframed_key_are_one_key(spark: SparkSession) -> None:
         append(log, key, value)
         append(log, b"\x00\x00\x00\x00\x07" + body("string", key), value)
         append(log, body("string", key), framed(THING, 1, {"n": number, "s": "bare"}), key_id=guid_bytes())
-    # A value that is not an Avro string stays unchanged, with the header too.
+    # A key that is not an Avro string is unchanged, even with the header.
     append(log, b"plain", framed(THING, 1, {"n": 9, "s": ""}), key_id=guid_bytes())
     table = MemoryTable()
     applied = run(spark, table, log, Schemas({1: THING}, newest=1))

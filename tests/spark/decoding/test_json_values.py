@@ -1,4 +1,4 @@
-"""Which JSON is a value of which Avro type: the table of docs/smt.md, which the transform holds too."""
+"""The JSON that is valid for each Avro type, by the table of docs/smt.md, which the transform implements too."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ BROKEN = [
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession) -> dict[tuple[str, str], tuple[str | None, Any]]:
-    """By field and its JSON: the problem, and the value; all found in one query."""
+    """Return problem and value by field name and JSON, all from one query."""
     cases = [*((name, text) for name, text, _ in GOOD), *BAD]
     rows = [(name, text, f'{{"{name}": {text}}}'.encode()) for name, text in cases]
     rows += [("", text, text.encode()) for text in BROKEN]
@@ -187,7 +187,7 @@ def results(spark: SparkSession) -> dict[tuple[str, str], tuple[str | None, Any]
 
 
 def simple(value: Any, name: str) -> Any:  # noqa: ANN401 - any value
-    """As the expectations are written: unions as lists, records as objects."""
+    """Return a value in the form of the expected values: unions as lists, records as objects."""
     if hasattr(value, "asDict"):
         items = {key: simple(item, name) for key, item in value.asDict().items()}
         return list(items.values()) if "member0" in items else items
@@ -196,7 +196,7 @@ def simple(value: Any, name: str) -> Any:  # noqa: ANN401 - any value
     if isinstance(value, list):
         return [simple(item, name) for item in value]
     if isinstance(value, datetime) and name != "local":
-        return value.astimezone(UTC)  # Spark hands timestamps over in the local zone, without it
+        return value.astimezone(UTC)  # Spark returns timestamps in the local zone, without tzinfo
     return bytes(value) if isinstance(value, bytearray) else value
 
 

@@ -1,4 +1,4 @@
-"""When the newest record of a key is unreadable, the newest readable one is shown, for any batch boundaries."""
+"""If the newest record of a key is unreadable, the row has the newest readable one, for any batch boundaries."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_keeps_the_newest_readable_record_for_poison_anywhere(spark: SparkSessio
             "last": [1, 2, "bad"],
             "row": [1, "bad", "bad", "bad"],
             "between": [1, "bad", 2, "bad"],
-            "healed": [1, "bad", 2],
+            "repaired": [1, "bad", 2],
             "gone": [1, None, "bad"],
             "back": [1, None, "bad", 3],
-            "healed-by-tombstone": [1, "bad", None],
+            "deleted-after": [1, "bad", None],
             "never": ["bad", "bad"],
             "fine": [1, 2, 3],
         },
@@ -70,7 +70,7 @@ def test_keeps_the_newest_readable_record_for_poison_anywhere(spark: SparkSessio
     table = MemoryTable()
     applied = run(spark, table, log, SCHEMAS)
     rows, stale = expected(log)
-    assert rows == {"last": 2, "row": 1, "between": 2, "healed": 2, "back": 3, "fine": 3}
+    assert rows == {"last": 2, "row": 1, "between": 2, "repaired": 2, "back": 3, "fine": 3}
     assert stale == {"last", "row", "between"}
     assert (table.state("n"), table.stale()) == (rows, stale)
     assert "gone" in table.deleted
@@ -160,10 +160,12 @@ def test_history_contains_every_version_and_quarantined_record(spark: SparkSessi
 
     class History(MemoryTable):
         def write(self, batch):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-            self.seen = [(row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])]
+            self.batch_rows = [
+                (row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])
+            ]
             self.progress = batch.committed
             return super().write(replace(batch, rows=batch.rows.where("false"), counts=DecodedCounts(0, 0, 0)))
 
     table = History()
     run(spark, table, log, SCHEMAS, MaterializeOptions(mode=Mode.HISTORY))
-    assert table.seen == [(1, None), (None, "undecodable"), (2, None), (None, "undecodable")]
+    assert table.batch_rows == [(1, None), (None, "undecodable"), (2, None), (None, "undecodable")]

@@ -1,4 +1,4 @@
-"""Framed keys: the chain of transforms writes Avro strings with a schema id, and they are the same aggregates."""
+"""Framed keys: Avro strings with a schema id have the text of the aggregate id."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from outbox_spark.jobs.from_pipeline import to_struct
 from outbox_spark.jobs.model import RegistrySettings
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
-ANSWERS: dict[str, object] = {
+RESPONSES: dict[str, object] = {
     "/subjects/t-value/versions": [1, 3],
     "/subjects/t-value/versions/3": {"id": 7, "schema": '{"type":"int"}'},
     f"/schemas/guids/{GUID}": {"schema": '{"type":"long"}', "guid": GUID},
@@ -31,19 +31,19 @@ ANSWERS: dict[str, object] = {
 
 @dataclass
 class Server:
-    """Respond with ANSWERS to requests that have `wanted` as Authorization."""
+    """Respond with RESPONSES to requests whose header Authorization is `authorization`."""
 
-    wanted: str | None = None
+    authorization: str | None = None
     status: int = 401
-    """For other requests."""
+    """Status of the response to other requests."""
     missing: int = 404
     text: str | None = None
-    """Instead of the answer."""
-    asked: list[str] = field(default_factory=list)
+    """Replaces the response body."""
+    requested_paths: list[str] = field(default_factory=list)
 
     @contextmanager
     def running(self, context: ssl.SSLContext | None = None) -> Iterator[str]:
-        handler = type("Handler", (Answering,), {"server_state": self})
+        handler = type("Handler", (Handler,), {"server_state": self})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         if context is not None:
             server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -57,15 +57,15 @@ class Server:
             server.server_close()
 
 
-class Answering(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     server_state: Server
 
     def do_GET(self) -> None:
         state = self.server_state
-        state.asked.append(self.path)
-        actual = ANSWERS.get(self.path)
+        state.requested_paths.append(self.path)
+        actual = RESPONSES.get(self.path)
         status = 200 if actual is not None else state.missing
-        if state.wanted is not None and self.headers.get("Authorization") != state.wanted:
+        if state.authorization is not None and self.headers.get("Authorization") != state.authorization:
             status = state.status
         body = (state.text if state.text is not None else json.dumps(actual)).encode()
         self.send_response(status)
@@ -74,24 +74,27 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def test_sends_a_bearer_token() -> None:
     with (
-        Server(wanted="Bearer t0ken").running() as url,
+        Server(authorization="Bearer t0ken").running() as url,
         SchemaRegistry(RegistrySettings(url, token="t0ken")) as registry,
     ):
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
 
 def test_sends_basic_authentication() -> None:
-    with Server(wanted="Basic dTpw").running() as url, SchemaRegistry(RegistrySettings(url, "u", "p")) as registry:
+    with (
+        Server(authorization="Basic dTpw").running() as url,
+        SchemaRegistry(RegistrySettings(url, "u", "p")) as registry,
+    ):
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
 
 @pytest.mark.parametrize(
-    ("status", "registry", "words"),
+    ("status", "registry", "fragments"),
     [
         (401, RegistrySettings("", token="s3cret"), ["a bearer token: rejected", "registry.token"]),
         (
@@ -102,12 +105,12 @@ def test_sends_basic_authentication() -> None:
         (401, RegistrySettings(""), ["no credentials: rejected", "registry.username"]),
     ],
 )
-def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySettings, words: list[str]) -> None:
-    with Server(wanted="other", status=status).running() as url:
+def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySettings, fragments: list[str]) -> None:
+    with Server(authorization="other", status=status).running() as url:
         service = RegistrySettings(url, registry.username, registry.password, registry.token)
         with SchemaRegistry(service) as client, pytest.raises(RejectedError, match=f"HTTP {status}") as caught:
             client.latest("t-value")
-    assert all(word in caught.value.hint for word in words)
+    assert all(fragment in caught.value.hint for fragment in fragments)
     assert "s3cret" not in caught.value.hint + caught.value.message + repr(service)
 
 
@@ -126,7 +129,7 @@ def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     other = GUID.replace("8", "9")
     with server.running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
         assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
-    assert server.asked == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
+    assert server.requested_paths == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
 
 def test_reports_a_response_that_is_not_json() -> None:

@@ -14,7 +14,7 @@ from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import RegistrySettings
 
 SCHEMA = '{"type":"string"}'
-ANSWERS = {
+RESPONSES = {
     "/api/subjects/t-value/versions/latest": {"subject": "t-value", "id": 7, "version": 2, "schema": SCHEMA},
     "/api/subjects/many/versions": [5, 1, 3, 4],
     "/api/subjects/many/versions/3": {"id": 13, "schema": SCHEMA},
@@ -43,29 +43,29 @@ ANSWERS = {
 class Handler(BaseHTTPRequestHandler):
     """Respond like a registry; 500 for what is neither in ANSWERS nor an id."""
 
-    asked: list[str]
+    requested_paths: list[str]
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
-        status = 200 if self.path in ANSWERS else 404 if "ids" in self.path or "gone" in self.path else 500
-        body = json.dumps(ANSWERS.get(self.path, {"error_code": 40403})).encode()
+        self.requested_paths.append(self.path)
+        status = 200 if self.path in RESPONSES else 404 if "ids" in self.path or "gone" in self.path else 500
+        body = json.dumps(RESPONSES.get(self.path, {"error_code": 40403})).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
-def asked() -> list[str]:
+def requested_paths() -> list[str]:
     return []
 
 
 @pytest.fixture
-def registry(asked: list[str]) -> Iterator[SchemaRegistry]:
-    handler = type("RecordingHandler", (Handler,), {"asked": asked})
+def registry(requested_paths: list[str]) -> Iterator[SchemaRegistry]:
+    handler = type("RecordingHandler", (Handler,), {"requested_paths": requested_paths})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -76,20 +76,22 @@ def registry(asked: list[str]) -> Iterator[SchemaRegistry]:
     server.server_close()
 
 
-def test_requests_each_schema_once(registry: SchemaRegistry, asked: list[str]) -> None:
+def test_requests_each_schema_once(registry: SchemaRegistry, requested_paths: list[str]) -> None:
     assert registry.latest("t-value") == SCHEMA
     assert [registry.by_id(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
-    assert asked == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
+    assert requested_paths == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
 
 
-def test_recent_schemas_are_the_latest_usable_and_those_in_use(registry: SchemaRegistry, asked: list[str]) -> None:
+def test_recent_schemas_are_the_latest_usable_and_those_in_use(
+    registry: SchemaRegistry, requested_paths: list[str]
+) -> None:
     for number in (3, 9):
         registry.by_id(number)
-    asked.clear()
+    requested_paths.clear()
     for _ in range(2):
         assert registry.recent("many") == {3: SCHEMA, 13: SCHEMA, 15: SCHEMA}
     versions = "/api/subjects/many/versions"
-    assert asked == [versions, *(f"{versions}/{number}" for number in (3, 4, 5)), versions]
+    assert requested_paths == [versions, *(f"{versions}/{number}" for number in (3, 4, 5)), versions]
 
 
 def test_accepts_a_registry_that_lists_no_versions(registry: SchemaRegistry) -> None:
@@ -101,7 +103,7 @@ def test_reports_a_missing_subject(registry: SchemaRegistry) -> None:
         registry.latest("gone-value")
 
 
-def test_inlines_types_of_references(registry: SchemaRegistry, asked: list[str]) -> None:
+def test_inlines_types_of_references(registry: SchemaRegistry, requested_paths: list[str]) -> None:
     unit = {"type": "enum", "name": "io.Unit", "symbols": ["EUR"]}
     money = {"type": "record", "name": "io.Money", "fields": [{"name": "unit", "type": unit}]}
     fields = [{"name": "a", "type": money}, {"name": "b", "type": "io.Money"}]
@@ -109,7 +111,7 @@ def test_inlines_types_of_references(registry: SchemaRegistry, asked: list[str])
         text = registry.by_id(6)
         assert text is not None
         assert json.loads(text) == {"type": "record", "name": "io.Order", "fields": fields}
-    assert len(asked) == len(set(asked)) == 3
+    assert len(requested_paths) == len(set(requested_paths)) == 3
 
 
 @pytest.mark.parametrize(

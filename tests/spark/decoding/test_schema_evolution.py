@@ -1,4 +1,4 @@
-"""Effect of a newer schema on records that an older one wrote, and the content of bodies."""
+"""Records that were written with an older schema, and invalid record bodies."""
 
 from __future__ import annotations
 

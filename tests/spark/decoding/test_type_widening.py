@@ -1,4 +1,4 @@
-"""Which changes of type a table follows."""
+"""Changes of a column's type that a table supports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_spark.decoding.type_widening import widens
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted"),
+    ("actual", "desired"),
     [
         ("integer", "bigint"),
         ("integer", "double precision"),
@@ -17,13 +17,13 @@ from outbox_spark.decoding.type_widening import widens
         ("numeric(4,2)", "numeric(12,2)"),
     ],
 )
-def test_widens_types_in_one_direction_only(found: str, wanted: str) -> None:
-    assert widens(found, wanted)
-    assert not widens(wanted, found)
+def test_widens_types_in_one_direction_only(actual: str, desired: str) -> None:
+    assert widens(actual, desired)
+    assert not widens(desired, actual)
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted"),
+    ("actual", "desired"),
     [
         ("integer", "integer"),
         ("bigint", "real"),
@@ -37,5 +37,5 @@ def test_widens_types_in_one_direction_only(found: str, wanted: str) -> None:
         ("character varying(10)", "character varying(20)"),
     ],
 )
-def test_rejects_other_type_changes(found: str, wanted: str) -> None:
-    assert not widens(found, wanted)
+def test_rejects_other_type_changes(actual: str, desired: str) -> None:
+    assert not widens(actual, desired)

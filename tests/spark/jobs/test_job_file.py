@@ -1,4 +1,4 @@
-"""Jobs as a file: without secrets, strict when read, and enough to run where there is no deploy tool."""
+"""Job files: no secrets, strict validation, and sufficient to run jobs without the deploy tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_files import ENVIRONMENT, PROJECT, job, pipeline, written
+from job_files import ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
@@ -45,12 +45,12 @@ OPTIONS = MaterializeOptions(Mode.HISTORY, RecordFormat.JSON, RecordFormat.JSON_
 )
 def test_reads_back_what_was_written(target: Target, tmp_path: Path) -> None:
     jobs = [job(target), job(target, aggregate="author", options=OPTIONS)]
-    assert read_jobs(written(tmp_path, as_text(jobs)), {}) == jobs
+    assert read_jobs(write_job_file(tmp_path, as_text(jobs)), {}) == jobs
 
 
 def test_selects_jobs(tmp_path: Path) -> None:
     jobs = [job(), job(aggregate="author"), job(aggregate="author", target_name="warehouse")]
-    path = written(tmp_path, as_text(jobs))
+    path = write_job_file(tmp_path, as_text(jobs))
     assert read_jobs(path, {}, aggregates=["author"]) == jobs[1:]
     assert read_jobs(path, {}, aggregates=["author"], targets=["lake"]) == [jobs[1]]
     with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
@@ -61,23 +61,23 @@ def test_selects_jobs(tmp_path: Path) -> None:
 def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
     referring = job(kafka=kafka, registry=RegistrySettings("http://r", "u", "${env:REGISTRY}"))
-    path = written(tmp_path, as_text([referring]))
+    path = write_job_file(tmp_path, as_text([referring]))
     actual = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
     assert actual.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
-    assert actual.registry.password == "${env:HOST}", "a value is not looked into again"
+    assert actual.registry.password == "${env:HOST}", "values of variables are not resolved again"
     with pytest.raises(ConfigurationError, match="not set: REGISTRY, SASL"):
         read_jobs(path, {"HOST": "b", "SASL": ""})
 
 
 def test_does_not_require_variables_of_unselected_jobs(tmp_path: Path) -> None:
     other = job(aggregate="author", registry=RegistrySettings("http://r", "u", "${env:ABSENT}"))
-    assert read_jobs(written(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
+    assert read_jobs(write_job_file(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
 
 
 def test_accepts_invalid_jobs_that_are_not_selected(tmp_path: Path) -> None:
     data = json.loads(as_text([job(), job(aggregate="author")]))
     data["jobs"][1]["table"] = 5
-    path = written(tmp_path, data)
+    path = write_job_file(tmp_path, data)
     assert read_jobs(path, {}, aggregates=["book"]) == [job()]
     with pytest.raises(ConfigurationError) as caught:
         read_jobs(path, {}, aggregates=["author"])
@@ -85,7 +85,7 @@ def test_accepts_invalid_jobs_that_are_not_selected(tmp_path: Path) -> None:
 
 
 def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:
-    """The file of one PostgreSQL job, with one value changed; `...` removes it."""
+    """Return the file of one PostgreSQL job with one changed value; `...` removes the key."""
     data: dict[str, Any] = json.loads(as_text([job(PostgresTarget("h", 1, "d", "u", "s3cret"))]))
     *path, last = location
     inner: Any = data
@@ -126,7 +126,7 @@ def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:
 def test_rejects_an_invalid_file_with_path_and_allowed_values(
     location: tuple[Any, ...], value: object, path: str, hint: str, tmp_path: Path
 ) -> None:
-    file = written(tmp_path, changed(location, value))
+    file = write_job_file(tmp_path, changed(location, value))
     with pytest.raises(ConfigurationError) as caught:
         read_jobs(file, {})
     assert str(file) in caught.value.message
@@ -138,7 +138,7 @@ def test_rejects_an_invalid_file_with_path_and_allowed_values(
 @pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "is not a job file")])
 def test_rejects_a_file_that_is_not_a_job_file(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        read_jobs(written(tmp_path, text), {})
+        read_jobs(write_job_file(tmp_path, text), {})
 
 
 def test_reports_a_missing_job_file(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.
     text = as_text(jobs_without_secrets(pipeline, "testing"))
     assert variables(text) == ["KPASS", "KUSER", "REGISTRY_PASSWORD", "TARGET_PASSWORD"]
     assert not [secret for secret in SECRETS if secret in text]
-    assert read_jobs(written(tmp_path, text)) == load_jobs(pipeline, "testing")
+    assert read_jobs(write_job_file(tmp_path, text)) == load_jobs(pipeline, "testing")
 
 
 def test_writes_a_file_without_secret_variables_set(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_replaces_a_literal_secret_by_its_override_variable(
     }
     assert variables(actual) == [*sorted(names), "REGISTRY_PASSWORD"]
     environ = {**names, "REGISTRY_PASSWORD": "r3gistry"}
-    read = read_jobs(written(tmp_path, actual), environ)
+    read = read_jobs(write_job_file(tmp_path, actual), environ)
     assert read == load_jobs(pipeline, "testing")
     for name, value in names.items():  # names that loading the pipeline resolves
         monkeypatch.setenv(name, value)
@@ -208,7 +208,7 @@ def test_command_writes_the_file_and_lists_requirements(
 
 
 def test_rejects_an_environment_for_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path, as_text([job()]))
+    path = write_job_file(tmp_path, as_text([job()]))
     assert main(["--job", str(path), "-e", "production"]) == Exit.REFUSED
     assert "a job file is written for one environment" in capsys.readouterr().err
 
@@ -236,7 +236,7 @@ def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_reads_a_job_file_without_the_deploy_tool(tmp_path: Path) -> None:
     """Everything is imported; then the missing target fails."""
-    path = written(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
+    path = write_job_file(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
     done = without_deploy_tool("--job", str(path), "--dry-run")
     assert "error: library.book -> lake.book: PostgreSQL at 127.0.0.1:1/d" in done.stderr
     assert done.returncode == Exit.FAILED

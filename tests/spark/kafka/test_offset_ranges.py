@@ -1,4 +1,4 @@
-"""Ranges to read next, and all ways in which committed offsets can become invalid."""
+"""Ranges that the next run reads, and committed offsets that do not fit the topic."""
 
 from __future__ import annotations
 

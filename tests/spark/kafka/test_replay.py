@@ -1,4 +1,4 @@
-"""Replay: changes nothing, resurrects nothing; a replay that could resurrect rows is rejected."""
+"""A replay changes no rows and resurrects none; a replay that could resurrect rows is rejected."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def put(log: Log, key: str, commit: int) -> None:
     log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
 
 
-def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
+def replay(target: Target, live: LiveTopic, replay_from: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
     job = structs.replace(target.job, options=MaterializeOptions(tombstone_ttl=int(ttl.total_seconds())))
-    return materialize_table.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
+    return materialize_table.materialize(
+        target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=replay_from
+    )
 
 
 def test_accepts_a_replay_within_the_ledger_retention_only(
@@ -67,7 +69,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
     assert replay(target, live, (START + timedelta(seconds=2)).isoformat()).records == 2
 
 
-# Pure: no Spark.
+# Without Spark.
 
 READ = ReadRange("t", "id", 0, {0: 7, 1: 4}, {0: 9, 1: 4})
 COMMITTED = TableProgress("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
@@ -84,7 +86,7 @@ def test_does_not_replay_records_whose_deletions_expired() -> None:
         match="reads partition 0 from offset 3, but the ledger has no deletions before 2026-01-01T00:00:00Z",
     ):
         replay_range(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
-    # Nothing is older than the retention, or nothing is replayed.
+    # No replayed record is older than the retention, or no record is replayed.
     assert replay_range(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
     assert replay_range(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
 

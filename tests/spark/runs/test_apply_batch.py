@@ -1,4 +1,4 @@
-"""A batch is read once where its schemas are those that were expected, and again where they are not."""
+"""A batch is read once if its schemas are expected, and a second time otherwise."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NEW = {**OLD, "fields": [*OLD["fields"], {"name": "m", "type": "int", "default":
 OTHER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
 
 
-class Expecting(Schemas):
-    """A registry whose subject has every schema among its latest versions."""
+class AllRecent(Schemas):
+    """A registry in which every schema is among the recent versions of the subject."""
 
     def recent(self, subject: str) -> dict[int | str, str]:
         assert subject == "test.thing-value"
@@ -45,7 +45,7 @@ def run(spark: SparkSession, log: Log, schemas: Schemas) -> tuple[MemoryTable, i
     return table, len(live.reads)
 
 
-@pytest.mark.parametrize(("known", "reads"), [(Expecting, 1), (Schemas, 2)])
+@pytest.mark.parametrize(("known", "reads"), [(AllRecent, 1), (Schemas, 2)])
 def test_reads_again_only_for_an_unexpected_older_schema(spark: SparkSession, known: type[Schemas], reads: int) -> None:
     table, read = run(spark, log_of(1, 2, 1), known({1: OLD, 2: NEW}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 7), "k1": (1, 1), "k2": (2, 7)}
@@ -53,13 +53,13 @@ def test_reads_again_only_for_an_unexpected_older_schema(spark: SparkSession, kn
 
 
 def test_accepts_an_incompatible_schema_that_no_record_uses(spark: SparkSession) -> None:
-    table, read = run(spark, log_of(2), Expecting({2: NEW, 3: OTHER}, newest=2))
+    table, read = run(spark, log_of(2), AllRecent({2: NEW, 3: OTHER}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 0)}
     assert read == 1
 
 
 def test_quarantines_an_unknown_id_and_reads_the_rest(spark: SparkSession) -> None:
-    table, _ = run(spark, log_of(2, 9), Expecting({2: NEW}, newest=2))
+    table, _ = run(spark, log_of(2, 9), AllRecent({2: NEW}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 0)}
     assert [row["_reason"] for row in table.quarantine] == ["unknown-schema-id"]
 
@@ -78,7 +78,7 @@ BAD = -1
 
 
 def poisoned(*schema_ids: int) -> Log:
-    """Return records of these schemas; the value of a BAD one has the frame of a schema and no body."""
+    """Return records of these schemas; BAD is a value with a frame but no body."""
     log = log_of(*[max(item, 1) for item in schema_ids])
     log.records[:] = [
         replace(record, value=record.value[:5]) if record.value and schema_id == BAD else record
@@ -90,17 +90,17 @@ def poisoned(*schema_ids: int) -> Log:
 @pytest.mark.parametrize(
     ("known", "schema_ids", "reads"),
     [
-        pytest.param(Expecting, (2, 2), 1, id="as expected"),
-        pytest.param(Expecting, (1, 2), 1, id="an older schema that was expected"),
-        pytest.param(Schemas, (1, 2), 2, id="one that was not"),
-        pytest.param(Expecting, (9, 2), 3, id="one that the registry does not know"),
-        pytest.param(Expecting, (BAD, 2), 2, id="a value that cannot be read"),
+        pytest.param(AllRecent, (2, 2), 1, id="expected schemas"),
+        pytest.param(AllRecent, (1, 2), 1, id="expected older schema"),
+        pytest.param(Schemas, (1, 2), 2, id="unexpected schema"),
+        pytest.param(AllRecent, (9, 2), 3, id="unknown schema"),
+        pytest.param(AllRecent, (BAD, 2), 2, id="unreadable value"),
     ],
 )
 def test_stages_postgres_rows_while_reading(
     postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
-    """Unless a record is unreadable or has another schema: then staging is dropped, and the batch is read again."""
+    """If a record is unreadable or has an unexpected schema, staging is dropped, and the batch is read again."""
     schemas, log = known({1: OLD, 2: NEW}, newest=2), poisoned(*schema_ids)
     live = LiveTopic(spark, log, schemas)
     with postgres_target.open() as table:
@@ -115,15 +115,15 @@ def test_stages_postgres_rows_while_reading(
 def test_does_not_stage_during_reading_after_poison(
     postgres_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
+    schemas, log = AllRecent({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
     live, sent = LiveTopic(spark, log, schemas), []
     stage_early = PostgresTable.stage_early
 
-    def noting(*arguments: Any) -> StagedRows | None:  # noqa: ANN401 - as stage_early has them
+    def recording(*arguments: Any) -> StagedRows | None:  # noqa: ANN401 - as stage_early has them
         sent.append(stage_early(*arguments))
         return sent[-1]
 
-    monkeypatch.setattr(PostgresTable, "stage_early", noting)
+    monkeypatch.setattr(PostgresTable, "stage_early", recording)
     with postgres_target.open() as table:
         first = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
         log.append("k7", framed(NEW, 2, {"n": 7, "m": 7}), sequence(7))
@@ -135,7 +135,7 @@ def test_does_not_stage_during_reading_after_poison(
 
 def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: SparkSession) -> None:
     """Records with and without a sequence: detected after the rows were staged."""
-    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(2)
+    schemas, log = AllRecent({1: OLD, 2: NEW}, newest=2), log_of(2)
     log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
     live = LiveTopic(spark, log, schemas)
     with pytest.raises(RefusedError, match="records without a source_sequence"), postgres_target.open() as table:
@@ -145,7 +145,7 @@ def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: Spa
 
 def test_stages_unreadable_records_for_a_history(postgres_target: Target, spark: SparkSession) -> None:
     target = postgres_target.in_mode(Mode.HISTORY)
-    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
+    schemas, log = AllRecent({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
     live = LiveTopic(spark, log, schemas)
     with target.open() as table:
         apply(target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]

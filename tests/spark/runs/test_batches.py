@@ -1,4 +1,4 @@
-"""Division of a range into batches: each bounded, together the range, for any density."""
+"""Division of a range into consecutive batches of limited size, for any density of records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def spans(batch: ReadRange) -> int:
     st.integers(1, 200),
     st.lists(st.floats(0, 1), min_size=1, max_size=10),
 )
-def test_batches_are_consecutive_and_cover_the_range(ends: list[int], most: int, densities: list[float]) -> None:
+def test_batches_are_consecutive_and_cover_the_range(ends: list[int], max_records: int, densities: list[float]) -> None:
     read_range = range_of(ends)
-    batches = Batches(read_range, most)
+    batches = Batches(read_range, max_records)
     position = dict(read_range.start)
     for number in range(10_000):
         batch = batches.next_batch()
@@ -49,15 +49,15 @@ def test_batches_without_gaps_respect_the_limit() -> None:
 
 
 def test_uses_larger_batches_for_a_compacted_topic() -> None:
-    """Where one record in fifty remains, batches grow to their limit."""
+    """If one record in fifty remains, batches grow to their limit."""
     batches = Batches(range_of([1_000_000]), 1000)
-    held = []
+    counts = []
     while (batch := batches.next_batch()) is not None:
-        held.append(spans(batch) // 50)
-        batches.adapt(held[-1])
-    assert held[0] == 20
-    assert max(held) == 1000
-    assert len(held) < 30
+        counts.append(spans(batch) // 50)
+        batches.adapt(counts[-1])
+    assert counts[0] == 20
+    assert max(counts) == 1000
+    assert len(counts) < 30
 
 
 def test_uses_smaller_batches_after_a_sparse_range() -> None:

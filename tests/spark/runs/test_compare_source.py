@@ -39,13 +39,13 @@ def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
 
 
 class Pipeline:
-    """A source, and a log that gets its changes later."""
+    """A source table, and a log to which its changes are appended."""
 
     def __init__(self, target: Target, dsn: psycopg.conninfo.ConninfoDict) -> None:
         self.target, self._dsn, self.log, self._commit = target, dsn, Log("test.thing"), 0
 
     def change(self, statement: str, key: int | None = None, *, n: int | None = None) -> None:
-        """Change the source; `key` is written to the log, None writes nothing."""
+        """Change the source, and append the change of `key` to the log unless it is None."""
         with psycopg.connect(**self._dsn) as connection:
             connection.execute(statement)  # type: ignore[call-overload]
         if key is not None:
@@ -79,13 +79,13 @@ def test_pending_changes_are_not_differences(
         pipeline.insert(key)
     pipeline.run()
     pipeline.insert(10, published=False)  # never published
-    pipeline.delete(1, published=False)  # nor this
+    pipeline.delete(1, published=False)  # never published
     pipeline.insert(11)  # pending
     pipeline.delete(2)  # pending
     pipeline.insert(12, published=False)
 
     def meanwhile() -> None:
-        # Each of these differs at the second check, but not in the way of the first check.
+        # These keys differ in the second snapshot, but not as in the first.
         pipeline.delete(12, published=False)
         pipeline.insert(12, published=False)
         pipeline.insert(13)
@@ -104,7 +104,7 @@ def test_does_not_recheck_equal_keys(
     pipeline.run()
 
     def unexpected() -> None:
-        pytest.fail("looked again")
+        pytest.fail("compared again")
 
     assert compared(pipeline, source, unexpected) == SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
 

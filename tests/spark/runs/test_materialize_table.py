@@ -26,7 +26,7 @@ NAMES = ("n", "note", "size")
 
 
 def thing(n: int, note: object = None, size: object = None) -> tuple[bytes, dict[str, Any]]:
-    """Return a value under schema 1, or under schema 2 when it has a size; and its meaning to a reader of 2."""
+    """Return a value, written with schema 2 if it has a size and otherwise with schema 1, and its state in schema 2."""
     if size is None:
         return framed(THING_1, 1, {"n": n, "note": note}), {"n": n, "note": note, "size": 7}
     state = {"n": n, "note": note, "size": size}
@@ -38,19 +38,19 @@ def put(log: Log, key: str, commit: int, n: int, **more: str | int | None) -> Re
     return log.append(key, value, sequence(commit), state)
 
 
-def gone(log: Log, key: str, commit: int) -> Record:
+def delete(log: Log, key: str, commit: int) -> Record:
     return log.append(key, None, sequence(commit))
 
 
 def random_log(seed: int, count: int) -> Log:
-    """Changes, tombstones and re-creations of few keys, with duplicates and replays of stretches of the log."""
+    """Return changes, tombstones and re-creations of a few keys, with replays of parts of the log."""
     rng = random.Random(seed)  # noqa: S311
     log = Log("test.thing")
     for commit in range(1, count + 1):
         key = f"k{rng.randrange(12)}"
         kind = rng.random()
         if kind < 0.2:
-            gone(log, key, commit)
+            delete(log, key, commit)
         elif kind < 0.3 and log.records:
             replay(log, rng.sample(log.records, k=min(5, len(log.records))))
         else:
@@ -95,7 +95,7 @@ def test_stale_replay_changes_nothing(target: Target) -> None:
     old = [put(log, "a", 1, 1), put(log, "b", 2, 2)]
     put(log, "c", 3, 3)
     put(log, "a", 4, 4)
-    gone(log, "b", 5)
+    delete(log, "b", 5)
     target.run(log, SCHEMAS)
     before = target.rows()
     replay(log, old)
@@ -109,7 +109,7 @@ def test_deleted_key_can_be_recreated(target: Target) -> None:
     log = Log("test.thing")
     put(log, "a", 1, 1)
     first = target.run(log, SCHEMAS)
-    gone(log, "a", 2)
+    delete(log, "a", 2)
     second = target.run(log, SCHEMAS)
     assert target.rows() == []
     assert {row["aggregate_id"]: row["_sequence"] for row in target.rows("__tombstones")} == {"a": sequence(2)}
@@ -122,7 +122,7 @@ def test_deleted_key_can_be_recreated(target: Target) -> None:
 
 def test_tombstone_of_an_unknown_key_prevents_resurrection(target: Target) -> None:
     log = Log("test.thing")
-    gone(log, "a", 5)
+    delete(log, "a", 5)
     target.run(log, SCHEMAS)
     put(log, "a", 4, 4)
     target.run(log, SCHEMAS)

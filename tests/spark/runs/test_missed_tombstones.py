@@ -1,4 +1,4 @@
-"""Missed tombstones and ledger expiry: what a run must do after a long pause."""
+"""Missed tombstones and expiry of the ledger, after a long pause between runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Clock = Callable[[timedelta], None]
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Moves the driver's clock. It begins shortly after the log's records."""
+    """Return a function that advances the driver's clock, which starts shortly after the log's records."""
     time = START + timedelta(minutes=1)
 
     def move(by: timedelta) -> None:
@@ -55,15 +55,15 @@ def two_rows(spark: SparkSession) -> LiveTopic:
 
 
 def run(
-    target: Target, live: LiveTopic, said: list[str] | None = None, max_records: int = 100, **options: object
+    target: Target, live: LiveTopic, messages: list[str] | None = None, max_records: int = 100, **options: object
 ) -> Outcome:
     job = structs.replace(target.job, options=MaterializeOptions(**options))  # type: ignore[arg-type]
-    message = said if said is not None else []
-    return materialize(target.spark, job, message.append, max_records, topic=live.topic())
+    messages = [] if messages is None else messages
+    return materialize(target.spark, job, messages.append, max_records, topic=live.topic())
 
 
 def lose_tombstone(live: LiveTopic) -> None:
-    """`a` is deleted, and so is every trace of it."""
+    """Delete `a`, and compact its tombstone."""
     delete(live.log, "a", 3)
     put(live.log, "c", 4)
     live.compact("a")
@@ -79,7 +79,7 @@ def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, targe
     assert (outcome.upserts, outcome.deletes) == (1, 1)
     assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in messages)
     assert any("1 rows whose tombstones were missed, 1 of them removed" in line for line in messages)
-    # Done: the next run compares nothing.
+    # The next run does not compare.
     put(live.log, "d", 5)
     messages.clear()
     run(target, live, messages)
@@ -135,7 +135,7 @@ def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target
     assert committed.ledger_since == START + timedelta(minutes=1) + DAY / 4
 
 
-# Decision logic: pure, no Spark.
+# Decisions, without Spark.
 
 STATE = TopicDescription("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))
@@ -145,7 +145,7 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
     return TableProgress("test.thing", "id", 0, Ordering.SEQUENCE, {0: offset}, 3, at, since)
 
 
-def owed(target: Target, previous: TableProgress | None, **options: object) -> TombstoneRetention:
+def retention_of(target: Target, previous: TableProgress | None, **options: object) -> TombstoneRetention:
     return TombstoneRetention(
         structs.replace(target.job, options=MaterializeOptions(**options)), STATE, previous, missed_tombstones.now()
     )  # type: ignore[arg-type]
@@ -159,12 +159,12 @@ def noon(later: Clock) -> datetime:
 
 def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
-    due = owed(delta_target, progress(at))
+    due = retention_of(delta_target, progress(at))
     assert due.advance(progress(noon), read_range=SOME, last=False).committed_at == at
     assert due.advance(progress(noon), read_range=SOME, last=True).committed_at == noon
-    late = owed(delta_target, progress(noon - 2 * DAY))
+    late = retention_of(delta_target, progress(noon - 2 * DAY))
     assert late.advance(progress(noon), read_range=SOME, last=True).committed_at is None
-    unknown = owed(delta_target, progress(None))
+    unknown = retention_of(delta_target, progress(None))
     assert unknown.advance(progress(noon), read_range=NOTHING, last=True).committed_at is None
     assert unknown.missed(NOTHING)
     assert unknown.commit_is_due
@@ -173,28 +173,28 @@ def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datet
 def test_compares_after_a_first_run_longer_than_the_retention(
     delta_target: Target, noon: datetime, later: Clock
 ) -> None:
-    first = owed(delta_target, None)
+    first = retention_of(delta_target, None)
     assert not first.missed(SOME)
     later(2 * DAY)
     assert first.missed(SOME)
     assert first.advance(progress(noon), read_range=SOME, last=True).committed_at is None
-    # Stopped half-way it counts from its beginning.
+    # If the run stops before the last batch, the time of its start is committed.
     assert first.advance(progress(None), read_range=SOME, last=False).committed_at == noon
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
 def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime, age: timedelta, due: bool) -> None:
-    quiet = owed(delta_target, progress(noon - age))
+    quiet = retention_of(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
     assert not quiet.missed(NOTHING)
     assert quiet.advance(progress(noon), read_range=NOTHING, last=True).committed_at == noon
 
 
 def test_expires_the_ledger_at_most_hourly(delta_target: Target, noon: datetime) -> None:
-    first = owed(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
+    first = retention_of(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
     assert first.advance(progress(noon), read_range=SOME, last=True).ledger_since == noon - 30 * DAY
     assert first.expire_before is None
-    recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
+    recent = retention_of(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
     assert recent.advance(fresh, read_range=SOME, last=True).ledger_since == fresh.ledger_since
     assert recent.expire_before is None

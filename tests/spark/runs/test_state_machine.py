@@ -1,4 +1,4 @@
-"""Random histories of a topic with runs that stop and crash anywhere; after every commit the table equals the oracle's.
+"""Random histories of a topic, with runs that stop and crash anywhere. After every commit the table equals the oracle.
 
 Small in `make test`; `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that lead to it.
 """
@@ -37,19 +37,19 @@ from outbox_spark.sinks.lake.table import LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 
 KEYS = "abcde"
-MOST_CALLS = 40
-"""A run makes about so many calls of its sink's methods; a crash comes before or after one of them."""
-MOST_PARTITIONS = 4
-MOST_FIELDS = 3
+MAX_CALLS = 40
+"""Approximate number of calls of sink methods in a run. A crash occurs before or after one of them."""
+MAX_PARTITIONS = 4
+MAX_FIELDS = 3
 REPLAYED = 8
 
 changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("uuuudp")), min_size=3, max_size=10)
-shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MOST_PARTITIONS, max_size=MOST_PARTITIONS)
+shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MAX_PARTITIONS, max_size=MAX_PARTITIONS)
 """Of each partition."""
 
 
 commits: Counter[str] = Counter()
-"""How many there were, by sink: what a number of examples is worth."""
+"""Number of commits by sink, which shows how much a run of the test covers."""
 
 
 class CrashError(Exception):
@@ -58,10 +58,10 @@ class CrashError(Exception):
 
 @contextmanager
 def crash(sinks: Sequence[type], call: int, *, after: bool) -> Iterator[None]:
-    """The driver dies before or after the n-th call of any method of these classes: between any two side effects."""
+    """Crash the driver before or after the n-th call of any method of these classes."""
     calls = count()
 
-    def dying(method: Callable[..., Any]) -> Callable[..., Any]:
+    def crashing(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def wrapped(*arguments: object, **options: object) -> object:
             now = next(calls) == call
@@ -79,7 +79,7 @@ def crash(sinks: Sequence[type], call: int, *, after: bool) -> Iterator[None]:
             methods = {name: method for kind in reversed(sink.__mro__) for name, method in vars(kind).items()}
             for name, method in methods.items():
                 if isinstance(method, FunctionType) and not name.startswith("__"):
-                    patch.setattr(sink, name, dying(method))
+                    patch.setattr(sink, name, crashing(method))
         yield
 
 
@@ -91,17 +91,17 @@ class Machine(RuleBasedStateMachine):
         self.target, self.sinks = target, sinks
         self.log = Log("test.thing", partitions=2)
         self.originals: list[Record] = []
-        """What the source committed, in its order; the log has copies as well."""
-        self.to_replay: list[Record] = []
-        """The rest of a replay. A connector that restarts ends it before it sends anything new."""
+        """Records in the order of the source's commits; the log also has copies of them."""
+        self.pending_replay: list[Record] = []
+        """Records that a replay has not sent yet. A restarted connector sends them before new records."""
         self.schemas = Schemas({1: {"type": "record", "name": "Thing", "fields": [{"name": "f0", "type": "int"}]}}, 1)
         self.commits = count(1)
         self.committed: TableProgress | None = None
-        self.reads: list[oracle.Read] = []
-        self.ahead: list[oracle.Read] = []
-        """What runs have read that crashed: a sink may have entered it into ledger and quarantine."""
-        self.least_end: dict[int, int] = {}
-        self.set_apart: set[oracle.Place] = set()
+        self.read_records: list[oracle.ReadRecord] = []
+        self.uncommitted_reads: list[oracle.ReadRecord] = []
+        """Records that crashed runs have read; they may be in ledger and quarantine."""
+        self.minimum_end: dict[int, int] = {}
+        self.quarantined: set[oracle.RecordLocation] = set()
         self.versions: dict[str, oracle.Version] = {}
         self.fields: list[str] = []
 
@@ -111,9 +111,9 @@ class Machine(RuleBasedStateMachine):
     def begin(self, events: list[tuple[str, str]]) -> None:
         self.produce(events, 0)
 
-    @rule(events=changes, writer=st.integers(0, MOST_FIELDS))
+    @rule(events=changes, writer=st.integers(0, MAX_FIELDS))
     def produce(self, events: list[tuple[str, str]], writer: int) -> None:
-        """Change, delete, or write an unreadable value, under the latest or an earlier schema."""
+        """Change, delete, or write an unreadable value, with the latest or an earlier schema."""
         self.finish_replay()
         for key, kind in events:
             commit = next(self.commits)
@@ -129,25 +129,24 @@ class Machine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, REPLAYED), now=st.integers(1, REPLAYED))
     def replay(self, back: int, now: int) -> None:
-        """The connector starts again from an earlier WAL position, and has not caught up yet."""
-        self.to_replay = self.originals[-back:]
+        """Restart the connector from an earlier WAL position; it sends only some of the records again."""
+        self.pending_replay = self.originals[-back:]
         self.send_again(now)
 
     def finish_replay(self) -> None:
-        self.send_again(len(self.to_replay))
+        self.send_again(len(self.pending_replay))
 
     def send_again(self, number: int) -> None:
-        for record in self.to_replay[:number]:
+        for record in self.pending_replay[:number]:
             self.log.append(record.key, record.value, record.sequence, record.state)
-        self.to_replay = self.to_replay[number:]
+        self.pending_replay = self.pending_replay[number:]
 
     @rule(upto=shares, tombstones=st.booleans())
     def compact(self, upto: list[float], tombstones: bool) -> None:
-        """The cleaner runs over the beginning of each partition.
+        """Compact the beginning of each partition.
 
-        It keeps the last record of a key. A tombstone may go once it is older than delete.retention.ms, within
-        which the table was read past it. In the midst of a replay what is last is not what is newest: no cleaner
-        that is lagged by a minute sees that.
+        The last record of a key is retained. A tombstone is removed only after the table has read it. A replay is
+        finished first, because min.compaction.lag.ms protects the records of an unfinished replay.
         """
         self.finish_replay()
         ends = self.log.end()
@@ -165,16 +164,16 @@ class Machine(RuleBasedStateMachine):
 
         self.log.records = [record for record in self.log.records if retained(record)]
 
-    @precondition(lambda self: self.log.partitions < MOST_PARTITIONS)
+    @precondition(lambda self: self.log.partitions < MAX_PARTITIONS)
     @rule()
     def add_partitions(self) -> None:
-        """Keys move to other partitions."""
+        """Add a partition, so that keys change their partitions."""
         self.log.partitions += 1
 
-    @precondition(lambda self: self.schemas.newest < MOST_FIELDS)
+    @precondition(lambda self: self.schemas.newest < MAX_FIELDS)
     @rule()
     def evolve(self) -> None:
-        """A new field with a default."""
+        """Add a field with a default to the schema."""
         number = self.schemas.newest
         schema = self.schemas.by_number[number]
         fields = [*schema["fields"], {"name": f"f{number}", "type": "int", "default": -number}]
@@ -186,55 +185,59 @@ class Machine(RuleBasedStateMachine):
     def run_to_a_cut(self, upto: list[float]) -> None:
         self.run_to(self.cut(upto))
 
-    @rule(upto=shares, call=st.integers(0, MOST_CALLS), after=st.booleans())
+    @rule(upto=shares, call=st.integers(0, MAX_CALLS), after=st.booleans())
     def crash_somewhere(self, upto: list[float], call: int, after: bool) -> None:
-        read = self.cut(upto)
+        read_range = self.cut(upto)
         try:
             with crash(self.sinks, call, after=after):
-                self.target_run(read)
+                self.target_run(read_range)
         except CrashError:
             committed = self.target.committed()
             if committed == self.committed:
-                self.ahead += [oracle.Read(record, read.partition_epoch) for record in self.log.within(read)]
-                self.least_end = dict(read.end)
+                self.uncommitted_reads += [
+                    oracle.ReadRecord(record, read_range.partition_epoch) for record in self.log.within(read_range)
+                ]
+                self.minimum_end = dict(read_range.end)
                 self.check()
                 return
-        self.was_committed(read)
+        self.was_committed(read_range)
 
     def cut(self, upto: list[float]) -> ReadRange:
-        """A range from where the table is; at least to where the last run died."""
+        """Return a range from the committed offsets, at least to the end of the last crashed run."""
         ends = self.log.end()
         topic = TopicDescription(self.log.topic, self.log.topic_id, earliest=dict.fromkeys(ends, 0), latest=ends)
-        read = resolve_range(topic, self.committed)
-        cut = {p: read.start[p] + round((end - read.start[p]) * upto[p]) for p, end in read.end.items()}
-        return replace(read, end={p: max(end, self.least_end.get(p, 0)) for p, end in cut.items()})
+        read_range = resolve_range(topic, self.committed)
+        cut = {
+            p: read_range.start[p] + round((end - read_range.start[p]) * upto[p]) for p, end in read_range.end.items()
+        }
+        return replace(read_range, end={p: max(end, self.minimum_end.get(p, 0)) for p, end in cut.items()})
 
     @rule()
     def run_to_the_end(self) -> None:
-        self.run_to(self.cut([1.0] * MOST_PARTITIONS))
+        self.run_to(self.cut([1.0] * MAX_PARTITIONS))
 
-    def run_to(self, read: ReadRange) -> None:
-        self.target_run(read)
-        self.was_committed(read)
+    def run_to(self, read_range: ReadRange) -> None:
+        self.target_run(read_range)
+        self.was_committed(read_range)
 
-    def target_run(self, read: ReadRange) -> None:
+    def target_run(self, read_range: ReadRange) -> None:
         with self.target.open() as table:
-            self.target.apply(table, table.committed(), read, self.log, self.schemas)
+            self.target.apply(table, table.committed(), read_range, self.log, self.schemas)
 
-    def was_committed(self, read: ReadRange) -> None:
-        batch = [oracle.Read(record, read.partition_epoch) for record in self.log.within(read)]
-        self.reads += batch
-        self.set_apart |= oracle.quarantined(batch)
-        self.least_end = {}
-        read_now = {item.place for item in self.reads}
-        self.ahead = [item for item in self.ahead if item.place not in read_now]
+    def was_committed(self, read_range: ReadRange) -> None:
+        batch = [oracle.ReadRecord(record, read_range.partition_epoch) for record in self.log.within(read_range)]
+        self.read_records += batch
+        self.quarantined |= oracle.quarantined(batch)
+        self.minimum_end = {}
+        locations = {item.location for item in self.read_records}
+        self.uncommitted_reads = [item for item in self.uncommitted_reads if item.location not in locations]
         self.fields = [field["name"] for field in self.schemas.by_number[self.schemas.newest]["fields"]]
         run = 1 if self.committed is None else self.committed.run + 1
         self.committed = self.target.committed()
         commits[self.sinks[0].__name__] += 1
         assert self.committed is not None
-        assert (self.committed.offsets, self.committed.run) == (read.end, run)
-        assert self.committed.partition_epoch == read.partition_epoch
+        assert (self.committed.offsets, self.committed.run) == (read_range.end, run)
+        assert self.committed.partition_epoch == read_range.partition_epoch
         self.check()
 
     # Invariants.
@@ -243,30 +246,34 @@ class Machine(RuleBasedStateMachine):
         """The table equals the oracle's result for the records that were read."""
         if self.committed is None:
             return
-        expected = oracle.expected(self.reads)
+        expected = oracle.expected(self.read_records)
         rows = {row["aggregate_id"]: row for row in self.target.rows()}
-        ahead = oracle.expected([*self.reads, *(r for r in self.ahead if r.is_poison or r.record.state is None)])
+        ahead = oracle.expected(
+            [*self.read_records, *(r for r in self.uncommitted_reads if r.is_poison or r.record.state is None)]
+        )
         for key in KEYS:
-            allowed = [self.shown(expected, key)]
-            if any(read.record.key == key.encode() for read in self.ahead):
+            allowed = [self.expected_row(expected, key)]
+            if any(item.record.key == key.encode() for item in self.uncommitted_reads):
                 # Ledger entries of a crashed run already apply to older records.
-                allowed += [self.shown(ahead, key), *self.marked(expected, key)]
+                allowed += [self.expected_row(ahead, key), *self.with_other_flag(expected, key)]
             actual = rows.get(key)
             assert (actual and ({n: actual[n] for n in self.fields}, version_of(actual), actual["_stale"])) in allowed
         assert set(rows) <= set(KEYS)
         self.check_versions(rows)
-        self.check_beside(expected)
+        self.check_companion_tables(expected)
 
-    def shown(self, table: oracle.Expected, key: str) -> tuple[dict[str, Any], oracle.Version, bool | None] | None:
-        """A row as the table shows it: fields of later schemas have their defaults."""
+    def expected_row(
+        self, table: oracle.ExpectedTable, key: str
+    ) -> tuple[dict[str, Any], oracle.Version, bool | None] | None:
+        """Return the expected row; fields of later schemas have their defaults."""
         row = table.rows.get(key)
         if row is None:
             return None
         state = {name: row.state.get(name, -int(name[1:])) for name in self.fields}
         return (state, row.version, row.stale)
 
-    def marked(self, table: oracle.Expected, key: str) -> list[Any]:
-        row = self.shown(table, key)
+    def with_other_flag(self, table: oracle.ExpectedTable, key: str) -> list[Any]:
+        row = self.expected_row(table, key)
         return [] if row is None else [(*row[:2], not row[2])]
 
     def check_versions(self, rows: dict[str, dict[str, Any]]) -> None:
@@ -276,16 +283,16 @@ class Machine(RuleBasedStateMachine):
             assert version >= self.versions.get(key, version)
             self.versions[key] = version
 
-    def check_beside(self, expected: oracle.Expected) -> None:
+    def check_companion_tables(self, expected: oracle.ExpectedTable) -> None:
         if expected.deleted:
             ledger = self.ledger()
             for key, version in expected.deleted.items():
                 assert ledger[key] >= version
-                assert self.ahead or ledger[key] == version
-        if self.set_apart:
+                assert self.uncommitted_reads or ledger[key] == version
+        if self.quarantined:
             places = {(row["_partition"], row["_offset"]) for row in self.target.rows("__quarantine")}
-            assert self.set_apart <= places
-            assert places <= {read.place for read in [*self.reads, *self.ahead] if read.is_poison}
+            assert self.quarantined <= places
+            assert places <= {item.location for item in [*self.read_records, *self.uncommitted_reads] if item.is_poison}
 
     def ledger(self) -> dict[str, oracle.Version]:
         """Return the newest entry of each key."""
@@ -296,9 +303,9 @@ class Machine(RuleBasedStateMachine):
                 return {row["aggregate_id"]: version_of(row) for row in rows}
             # Append-only, so there are older entries too, and those of crashed first runs, which do not count.
             table.committed()
-            own = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
+            entries = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
         newest: dict[str, oracle.Version] = {}
-        for row in own:
+        for row in entries:
             key = row["aggregate_id"]
             newest[key] = max(newest.get(key, version_of(row)), version_of(row))
         return newest
@@ -307,11 +314,11 @@ class Machine(RuleBasedStateMachine):
         """Read to the end of the topic: then compaction before it does not matter."""
         self.finish_replay()
         self.run_to_the_end()
-        whole = oracle.expected(oracle.Read(record) for record in self.originals)
+        whole = oracle.expected(oracle.ReadRecord(record) for record in self.originals)
         newest = {record.key.decode(): record for record in self.originals if record.key is not None}
         rows = {row["aggregate_id"]: row for row in self.target.rows()}
         for key, record in newest.items():
-            # For the cleaner an unreadable value replaces the valid one before it.
+            # Compaction may have removed a valid record because of a later unreadable one.
             if record.state is not POISON:
                 assert (key in rows) == (key in whole.rows)
                 assert key not in rows or rows[key]["_sequence"] == whole.rows[key].version[0]
@@ -322,7 +329,7 @@ def version_of(row: dict[str, Any]) -> oracle.Version:
 
 
 def run(factory: Callable[[], Machine], examples: int, steps: int) -> None:
-    """A few examples, always the same; or, for `make fuzz`, ever new ones for so long."""
+    """Run a few fixed examples, or, for `make fuzz`, random examples for OUTBOX_FUZZ_SECONDS."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -348,7 +355,7 @@ def run(factory: Callable[[], Machine], examples: int, steps: int) -> None:
         print(f"OUTBOX_FUZZ_SEED={number}", flush=True)
         seeded = hypothesis.seed(number)(factory)
         run_state_machine_as_test(seeded, settings=long)
-        print(f"{dict(commits)} commits, all as the oracle has them", flush=True)
+        print(f"{dict(commits)} commits, all equal to the oracle", flush=True)
         if time.monotonic() > end:
             return
 

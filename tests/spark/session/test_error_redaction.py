@@ -1,4 +1,4 @@
-"""Text of unexpected errors: enough to act on, nothing of a record."""
+"""Messages of unexpected errors: useful, but without record values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from outbox_spark.session.error_redaction import redacted
 SECRET = "p4yload"
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     return redacted(error).message
 
 
 @pytest.mark.parametrize(
-    ("statement", "words"),
+    ("statement", "message"),
     [
         (f"select '{SECRET}'::int", "InvalidTextRepresentation: a value was rejected, SQLSTATE 22P02"),
         (
@@ -31,24 +31,24 @@ def said(error: Exception) -> str:
         ("select * from nowhere", 'UndefinedTable: relation "nowhere" does not exist'),
     ],
 )
-def test_postgres(postgres: psycopg.conninfo.ConninfoDict, statement: str, words: str) -> None:
+def test_postgres(postgres: psycopg.conninfo.ConninfoDict, statement: str, message: str) -> None:
     arguments: dict[str, Any] = dict(postgres)
     with psycopg.connect(**arguments) as connection, pytest.raises(psycopg.Error) as caught:
         connection.execute(statement.encode())
-    assert said(caught.value) == words
+    assert message_of(caught.value) == message
 
 
 def test_spark(spark: SparkSession) -> None:
     with pytest.raises(Exception, match=SECRET) as caught:
         spark.range(1).select(F.lit(SECRET).cast("int")).collect()
-    assert "CAST_INVALID_INPUT" in said(caught.value)
-    assert SECRET not in said(caught.value)
+    assert "CAST_INVALID_INPUT" in message_of(caught.value)
+    assert SECRET not in message_of(caught.value)
     with pytest.raises(Exception, match=SECRET) as caught:
         spark.range(1).select(F.raise_error(F.concat(F.lit(SECRET), F.col("id").cast("string")))).collect()
-    assert SECRET not in said(caught.value)
+    assert SECRET not in message_of(caught.value)
     with pytest.raises(AnalysisException) as analysis:
         spark.table("nowhere")
-    assert said(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+    assert message_of(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
 
 
 def test_redacts_an_error_whose_text_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,18 +56,18 @@ def test_redacts_an_error_whose_text_fails(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError
 
     monkeypatch.setattr(AnalysisException, "__str__", broken)
-    assert said(AnalysisException("x")) == "AnalysisException"
+    assert message_of(AnalysisException("x")) == "AnalysisException"
 
 
 def test_python() -> None:
-    known = RefusedError("known", "hint")
-    assert redacted(known) is known
-    assert said(ValueError("short\nsecond line")) == "ValueError: short"
-    assert said(KeyError()) == "KeyError"
-    assert len(said(ValueError("x" * 1000))) < 250
+    expected = RefusedError("message", "hint")
+    assert redacted(expected) is expected
+    assert message_of(ValueError("short\nsecond line")) == "ValueError: short"
+    assert message_of(KeyError()) == "KeyError"
+    assert len(message_of(ValueError("x" * 1000))) < 250
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff".decode()
-    assert said(caught.value) == "UnicodeDecodeError"
+    assert message_of(caught.value) == "UnicodeDecodeError"
 
 
 def test_reports_a_lost_connection_only() -> None:

@@ -1,4 +1,4 @@
-"""Later steps do not read a batch again: the topic may have been compacted since."""
+"""Later steps of a batch do not read the topic again, because it may have been compacted since."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def log_of(*commits: int) -> Log:
     return log
 
 
-def lost(_: ExitStack, frame: DataFrame) -> DataFrame:
-    """Simulate rows lost with their executor: Spark would recompute them."""
+def without_persisting(_: ExitStack, frame: DataFrame) -> DataFrame:
+    """Return the frame without persisting it, as if its rows were lost with an executor."""
     return frame
 
 
@@ -40,7 +40,7 @@ def test_lost_partitions_fail_the_batch_without_changes(
     log = log_of(1, 2)
     before = (target.rows(), target.committed())
     with monkeypatch.context() as patch:
-        patch.setattr(apply_batch, "persist", lost)
+        patch.setattr(apply_batch, "persist", without_persisting)
         with pytest.raises(Py4JJavaError) as caught:
             target.run(log, SCHEMAS)
     assert "persisted rows of a batch were lost" in str(redacted(caught.value))

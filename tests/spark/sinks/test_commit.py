@@ -1,15 +1,13 @@
-"""Rows and progress become visible together: crashes, retried tasks, concurrent runs."""
+"""Rows and progress become visible together, also after crashes, retried tasks and concurrent runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 from kafka_log import Log, sequence
-from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from tables import Target, staging_tables
@@ -69,7 +67,7 @@ def test_a_crash_before_the_commit_leaves_delta_as_it_was(
         patch.setattr(DeltaTable, "_merge", crash)
         with pytest.raises(CrashError):
             delta_target.run(log, SCHEMAS)
-    # Ledger and quarantine are ahead of the table, which is what makes the order safe.
+    # Ledger and quarantine are written before the table.
     assert (delta_target.rows(), delta_target.committed()) == before
     assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
     delta_target.run(log, SCHEMAS)
@@ -144,14 +142,14 @@ def test_does_not_commit_rows_staged_early_and_lost(postgres_target: Target, mon
 
 def test_drops_only_staging_tables_of_the_job(postgres_target: Target) -> None:
     execute(postgres_target, "create schema {}")
-    own = {"thing__staging_prev", "thing__staging_0123abcd_old", "thing__staging_01234567"}
-    for name in own:
+    user_tables = {"thing__staging_prev", "thing__staging_0123abcd_old", "thing__staging_01234567"}
+    for name in user_tables:
         execute(postgres_target, f"create table {{}}.{name} (id int)")
     for name in ("thing__staging_0123abcd", "thing__staging_0123abcx"):
         execute(postgres_target, f"create unlogged table {{}}.{name} (id int)")
     with postgres_target.open():
         pass
-    assert set(staging_tables(postgres_target)) == own | {"thing__staging_0123abcx"}
+    assert set(staging_tables(postgres_target)) == user_tables | {"thing__staging_0123abcx"}
 
 
 def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSession) -> None:
@@ -163,13 +161,7 @@ def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSessio
     with pytest.raises(RefusedError, match="was restored") as caught:
         delta_target.committed()
     assert "outbox-rebuild" in caught.value.hint
-    shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
-    shadow.run(log, SCHEMAS)
-    with delta_target.open() as table, shadow.open() as source:
-        table.replace_by(source)
-    reached = delta_target.committed()
-    assert reached is not None
-    assert reached.offsets == log.end()
+    delta_target.replace_by_shadow(log, SCHEMAS)
 
 
 def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Target) -> None:
@@ -184,7 +176,7 @@ def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Targe
 
 
 def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantees without a lock: a pooled connection, a lease that expired during a paused run."""
+    """Without a lock, as after a lease that expired while a run was paused."""
     monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = two_part_log()
@@ -230,7 +222,7 @@ def test_rebuilds_a_dropped_table_from_the_start(target: Target, spark: SparkSes
 
 
 def test_does_not_change_a_foreign_table(target: Target, spark: SparkSession) -> None:
-    make_foreign(target, spark)
+    create_foreign_table(target, spark)
     with pytest.raises(RefusedError, match="did not create it"):
         target.committed()
 
@@ -292,7 +284,7 @@ def remove(spark: SparkSession, path: str) -> None:
     folder.getFileSystem(spark._jsc.hadoopConfiguration()).delete(folder, True)
 
 
-def make_foreign(target: Target, spark: SparkSession) -> None:
+def create_foreign_table(target: Target, spark: SparkSession) -> None:
     if isinstance(target.job.target, DeltaTarget):
         spark.range(1).write.format("delta").save(f"{target.job.target.path}/thing")
     elif isinstance(target.job.target, IcebergTarget):

@@ -6,14 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_log import START, Log, Schemas, framed, sequence
-from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
 from things import SCHEMAS, THING, CrashError, poison, put, two_part_log
@@ -101,13 +99,7 @@ def test_foreign_commits_keep_the_progress_and_a_rollback_is_rejected(
     with pytest.raises(RefusedError, match="was rolled back") as caught:
         iceberg_target.committed()
     assert "outbox-rebuild" in caught.value.hint
-    shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
-    shadow.run(log, SCHEMAS)
-    with iceberg_target.open() as table, shadow.open() as source:
-        table.replace_by(source)
-    reached = iceberg_target.committed()
-    assert reached is not None
-    assert reached.offsets == log.end()
+    iceberg_target.replace_by_shadow(log, SCHEMAS)
 
 
 def test_shadow_content_replaces_an_iceberg_table(iceberg_target: Target) -> None:
@@ -115,7 +107,7 @@ def test_shadow_content_replaces_an_iceberg_table(iceberg_target: Target) -> Non
     iceberg_target.run(log, SCHEMAS, first)
     poison(log, "late", 7)
     wider = {**THING, "fields": [{"name": "n", "type": "long"}]}
-    shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
+    shadow = iceberg_target.shadow()
     log.append("d", framed(wider, 2, {"n": 2**40}), sequence(8))
     shadow.run(log, Schemas({1: THING, 2: wider}, newest=2))
     progress = shadow.committed()
@@ -142,7 +134,7 @@ def test_shadow_content_replaces_an_iceberg_table(iceberg_target: Target) -> Non
 def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
-    shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
+    shadow = delta_target.shadow()
     shadow.run(log, SCHEMAS, first)
     with delta_target.open() as table, shadow.open() as other:
         assert isinstance(table, DeltaTable)
@@ -176,15 +168,15 @@ def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
 
 
 def logged(spark: SparkSession, name: str) -> str:
-    """How the event log shows a setting of the session, which each job carries along."""
+    """Return a setting of the session as in the event log, where each Spark job includes it."""
     jvm: Any = spark._jvm
     context = spark._jsc.sc()
-    carried = jvm.java.util.Properties()
-    carried.setProperty(name, spark.conf.get(name))
+    properties = jvm.java.util.Properties()
+    properties.setProperty(name, spark.conf.get(name))
     no_attempt, folder = jvm.scala.Option.empty(), jvm.java.net.URI("file:/tmp")
     log = jvm.org.apache.spark.scheduler.EventLoggingListener
     listener = log("an-application", no_attempt, folder, context.conf(), context.hadoopConfiguration())
-    return str(listener.redactProperties(carried).getProperty(name))
+    return str(listener.redactProperties(properties).getProperty(name))
 
 
 def test_keeps_the_default_redaction_of_spark(spark: SparkSession) -> None:

@@ -28,7 +28,7 @@ def in_mode(target: Target, mode: Mode) -> Target:
     return replace(target, job=structs.replace(target.job, options=MaterializeOptions(mode=mode)))
 
 
-def shown(target: Target) -> dict[str, tuple[int, bool]]:
+def values_and_flags(target: Target) -> dict[str, tuple[int, bool]]:
     return {row["aggregate_id"]: (row["n"], row["_stale"]) for row in target.rows()}
 
 
@@ -39,20 +39,20 @@ def test_row_is_stale_while_a_newer_record_is_quarantined(lake: Target) -> None:
     poison(log, "c", 4)
     poison(log, "e", 6)
     lake.run(log, SCHEMAS)
-    assert shown(lake) == {"a": (1, False), "b": (2, False), "d": (3, False), "e": (5, True)}
+    assert values_and_flags(lake) == {"a": (1, False), "b": (2, False), "d": (3, False), "e": (5, True)}
     poison(log, "a", 10)
     poison(log, "d", 11)
-    delete(log, "d", 12)  # newer than what could not be read
-    put(log, "c", 3)  # older: the row is stale from its first day
+    delete(log, "d", 12)  # newer than the unreadable record
+    put(log, "c", 3)  # older than the unreadable record: the new row is stale
     second = lake.run(log, SCHEMAS)
-    assert shown(lake) == {"a": (1, True), "b": (2, False), "c": (3, True), "e": (5, True)}
+    assert values_and_flags(lake) == {"a": (1, True), "b": (2, False), "c": (3, True), "e": (5, True)}
     assert (second.upserts, second.deletes, second.quarantined) == (1, 1, 1)
-    put(log, "a", 9)  # newer than the row, older than what could not be read
+    put(log, "a", 9)  # newer than the row, older than the unreadable record
     put(log, "c", 20)
     put(log, "e", 7)
     put(log, "b", 1)
     third = lake.run(log, SCHEMAS)
-    assert shown(lake) == {"a": (9, True), "b": (2, False), "c": (20, False), "e": (7, False)}
+    assert values_and_flags(lake) == {"a": (9, True), "b": (2, False), "c": (20, False), "e": (7, False)}
     assert (third.upserts, third.deletes) == (3, 0)
 
 
@@ -70,10 +70,10 @@ def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
     assert states["a"]["_deleted_at"].astimezone(UTC) == START + timedelta(seconds=deletion.offset)
     assert (states["a"]["n"], states["a"]["_sequence"]) == (1, sequence(3))
     assert (second.upserts, second.deletes, second.tombstones) == (0, 1, 2)
-    for record in old:  # a replay brings nothing back
+    for record in old:  # a replay restores no row
         log.append(record.key, record.value, record.sequence, partition=record.partition)
     put(log, "never", 3)
-    put(log, "a", 7)  # a newer record does
+    put(log, "a", 7)  # a newer record restores it
     delete(log, "b", 8)
     third = soft.run(log, SCHEMAS)
     states = soft.state("n", "_deleted_at")
@@ -99,23 +99,23 @@ def _utc(value: object) -> object:
 
 
 class Versions:
-    """The oracle: of each version of a key the first copy that a run has read, the last of those in one run."""
+    """The oracle: for each version of a key its first copy; of copies in the same run, the last."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[bytes, str], Record] = {}
 
     def read(self, records: list[Record]) -> None:
-        fresh: dict[tuple[bytes, str], Record] = {}
+        new: dict[tuple[bytes, str], Record] = {}
         for record in sorted(records, key=lambda r: r.offset):
             assert record.key is not None
             assert record.sequence is not None
-            fresh[record.key, record.sequence] = record
-        self.known = {**fresh, **self.known}
+            new[record.key, record.sequence] = record
+        self.known = {**new, **self.known}
 
     def intervals(self) -> set[tuple[object, ...]]:
         intervals = set()
         for key in {key for key, _ in self.known}:
-            versions = [self.known[place] for place in sorted(self.known) if place[0] == key]
+            versions = [self.known[version] for version in sorted(self.known) if version[0] == key]
             ends: list[datetime | None] = [*(time_of(version) for version in versions[1:]), None]
             for version, end in zip(versions, ends, strict=True):
                 if isinstance(version.state, Mapping):
@@ -128,7 +128,7 @@ def time_of(record: Record) -> datetime:
 
 
 def random_log(seed: int, count: int) -> Log:
-    """Changes and deletions, some of them late, some sent again."""
+    """Return changes and deletions, some of them late, some duplicated."""
     rng = random.Random(seed)  # noqa: S311
     log = Log("test.thing")
     commits = list(range(1, count + 1))
@@ -159,7 +159,7 @@ def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None
         assert history(target) == oracle.intervals()
         versions = {row[:2] for row in oracle.intervals()} - {row[:2] for row in before}
         assert outcome.upserts == len(versions)
-    with target.open() as table:  # the intervals of a key rest on its deletions, however old
+    with target.open() as table:  # the intervals of a key depend on its deletions
         assert table.expire_ledger(datetime.now(UTC)) == 0
     again = list(log.records)
     for record in again:
@@ -179,7 +179,7 @@ def test_history_flags_the_current_version_as_stale(delta_target: Target) -> Non
     flags: dict[tuple[Any, Any], bool] = {("a", 1): False, ("a", 2): True, ("b", 1): False}
     assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
     poison(log, "b", 3)
-    put(log, "a", 4)  # fits in before what could not be read
+    put(log, "a", 4)  # between the row and the unreadable record
     second = target.run(log, SCHEMAS)
     flags = {("a", 1): False, ("a", 2): False, ("a", 4): True, ("b", 1): True}
     assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags

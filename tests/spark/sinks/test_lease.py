@@ -36,7 +36,7 @@ def test_reports_the_holder_to_a_second_run(spark: SparkSession, file: Path) -> 
         with pytest.raises(OverlapError, match=rf"{file}: process {os.getpid()} on {socket.gethostname()}") as caught:
             second.acquire()
         assert caught.value.transient
-        second.release()  # takes nothing away from the first
+        second.release()  # does not release the lease of the first
         assert file.exists()
     finally:
         first.release()
@@ -47,44 +47,44 @@ def test_reports_the_holder_to_a_second_run(spark: SparkSession, file: Path) -> 
 
 def test_takes_over_an_expired_lease_and_stops_its_holder(spark: SparkSession, file: Path) -> None:
     messages: list[str] = []
-    hours_ago = Lease(spark, str(file), print, clock=lambda: time.time() - 3600)
-    hours_ago.acquire()
+    expired = Lease(spark, str(file), print, clock=lambda: time.time() - 3600)
+    expired.acquire()
     new = Lease(spark, str(file), messages.append)
     new.acquire()
     try:
         assert len(messages) == 1
         assert f"took over {file} from a run that has ended: process {os.getpid()}" in messages[0]
-        assert not hours_ago.renew()
+        assert not expired.renew()
         with pytest.raises(OverlapError, match="was taken over by process"):
-            hours_ago.check()
+            expired.check()
         new.check()
-        hours_ago.release()
+        expired.release()
         assert new.renew()
     finally:
         new.release()
 
 
 def test_does_not_wait_for_an_ended_local_process(spark: SparkSession, file: Path) -> None:
-    ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
-    ended.wait()
-    write(file, socket.gethostname(), ended.pid, pid_namespace=here)
+    ended_process, namespace = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
+    ended_process.wait()
+    write(file, socket.gethostname(), ended_process.pid, pid_namespace=namespace)
     lease = Lease(spark, str(file), print)
     lease.acquire()
-    assert json.loads(file.read_text())["pid_namespace"] == here
+    assert json.loads(file.read_text())["pid_namespace"] == namespace
     lease.release()
-    write(file, "elsewhere", ended.pid, pid_namespace=here)
-    with pytest.raises(OverlapError, match=f"process {ended.pid} on elsewhere"):
+    write(file, "elsewhere", ended_process.pid, pid_namespace=namespace)
+    with pytest.raises(OverlapError, match=f"process {ended_process.pid} on elsewhere"):
         lease.acquire()
 
 
 def test_waits_for_a_process_of_another_container(spark: SparkSession, file: Path) -> None:
     """Containers with the same host name have their own process ids."""
-    ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
-    ended.wait()
-    before_it_was_written: dict[str, int] = {}
-    for namespace in ({"pid_namespace": here + 1}, before_it_was_written):
-        write(file, socket.gethostname(), ended.pid, **namespace)
-        with pytest.raises(OverlapError, match=f"process {ended.pid} on {socket.gethostname()}"):
+    ended_process, namespace = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
+    ended_process.wait()
+    no_namespace: dict[str, int] = {}
+    for fields in ({"pid_namespace": namespace + 1}, no_namespace):
+        write(file, socket.gethostname(), ended_process.pid, **fields)
+        with pytest.raises(OverlapError, match=f"process {ended_process.pid} on {socket.gethostname()}"):
             Lease(spark, str(file), print).acquire()
         late = Lease(spark, str(file), print, clock=lambda: time.time() + 51)
         late.acquire()
@@ -113,13 +113,13 @@ def test_incomplete_lease_is_valid_from_its_file_time(spark: SparkSession, file:
 def test_renews_the_lease_during_the_run(spark: SparkSession, file: Path) -> None:
     renewed = threading.Event()
 
-    class Watched(Lease):
+    class ObservedLease(Lease):
         def renew(self) -> bool:
             done = super().renew()
             renewed.set()
             return done
 
-    lease = Watched(spark, str(file), print, seconds=0.3)
+    lease = ObservedLease(spark, str(file), print, seconds=0.3)
     lease.acquire()
     try:
         first = json.loads(file.read_text())["until"]

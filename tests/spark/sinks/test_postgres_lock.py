@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 from kafka_log import sequence
-from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
+from postgres_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 from psycopg.sql import SQL
 
 from outbox_spark.errors import OutboxKitError, OverlapError
@@ -94,7 +94,7 @@ def test_maintain_reports_the_dead_rows_removed(thing: Open, postgres: psycopg.c
     with fresh_schema(postgres, "lock"):
         with psycopg.connect(**postgres) as connection:
             table = Table(connection, "lock")
-            table.apply(Change(f"k{n}", GOOD, sequence(n), n, n) for n in range(50))
+            table.apply(Change(f"k{n}", UPSERT, sequence(n), n, n) for n in range(50))
             table.apply(Change(f"k{n}", TOMBSTONE, sequence(100 + n), 100 + n) for n in range(20))
             connection.execute("select pg_stat_force_next_flush()")
         with thing() as table_under_test:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import psycopg
 import pytest
 from kafka_log import sequence
-from postgres_batches import GOOD, POISON, TOMBSTONE, Change, Table, fresh_schema
+from postgres_batches import POISON, TOMBSTONE, UPSERT, Change, Table, fresh_schema
 
 from outbox_spark.jobs.model import Mode, WriteCounts
 
@@ -21,8 +21,8 @@ def make(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MakeTable]:
         yield lambda mode: Table(connection, "modes", mode)
 
 
-def good(key: str, commit: int, offset: int | None = None) -> Change:
-    return Change(key, GOOD, sequence(commit), commit if offset is None else offset, commit)
+def upsert(key: str, commit: int, offset: int | None = None) -> Change:
+    return Change(key, UPSERT, sequence(commit), commit if offset is None else offset, commit)
 
 
 def delete(key: str, commit: int, offset: int | None = None) -> Change:
@@ -34,7 +34,7 @@ def poison(key: str, commit: int) -> Change:
 
 
 def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
-    """Changes, deletions and poison of few keys; stretches that are sent again at later offsets."""
+    """Return changes, deletions and poison of a few keys, some of them sent again at later offsets."""
     log: list[Change] = []
     while len(log) < 60:
         offset = len(log)
@@ -42,14 +42,14 @@ def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
             old = rng.choice(log)
             log.append(Change(old.key, old.kind, old.sequence, offset, old.n))
             continue
-        kind = rng.choices([GOOD, TOMBSTONE, POISON], [6, 2, 1])[0]
+        kind = rng.choices([UPSERT, TOMBSTONE, POISON], [6, 2, 1])[0]
         number = sequence(rng.randrange(10**6)) if sequences else ""
-        log.append(Change(f"k{rng.randrange(6)}", kind, number, offset, offset if kind == GOOD else None))
+        log.append(Change(f"k{rng.randrange(6)}", kind, number, offset, offset if kind == UPSERT else None))
     return log
 
 
 def batches(log: Sequence[Change], rng: random.Random) -> Iterator[tuple[Sequence[Change], Sequence[Change]]]:
-    """Divide the log into batches: what was read up to here, and the batch."""
+    """Divide the log into batches. Yield the records up to the end of each batch, and those of the batch."""
     cuts = sorted(rng.sample(range(1, len(log)), 4))
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         yield log[:end], log[start:end]
@@ -59,10 +59,12 @@ def reduced(batch: Sequence[Change]) -> list[Change]:
     """Return per key the newest readable record, and newer unreadable ones."""
     reduced_batch: list[Change] = []
     for key in {change.key for change in batch}:
-        ours = [change for change in batch if change.key == key]
-        readable = max((c for c in ours if c.kind != POISON), key=lambda c: c.version, default=None)
+        changes_of_key = [change for change in batch if change.key == key]
+        readable = max((c for c in changes_of_key if c.kind != POISON), key=lambda c: c.version, default=None)
         reduced_batch += [readable] if readable else []
-        reduced_batch += [c for c in ours if c.kind == POISON and (readable is None or c.version > readable.version)]
+        reduced_batch += [
+            c for c in changes_of_key if c.kind == POISON and (readable is None or c.version > readable.version)
+        ]
     return reduced_batch
 
 
@@ -83,7 +85,7 @@ def test_hard_deletes_equal_the_oracle_after_every_batch(make: MakeTable, seed: 
     table = make(Mode.HARD_DELETE)
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(reduced(batch))
-        expected = {k: (c.n, c.offset, is_stale(c, read)) for k, c in newest(read).items() if c.kind == GOOD}
+        expected = {k: (c.n, c.offset, is_stale(c, read)) for k, c in newest(read).items() if c.kind == UPSERT}
         assert table.state("n", "_offset", "_stale") == expected
 
 
@@ -94,10 +96,10 @@ def test_soft_deletes_equal_the_model_after_every_batch(make: MakeTable, seed: i
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(reduced(batch))
         for key, change in newest(read).items():
-            if change.kind == GOOD:
+            if change.kind == UPSERT:
                 visible[key] = change.n
         expected = {
-            key: (visible[key], c.offset, is_stale(c, read), None if c.kind == GOOD else c.at)
+            key: (visible[key], c.offset, is_stale(c, read), None if c.kind == UPSERT else c.timestamp)
             for key, c in newest(read).items()
             if key in visible
         }
@@ -110,24 +112,24 @@ def test_history_equals_the_oracle_after_every_batch(make: MakeTable, seed: int)
     rng = random.Random(seed)  # noqa: S311
     table = make(Mode.HISTORY)
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
-        table.apply(one_of_each(batch))
+        table.apply(last_copies(batch))
         rows, ledger = table.rows(), table.rows("__tombstones")
         stored = {version_of(row): row["_timestamp"] for row in [*rows, *ledger]}
         versions = {(c.key, c.sequence or c.offset): c for c in read if c.kind != POISON}
         assert set(stored) == set(versions)
         assert len(stored) == len(rows) + len(ledger)
         for row in rows:
-            key, own = version_of(row)
-            later = sorted(v for k, v in stored if k == key and v > own)  # type: ignore[operator]
-            assert row["n"] == versions[key, own].n
+            key, version = version_of(row)
+            later = sorted(v for k, v in stored if k == key and v > version)  # type: ignore[operator]
+            assert row["n"] == versions[key, version].n
             assert row["_valid_from"] == row["_timestamp"]
             assert row["_valid_to"] == (stored[key, later[0]] if later else None)
-            stored_as = Change(key, GOOD, row["_sequence"], row["_offset"])
+            stored_as = Change(key, UPSERT, row["_sequence"], row["_offset"])
             assert row["_stale"] == (not later and is_stale(stored_as, read))
 
 
-def one_of_each(batch: Sequence[Change]) -> list[Change]:
-    """Of the copies of a version the last, as the job reduces a batch in this mode."""
+def last_copies(batch: Sequence[Change]) -> list[Change]:
+    """Return the last copy of each version, to which the job reduces a batch in history mode."""
     return list({(c.key, c.sequence or c.offset): c for c in batch}.values())
 
 
@@ -137,30 +139,30 @@ def version_of(row: dict[str, object]) -> tuple[str, object]:
 
 def test_soft_delete_counts(make: MakeTable) -> None:
     table = make(Mode.SOFT_DELETE)
-    assert table.apply([good("a", 1), delete("never", 2)]) == WriteCounts(upserts=1, tombstones=1)
-    assert table.apply([delete("a", 3), good("never", 1, 9)]) == WriteCounts(deletes=1)
-    assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), delete("a", 3).at)}
-    assert table.apply([good("a", 2, 10)]) == WriteCounts()
-    assert table.apply([good("a", 4), good("never", 5)]) == WriteCounts(upserts=2)
+    assert table.apply([upsert("a", 1), delete("never", 2)]) == WriteCounts(upserts=1, tombstones=1)
+    assert table.apply([delete("a", 3), upsert("never", 1, 9)]) == WriteCounts(deletes=1)
+    assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), delete("a", 3).timestamp)}
+    assert table.apply([upsert("a", 2, 10)]) == WriteCounts()
+    assert table.apply([upsert("a", 4), upsert("never", 5)]) == WriteCounts(upserts=2)
     assert table.state("n", "_deleted_at") == {"a": (4, None), "never": (5, None)}
     assert table.rows("__tombstones") == []
 
 
 def test_history_counts(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
-    assert table.apply([good("a", 1), good("a", 5), delete("b", 3)]) == WriteCounts(upserts=2, tombstones=1)
+    assert table.apply([upsert("a", 1), upsert("a", 5), delete("b", 3)]) == WriteCounts(upserts=2, tombstones=1)
     # A deletion that is older than the current version ends an older one.
-    assert table.apply([delete("a", 3), good("a", 1, 20)]) == WriteCounts(tombstones=1)
+    assert table.apply([delete("a", 3), upsert("a", 1, 20)]) == WriteCounts(tombstones=1)
     assert table.apply([delete("a", 7)]) == WriteCounts(deletes=1, tombstones=1)
-    assert table.apply([good("a", 6)]) == WriteCounts(upserts=1)
-    assert table.apply([delete("a", 7, 21), good("a", 5, 22)]) == WriteCounts()
+    assert table.apply([upsert("a", 6)]) == WriteCounts(upserts=1)
+    assert table.apply([delete("a", 7, 21), upsert("a", 5, 22)]) == WriteCounts()
     ends = [(row["n"], row["_valid_to"]) for row in table.rows()]
-    assert ends == [(1, delete("a", 3).at), (5, good("a", 6).at), (6, delete("a", 7).at)]
+    assert ends == [(1, delete("a", 3).timestamp), (5, upsert("a", 6).timestamp), (6, delete("a", 7).timestamp)]
 
 
 def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
-    table.apply([good("a", 1)])
+    table.apply([upsert("a", 1)])
     with pytest.raises(psycopg.errors.UniqueViolation):
         table.connection.execute(
             "insert into modes.thing select aggregate_id, n, 'x', 0, 0, 9, _timestamp, false, _timestamp "
@@ -172,7 +174,7 @@ def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
 def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
     assert table.apply([]) == WriteCounts()
-    assert table.apply([good("a", 1), poison("a", 2), poison("b", 3)]) == WriteCounts(upserts=1, quarantined=2)
+    assert table.apply([upsert("a", 1), poison("a", 2), poison("b", 3)]) == WriteCounts(upserts=1, quarantined=2)
     before = table.rows()
     assert table.apply([]) == WriteCounts()
     assert table.rows() == before
@@ -181,12 +183,12 @@ def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_key_is_stale_until_a_newer_valid_record(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
-    table.apply([good("a", 1), poison("late", 5)])
+    table.apply([upsert("a", 1), poison("late", 5)])
     table.apply([poison("a", 4)])
     assert current(table) == {"a": (1, True)}
-    table.apply([good("a", 3), good("late", 4)])
+    table.apply([upsert("a", 3), upsert("late", 4)])
     assert current(table) == {"a": (3, True), "late": (4, True)}
-    table.apply([good("a", 5), good("late", 6)])
+    table.apply([upsert("a", 5), upsert("late", 6)])
     assert current(table) == {"a": (5, False), "late": (6, False)}
     table.apply([poison("a", 2)])
     assert current(table)["a"] == (5, False)
@@ -195,12 +197,12 @@ def test_key_is_stale_until_a_newer_valid_record(make: MakeTable, mode: Mode) ->
 @pytest.mark.parametrize("mode", list(Mode))
 def test_deletion_after_poison_clears_the_stale_flag(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
-    table.apply([good("a", 1), poison("a", 2)])
+    table.apply([upsert("a", 1), poison("a", 2)])
     assert current(table) == {"a": (1, True)}
     table.apply([delete("a", 3)])
     assert current(table) == {}
     assert not any(row["_stale"] for row in table.rows())
-    table.apply([good("a", 4)])
+    table.apply([upsert("a", 4)])
     assert current(table) == {"a": (4, False)}
 
 
@@ -208,12 +210,12 @@ def test_poison_of_a_deleted_topic_marks_no_row(make: MakeTable) -> None:
     table = make(Mode.HARD_DELETE)
     table.apply([poison("a", 9)])
     table.connection.execute("update modes.thing__quarantine set topic_id = 'another'")
-    table.apply([good("a", 1)])
+    table.apply([upsert("a", 1)])
     assert current(table) == {"a": (1, False)}
 
 
 def current(table: Table) -> dict[str, tuple[int, bool]]:
-    """Of the keys that are there: the value shown, and whether it is stale."""
+    """Return the value and the stale flag of each key that is not deleted."""
     return {
         row["aggregate_id"]: (row["n"], row["_stale"])
         for row in table.rows()

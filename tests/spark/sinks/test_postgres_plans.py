@@ -1,4 +1,4 @@
-"""No statement of the merge scans the table, so the cost of a batch does not grow with it. Without Spark."""
+"""No statement of the merge scans the table, so the cost of a batch does not depend on its size. Without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def statements(mode: Mode, table: Table) -> dict[str, Composed]:
     if isinstance(merge, HistoryMergeStatements):
         known = {f"known {number}": statement for number, statement in enumerate(merge.remove_known())}
         return {**common, **known, "close": merge.close_rows()}
-    return {**common, "deletes": merge.delete_rows(), "revived": merge.remove_superseded_tombstones()}
+    return {**common, "deletes": merge.delete_rows(), "superseded": merge.remove_superseded_tombstones()}
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
-from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
+from postgres_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -49,7 +49,7 @@ def test_copies_special_characters_unchanged(postgres_target: Target) -> None:
     for commit, (key, state) in enumerate(expected.items()):
         log.append(key, framed(THING, 1, state), sequence(commit))
     log.append("bad\tone", b"\\N\t\n\\", sequence(9))
-    # fastavro writes only text: a byte is put where UTF-8 has none.
+    # fastavro encodes valid text only, so a byte is replaced afterwards.
     log.append("torn", value("torn").replace(b"torn", b"to\xffn"), sequence(10))
     log.append("gone", None, sequence(11))
     outcome = postgres_target.run(log, SCHEMAS)
@@ -65,7 +65,7 @@ def test_copies_special_characters_unchanged(postgres_target: Target) -> None:
 def test_each_task_copies_in_its_own_transaction(
     spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
-    """More bytes than one message has; a task without any."""
+    """More bytes than one message can have, and a task without rows."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     text = "\U0001f4da" * 1000
@@ -85,7 +85,7 @@ def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDic
     """The first attempt of a task committed and its result was lost; the second staged the rows again."""
     with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
         table = Table(connection, "tries")
-        changes = [Change("a", GOOD, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]
+        changes = [Change("a", UPSERT, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]
         table.stage(changes)
         insert = SQL("insert into {0} select * from {0} returning xmin::text::bigint").format(table.staging)
         reported = other.execute(insert).fetchone()
@@ -101,7 +101,7 @@ def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDic
 def test_waits_for_a_task_that_is_writing(postgres: psycopg.conninfo.ConninfoDict) -> None:
     with fresh_schema(postgres, "late") as connection, psycopg.connect(**postgres) as late:
         table = Table(connection, "late")
-        table.stage([Change("a", GOOD, sequence(1), 1, 1)])
+        table.stage([Change("a", UPSERT, sequence(1), 1, 1)])
         late.execute(SQL("insert into {0} select * from {0}").format(table.staging))
         connection.execute("set lock_timeout = '50ms'")
         connection.execute("begin")

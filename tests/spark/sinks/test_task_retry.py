@@ -20,7 +20,7 @@ from outbox_spark.jobs.model import PostgresTarget
 
 
 def test_counts_rows_of_a_retried_task_once(postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """A batch is committed by the sums: they must be of the successful attempts, like the rows."""
+    """Counts and rows must be those of the successful attempts."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "retries") as connection:
@@ -31,9 +31,9 @@ def test_counts_rows_of_a_retried_task_once(postgres_target: Target, postgres: p
             command, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        assert "the first try dies here" in done.stderr, "no task failed"
+        assert "simulated failure of the first attempt" in done.stderr, "no task failed"
         reported = json.loads(done.stdout.splitlines()[-1])
         assert reported["sums"] == {"rows": ROWS, "offsets": ROWS}
         counts = connection.execute("select xmin::text, count(*) from retries.t group by 1").fetchall()
-    assert reported["tries"] == dict(counts)
-    assert sum(reported["tries"].values()) == ROWS
+    assert reported["attempts"] == dict(counts)
+    assert sum(reported["attempts"].values()) == ROWS
