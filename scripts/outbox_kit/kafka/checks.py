@@ -40,8 +40,8 @@ RULES = Rules[KafkaState]()
     condition="the Kafka cluster responds",
     remedy="check kafka.bootstrap_servers and kafka.client in the environment file",
 )
-def _reachable(live: KafkaState) -> Finding:
-    return Finding(True, f"cluster {live.cluster.id}", "a response")
+def _reachable(state: KafkaState) -> Finding:
+    return Finding(True, f"cluster {state.cluster.id}", "a response")
 
 
 @RULES.rule(
@@ -49,11 +49,11 @@ def _reachable(live: KafkaState) -> Finding:
     condition="the cluster id is that of kafka.cluster_id and of the lock file",
     remedy="set kafka.bootstrap_servers to the cluster to which the pipeline was deployed",
 )
-def _cluster(live: KafkaState) -> Finding:
-    expected = {name for name in (live.kafka.cluster_id, live.locked_cluster) if name}
+def _cluster(state: KafkaState) -> Finding:
+    expected = {name for name in (state.kafka.cluster_id, state.locked_cluster) if name}
     if not expected:
-        return Finding(None, live.cluster.id, "a cluster id", "set kafka.cluster_id in the environment file")
-    return Finding(expected == {live.cluster.id}, live.cluster.id, " and ".join(sorted(expected)))
+        return Finding(None, state.cluster.id, "a cluster id", "set kafka.cluster_id in the environment file")
+    return Finding(expected == {state.cluster.id}, state.cluster.id, " and ".join(sorted(expected)))
 
 
 @RULES.rule(
@@ -61,10 +61,10 @@ def _cluster(live: KafkaState) -> Finding:
     condition="every topic of the pipeline exists: at a missing one the producer blocks, while the task is RUNNING",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
-def _topics_exist(live: KafkaState) -> Finding:
-    missing = sorted(topic.name for topic in live.topics if topic.name not in live.actual)
-    expected = f"all {len(live.topics)} topics of the pipeline"
-    return Finding(not missing, f"missing: {', '.join(missing)}" if missing else f"all {len(live.topics)}", expected)
+def _topics_exist(state: KafkaState) -> Finding:
+    missing = sorted(topic.name for topic in state.topics if topic.name not in state.actual)
+    expected = f"all {len(state.topics)} topics of the pipeline"
+    return Finding(not missing, f"missing: {', '.join(missing)}" if missing else f"all {len(state.topics)}", expected)
 
 
 @RULES.rule(
@@ -72,8 +72,8 @@ def _topics_exist(live: KafkaState) -> Finding:
     condition="cleanup.policy is compact for topics of aggregates, delete for the other topics",
     remedy="run `outbox apply`, then republish the states that retention has removed",
 )
-def _policy(live: KafkaState) -> Finding:
-    return _setting_finding(live, "cleanup.policy")
+def _policy(state: KafkaState) -> Finding:
+    return _setting_finding(state, "cleanup.policy")
 
 
 @RULES.rule(
@@ -81,11 +81,11 @@ def _policy(live: KafkaState) -> Finding:
     condition="topics have the partition count of the pipeline file, which determines the partition of a key",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
 )
-def _partitions(live: KafkaState) -> Finding:
+def _partitions(state: KafkaState) -> Finding:
     problems = [
-        f"{topic.name} has {live.actual[topic.name].partitions}, not {topic.partitions}"
-        for topic in live.present
-        if live.actual[topic.name].partitions != topic.partitions
+        f"{topic.name} has {state.actual[topic.name].partitions}, not {topic.partitions}"
+        for topic in state.present
+        if state.actual[topic.name].partitions != topic.partitions
     ]
     return _declared_finding(problems)
 
@@ -95,11 +95,11 @@ def _partitions(live: KafkaState) -> Finding:
     condition="every topic has the replication factor of the environment file",
     remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
 )
-def _replication(live: KafkaState) -> Finding:
-    factor = live.kafka.replication_factor
+def _replication(state: KafkaState) -> Finding:
+    factor = state.kafka.replication_factor
     problems = [
         f"{name} has {min(p.replicas for p in partitions)}"
-        for name, partitions in sorted(live.cluster.partitions.items())
+        for name, partitions in sorted(state.cluster.partitions.items())
         if min((p.replicas for p in partitions), default=0) < factor
     ]
     return Finding(not problems, "; ".join(problems) or f"{factor} or more", f"{factor} or more")
@@ -110,13 +110,13 @@ def _replication(live: KafkaState) -> Finding:
     condition="topics have the min.insync.replicas of the environment file, and at least that number of replicas",
     remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
 )
-def _min_insync(live: KafkaState) -> Finding:
-    finding = _setting_finding(live, "min.insync.replicas")
+def _min_insync(state: KafkaState) -> Finding:
+    finding = _setting_finding(state, "min.insync.replicas")
     unwritable = [
-        f"{topic.name} needs {live.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
-        for topic in live.present
-        if int(live.actual[topic.name].config.get("min.insync.replicas", "1"))
-        > (replicas := live.actual[topic.name].replication_factor)
+        f"{topic.name} needs {state.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
+        for topic in state.present
+        if int(state.actual[topic.name].config.get("min.insync.replicas", "1"))
+        > (replicas := state.actual[topic.name].replication_factor)
     ]
     return Finding(finding.passed and not unwritable, "; ".join(unwritable) or finding.actual, finding.expected)
 
@@ -126,12 +126,12 @@ def _min_insync(live: KafkaState) -> Finding:
     condition="every partition has a leader and enough in-sync replicas for a write",
     remedy="check the brokers: one is down or behind",
 )
-def _in_sync(live: KafkaState) -> Finding:
+def _in_sync(state: KafkaState) -> Finding:
     problems = [
         f"{name}-{number}: {'no leader' if not p.has_leader else f'{p.in_sync} of {p.replicas} in sync'}"
-        for name, partitions in sorted(live.cluster.partitions.items())
+        for name, partitions in sorted(state.cluster.partitions.items())
         for number, p in enumerate(partitions)
-        if not p.has_leader or p.in_sync < min(live.kafka.min_insync_replicas, p.replicas)
+        if not p.has_leader or p.in_sync < min(state.kafka.min_insync_replicas, p.replicas)
     ]
     expected = "every partition has a leader and enough in-sync replicas"
     return Finding(not problems, "; ".join(problems) or expected, expected)
@@ -142,19 +142,19 @@ def _in_sync(live: KafkaState) -> Finding:
     condition="no topic rejects records because of their timestamp, which would fail the task",
     remedy="run `outbox apply`",
 )
-def _timestamps(live: KafkaState) -> Finding:
-    return _setting_finding(live, "message.timestamp.after.max.ms")
+def _timestamps(state: KafkaState) -> Finding:
+    return _setting_finding(state, "message.timestamp.after.max.ms")
 
 
 @RULES.rule(
     "kafka.topic-settings", condition="the other settings of every topic are as declared", remedy="run `outbox apply`"
 )
-def _settings(live: KafkaState) -> Finding:
+def _settings(state: KafkaState) -> Finding:
     return _declared_finding(
         [
             f"{topic.name}: {key} is {old}, not {new}"
-            for topic in live.present
-            for key, (old, new) in different_settings(topic, live.actual[topic.name]).items()
+            for topic in state.present
+            for key, (old, new) in different_settings(topic, state.actual[topic.name]).items()
             if key not in CHECKED_SEPARATELY
         ]
     )
@@ -165,18 +165,18 @@ def _settings(live: KafkaState) -> Finding:
     condition="no dead letters since the last acknowledgement",
     remedy="`outbox dead-letter list`, fix the cause, republish the aggregates, `outbox dead-letter acknowledge`",
 )
-def _dead_letters(live: KafkaState) -> Finding:
+def _dead_letters(state: KafkaState) -> Finding:
     expected = "none since the acknowledged offset"
-    if live.dead_letters is None:
+    if state.dead_letters is None:
         return Finding(None, "this login may not count them", expected)
-    count = live.dead_letters
+    count = state.dead_letters
     return Finding(not count, f"{count} not acknowledged" if count else "none", expected)
 
 
-def _setting_finding(live: KafkaState, key: str) -> Finding:
+def _setting_finding(state: KafkaState, key: str) -> Finding:
     problems = []
-    for topic in live.present:
-        old, new = different_settings(topic, live.actual[topic.name]).get(key, ("", ""))
+    for topic in state.present:
+        old, new = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
         if old != new:
             problems.append(f"{topic.name}: {key} is {old}, not {new}")
     return _declared_finding(problems)

@@ -19,7 +19,7 @@ ANY_TIMESTAMP = str(2**63 - 1)
 
 # Purpose of each setting, shown with its change and in docs/plan.md.
 SETTING_PURPOSES = {
-    "cleanup.policy": "records to delete: all but the latest of a key (compact), or those beyond the retention (delete)",
+    "cleanup.policy": "records to delete: all but the latest of a key (compact), or those beyond retention (delete)",
     "retention.ms": "retention of records",
     "delete.retention.ms": "retention of tombstones: a consumer that is stopped for longer misses deletions",
     "min.compaction.lag.ms": "minimum age of a record that compaction removes",

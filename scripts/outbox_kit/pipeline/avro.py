@@ -23,7 +23,7 @@ from outbox_common.avro_schema import compact
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.layered_values import read_text
 
-NAMED = frozenset({"record", "enum", "fixed"})
+NAMED_TYPES = frozenset({"record", "enum", "fixed"})
 PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
@@ -50,7 +50,7 @@ def read_definition(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise ConfigurationError(message, "correct the file") from None
-    if not isinstance(definition, dict) or definition.get("type") not in NAMED:
+    if not isinstance(definition, dict) or definition.get("type") not in NAMED_TYPES:
         message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
         raise ConfigurationError(message, "correct the file")
     if not isinstance(definition.get("name"), str):
@@ -87,7 +87,7 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
             used[node if "." in node or not namespace else f"{namespace}.{node}"] = None
     elif isinstance(node, dict):
         kind = node.get("type")
-        if isinstance(kind, str) and kind in NAMED and isinstance(node.get("name"), str):
+        if isinstance(kind, str) and kind in NAMED_TYPES and isinstance(node.get("name"), str):
             namespace, name = schema_name({**node, "namespace": str(node.get("namespace", namespace))}, namespace)
             defined[name] = None
             fields = node.get("fields")
@@ -130,14 +130,14 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
     return str(fullname(branch) if "name" in branch else branch.get("type"))
 
 
-def same_schema(left: str, right: str, references: Sequence[str] = ()) -> bool:
+def same_schema(schema: str, other: str, references: Sequence[str] = ()) -> bool:
     """Return whether two schema texts differ in notation at most.
 
     White space, order of keys, name with namespace for a full name, and `{"type": "string"}` for `"string"` do not
     matter: Confluent's registry returns a schema in another notation. `references` are the texts of the types that
     both schemas use by name, in dependency order.
     """
-    return bool(_normalized(left, references) == _normalized(right, references))
+    return bool(_normalized(schema, references) == _normalized(other, references))
 
 
 def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any node of a schema

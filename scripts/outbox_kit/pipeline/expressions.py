@@ -104,8 +104,8 @@ class Expansion:
         if not services:
             raise ConfigurationError("the embedded stack is not running", START_HINT)
         if name not in values:
-            known = ", ".join(sorted(values))
-            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {known}")
+            names = ", ".join(sorted(values))
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {names}")
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML

@@ -107,8 +107,8 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
     folder = pipeline_file.resolve().parent / "environments"
     path = folder / f"{name}.yaml"
     if not path.exists():
-        known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
-        raise ConfigurationError(f"environment {name!r}: no file {path}", f"known environments: {known}")
+        names = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
+        raise ConfigurationError(f"environment {name!r}: no file {path}", f"known environments: {names}")
     values = read_mapping(path)
     overrides.apply_to(Environment, values, of_environment=True)
     return values

@@ -316,8 +316,8 @@ class Pipeline(Model):
         tables: set[tuple[str, str]] = set()
         for entry in self.materializations:
             if entry.aggregate not in self.aggregates:
-                known = ", ".join(sorted(self.aggregates))
-                raise ValueError(f"materialization of unknown aggregate {entry.aggregate!r}; known aggregates: {known}")
+                names = ", ".join(sorted(self.aggregates))
+                raise ValueError(f"materialization of unknown aggregate {entry.aggregate!r}; known aggregates: {names}")
             if (entry.target, entry.table) in tables:
                 raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
             if self.aggregates[entry.aggregate].payload == "text":
@@ -330,11 +330,11 @@ class Pipeline(Model):
     def one_payload_type(self) -> Pipeline:
         """Check that one column can contain the payloads of all aggregates: JSON and text, or bytea."""
         binary = [name for name, entry in self.aggregates.items() if entry.is_binary]
-        others = [name for name, entry in self.aggregates.items() if not entry.is_binary]
-        if binary and others:
+        textual = [name for name, entry in self.aggregates.items() if not entry.is_binary]
+        if binary and textual:
             msg = (
-                f"payload of {binary[0]!r} is {self.aggregates[binary[0]].payload}, of {others[0]!r} "
-                f"{self.aggregates[others[0]].payload}: one column cannot be bytea and {self._text_type(others)}"
+                f"payload of {binary[0]!r} is {self.aggregates[binary[0]].payload}, of {textual[0]!r} "
+                f"{self.aggregates[textual[0]].payload}: one column cannot be bytea and {self._text_type(textual)}"
             )
             raise ValueError(msg)
         if binary and not self.source.uses_table:

@@ -35,14 +35,14 @@ class Overrides:
         """Set the overrides of a pipeline file, or of an environment file, in its values. Raises ConfigurationError."""
         for option in self.options:
             key, text = _split(option)
-            parts = key.split(".")
-            if (parts[0] == ENVIRONMENT) == of_environment:
-                location = _location_of_path(model, values.data, parts[1:] if of_environment else parts)
+            segments = key.split(".")
+            if (segments[0] == ENVIRONMENT) == of_environment:
+                location = _location_of_path(model, values.data, segments[1:] if of_environment else segments)
                 _set_value(model, values, location, text, f"{OPTION} {key}", literal=False)
         for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE)):
-            parts = [part.lower() for part in name[len(VARIABLE) :].split("__")]
-            if (parts[0] == ENVIRONMENT) == of_environment:
-                location = _location_of_variable(model, values.data, parts[1:] if of_environment else parts, name)
+            segments = [segment.lower() for segment in name[len(VARIABLE) :].split("__")]
+            if (segments[0] == ENVIRONMENT) == of_environment:
+                location = _location_of_variable(model, values.data, segments[1:] if of_environment else segments, name)
                 _set_value(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
 
 
@@ -77,43 +77,43 @@ def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) ->
         raise ConfigurationError(f"{origin}: the value is not valid YAML", FORM_HINT) from None
 
 
-def _location_of_path(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  # noqa: ANN401 - YAML data
+def _location_of_path(model: type[BaseModel], data: Any, segments: list[str]) -> Location:  # noqa: ANN401 - YAML data
     """Return the location of a dotted path, in which user-defined keys may contain dots."""
     location: Location = ()
-    while parts:
+    while segments:
         node = json_schema_nodes.node_at(model, data, location) or {}
         value = Values(data, {}).value_at(location)
-        length = _key_length(node, value, parts)
-        key = ".".join(parts[:length])
+        length = _key_length(node, value, segments)
+        key = ".".join(segments[:length])
         location = (*location, int(key) if isinstance(value, list) and key.isdigit() else key)
-        parts = parts[length:]
+        segments = segments[length:]
     return location
 
 
-def _key_length(node: json_schema_nodes.Node, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+def _key_length(node: json_schema_nodes.Node, value: Any, segments: list[str]) -> int:  # noqa: ANN401 - YAML data
     """Return the number of path segments that form one key."""
     if json_schema_nodes.maps_to_scalars(node):
-        return len(parts)
+        return len(segments)
     if json_schema_nodes.mapping_values(node) is not None and isinstance(value, dict):
-        return next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value), 1)
+        return next((count for count in range(len(segments), 0, -1) if ".".join(segments[:count]) in value), 1)
     return 1
 
 
-def _location_of_variable(model: type[BaseModel], data: Any, parts: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
+def _location_of_variable(model: type[BaseModel], data: Any, segments: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
     """Return the location of an environment variable. Case is ignored, and `-`, `.` and `_` are equal."""
     location: Location = ()
-    for part in parts:
+    for segment in segments:
         node = json_schema_nodes.node_at(model, data, location) or {}
         value = Values(data, {}).value_at(location)
-        if isinstance(value, list) and part.isdigit():
-            location = (*location, int(part))
+        if isinstance(value, list) and segment.isdigit():
+            location = (*location, int(segment))
             continue
         known_keys = [*node.get("properties", {}), *(value if isinstance(value, dict) else [])]
-        match = next((key for key in known_keys if _normalized(str(key)) == _normalized(part)), None)
+        match = next((key for key in known_keys if _normalized(str(key)) == _normalized(segment)), None)
         if match is None and json_schema_nodes.maps_to_scalars(node):
-            message = f"environment variable {name}: no key like {part!r} in {'.'.join(map(str, location))}"
+            message = f"environment variable {name}: no key like {segment!r} in {'.'.join(map(str, location))}"
             raise ConfigurationError(message, f"set a new key with {OPTION} or in the file")
-        location = (*location, part if match is None else match)
+        location = (*location, segment if match is None else match)
     return location
 
 

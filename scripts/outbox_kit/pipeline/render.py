@@ -38,8 +38,8 @@ def render_connector(
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
-        known = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
-        raise ConfigurationError(f"no template {templates / name}", f"known templates: {known}") from None
+        names = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
+        raise ConfigurationError(f"no template {templates / name}", f"known templates: {names}") from None
     except _UnsupportedPipelineError as error:
         hint = "remove it from the pipeline file, or use another connector.template"
         raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None

@@ -74,27 +74,27 @@ class _Resolver:
             message = f"schema file {self._files[bare[0]]}: {bare[0]} has no namespace, other types have one"
             raise ConfigurationError(message, "give every type a `namespace`")
 
-    def _visit(self, path: Path, path_to_file: list[Path], done: set[Path]) -> Iterator[Path]:
+    def _visit(self, path: Path, path_to_file: list[Path], visited: set[Path]) -> Iterator[Path]:
         """Yield the dependencies of `path`, then `path`."""
         if path in path_to_file:
             cycle = " → ".join(entry.name for entry in [*path_to_file[path_to_file.index(path) :], path])
             message = f"schema file {path}: circular references: {cycle}"
             raise ConfigurationError(message, "define these types in one file")
-        if path in done:
+        if path in visited:
             return
         for dependency in self._dependencies(path):
-            yield from self._visit(dependency, [*path_to_file, path], done)
-        done.add(path)
+            yield from self._visit(dependency, [*path_to_file, path], visited)
+        visited.add(path)
         yield path
 
     def _dependencies(self, path: Path) -> list[Path]:
         """Return the files that define the types used by this one."""
         for name in self._names[path][0]:
             if name not in self._files:
-                known = ", ".join(sorted(name for name in self._files if self._files[name] in self._paths))
+                types = ", ".join(sorted(name for name in self._files if self._files[name] in self._paths))
                 message = f"schema file {path}: type {name} is not defined in it or in a reference"
                 raise ConfigurationError(
-                    message, f"add its file to `references:`; the listed files define: {known or 'nothing'}"
+                    message, f"add its file to `references:`; the listed files define: {types or 'nothing'}"
                 )
         return list(dict.fromkeys(self._files[name] for name in self._names[path][0]))
 

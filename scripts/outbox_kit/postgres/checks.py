@@ -42,8 +42,8 @@ NO_TABLE = "no table: events are logical decoding messages"
     condition="the source database responds",
     remedy="check source.host, port, database and login in the environment file",
 )
-def _reachable(live: DatabaseState) -> Finding:
-    actual = live.actual
+def _reachable(state: DatabaseState) -> Finding:
+    actual = state.actual
     return Finding(True, f"PostgreSQL {actual.version // 10_000}, database {actual.database}", "a response")
 
 
@@ -52,8 +52,8 @@ def _reachable(live: DatabaseState) -> Finding:
     condition="outbox-kit and the connector connect to the primary, not to a standby",
     remedy="set source.host to the primary",
 )
-def _primary(live: DatabaseState) -> Finding:
-    standby = live.actual.standby
+def _primary(state: DatabaseState) -> Finding:
+    standby = state.actual.standby
     return Finding(not standby, "a standby" if standby else "the primary", "the primary")
 
 
@@ -62,8 +62,8 @@ def _primary(live: DatabaseState) -> Finding:
     condition="the database is that of the lock file: not replaced, restored or promoted",
     remedy=f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}",
 )
-def _identity(live: DatabaseState) -> Finding:
-    actual, locked = live.actual, live.locked
+def _identity(state: DatabaseState) -> Finding:
+    actual, locked = state.actual, state.locked
     if not actual.system_identifier:
         remedy = "as an administrator: grant execute on function pg_control_system() to this login"
         return Finding(None, "this login may not execute pg_control_system()", "a known database", remedy)
@@ -79,8 +79,8 @@ def _identity(live: DatabaseState) -> Finding:
     condition="wal_level is `logical`, as logical decoding requires",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
-def _wal_level(live: DatabaseState) -> Finding:
-    return Finding(live.actual.wal_level == "logical", live.actual.wal_level, "logical")
+def _wal_level(state: DatabaseState) -> Finding:
+    return Finding(state.actual.wal_level == "logical", state.actual.wal_level, "logical")
 
 
 @RULES.rule(
@@ -88,13 +88,13 @@ def _wal_level(live: DatabaseState) -> Finding:
     condition="the connector's role can log in, replicate, read the table and write its heartbeat",
     remedy="alter role ... with login replication (Amazon RDS: grant rds_replication), then run `outbox apply`",
 )
-def _role(live: DatabaseState) -> Finding:
-    role, name = live.actual.role, live.environment.source.connector.user
+def _role(state: DatabaseState) -> Finding:
+    role, name = state.actual.role, state.environment.source.connector.user
     privileges = {
         "login": role and role["can_login"],
         "replication": role and role["can_replicate"],
-        "select on the table": not live.uses_table or (role and role["can_read"]),
-        "execute pg_logical_emit_message": live.details.may_emit,
+        "select on the table": not state.uses_table or (role and role["can_read"]),
+        "execute pg_logical_emit_message": state.details.may_emit,
     }
     missing = [privilege for privilege, granted in privileges.items() if not granted]
     actual = f"{name} lacks {', '.join(missing)}" if missing else f"{name} has all"
@@ -104,13 +104,13 @@ def _role(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.table",
     condition="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
-    remedy="add the column again, or set its name under source.columns; docs/operations.md, column renamed",
+    remedy="add the column again, or set its name under source.columns; see docs/operations.md",
 )
-def _table(live: DatabaseState) -> Finding:
-    if not live.uses_table:
+def _table(state: DatabaseState) -> Finding:
+    if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
     expected = "every column of the contract"
-    problems = column_problems(live.pipeline, live.actual.columns)
+    problems = column_problems(state.pipeline, state.actual.columns)
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
@@ -119,12 +119,12 @@ def _table(live: DatabaseState) -> Finding:
     condition="id, aggregate type, key, event type and time are not null: otherwise rows become dead letters",
     remedy="alter table ... alter column ... set not null",
 )
-def _not_null(live: DatabaseState) -> Finding:
-    if not live.uses_table:
+def _not_null(state: DatabaseState) -> Finding:
+    if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    names = live.pipeline.source.columns.model_dump()
+    names = state.pipeline.source.columns.model_dump()
     required = [names[role] for role in REQUIRED]
-    nullable = [name for name in required if name in live.details.nullable]
+    nullable = [name for name in required if name in state.details.nullable]
     actual = f"may be null: {', '.join(nullable)}" if nullable else "none may be null"
     return Finding(not nullable, actual, f"not null: {', '.join(required)}")
 
@@ -132,16 +132,16 @@ def _not_null(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.key-not-empty",
     condition="the table rejects rows with an empty key, which would become dead letters",
-    remedy="alter table ... add check (<key column> <> '')",
+    remedy="alter table ... add check (KEY <> '')",
     severity=Severity.WARNING,
 )
-def _key_not_empty(live: DatabaseState) -> Finding:
-    if not live.uses_table:
+def _key_not_empty(state: DatabaseState) -> Finding:
+    if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    key = live.pipeline.source.columns.aggregate_id
+    key = state.pipeline.source.columns.aggregate_id
     name = rf'(?<![\w"])\(?"?{re.escape(key)}"?\)?(?:::text)?'
     pattern = re.compile(rf"{name} <> ''(::text)?|length\({name}\) (> 0|>= 1)")
-    rejected = any(pattern.search(text) and " OR " not in text for text in live.details.constraints)
+    rejected = any(pattern.search(text) and " OR " not in text for text in state.details.constraints)
     return Finding(rejected, "rejected" if rejected else f"no check on {key}", f"check ({key} <> '')")
 
 
@@ -150,13 +150,13 @@ def _key_not_empty(live: DatabaseState) -> Finding:
     condition="the latest rows of a key have the same `partition_field`: otherwise keys move to other partitions",
     remedy="use an immutable column as partition_field; before a change write a tombstone with the old value",
 )
-def _partition_field(live: DatabaseState) -> Finding:
+def _partition_field(state: DatabaseState) -> Finding:
     expected = "one value per key among the latest rows"
-    if not live.uses_table:
+    if not state.uses_table:
         return Finding(None, f"{NO_TABLE}, which are not stored", expected)
-    moved_keys = live.details.moved_keys
+    moved_keys = state.details.moved_keys
     if moved_keys is None:
-        return Finding(None, live.details.sampling_error or "this login may not read the table", expected)
+        return Finding(None, state.details.sampling_error or "this login may not read the table", expected)
     problems = [f"{name}: {count} keys with several values" for name, count in moved_keys.items() if count]
     return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no aggregate has one", expected)
 
@@ -166,9 +166,9 @@ def _partition_field(live: DatabaseState) -> Finding:
     condition="no old prepared transaction blocks the slot; max_prepared_transactions is above 0 for a two-phase slot",
     remedy="run COMMIT PREPARED or ROLLBACK PREPARED for the transactions in pg_prepared_xacts",
 )
-def _prepared(live: DatabaseState) -> Finding:
-    usage, limit = live.details.usage, live.details.settings["max_prepared_transactions"]
-    if live.actual.slot and live.actual.slot.two_phase and not limit:
+def _prepared(state: DatabaseState) -> Finding:
+    usage, limit = state.details.usage, state.details.settings["max_prepared_transactions"]
+    if state.actual.slot and state.actual.slot.two_phase and not limit:
         remedy = "set max_prepared_transactions and restart PostgreSQL"
         return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "1 or more", remedy)
     passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_S
@@ -182,8 +182,8 @@ def _prepared(live: DatabaseState) -> Finding:
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
     severity=Severity.WARNING,
 )
-def _free_slots(live: DatabaseState) -> Finding:
-    return _free(live.details.usage["slots"], live.details.settings["max_replication_slots"])
+def _free_slots(state: DatabaseState) -> Finding:
+    return _free(state.details.usage["slots"], state.details.settings["max_replication_slots"])
 
 
 @RULES.rule(
@@ -192,8 +192,8 @@ def _free_slots(live: DatabaseState) -> Finding:
     remedy="raise max_wal_senders and restart PostgreSQL",
     severity=Severity.WARNING,
 )
-def _free_senders(live: DatabaseState) -> Finding:
-    return _free(live.details.usage["senders"], live.details.settings["max_wal_senders"])
+def _free_senders(state: DatabaseState) -> Finding:
+    return _free(state.details.usage["senders"], state.details.settings["max_wal_senders"])
 
 
 def _free(used: int, limit: int) -> Finding:
@@ -206,8 +206,8 @@ def _free(used: int, limit: int) -> Finding:
     remedy="set idle_replication_slot_timeout to 0, or to more than the longest time without a running connector",
     severity=Severity.WARNING,
 )
-def _idle_slot_timeout(live: DatabaseState) -> Finding:
-    timeout = live.details.settings.get("idle_replication_slot_timeout")
+def _idle_slot_timeout(state: DatabaseState) -> Finding:
+    timeout = state.details.settings.get("idle_replication_slot_timeout")
     if timeout is None:
-        return Finding(True, f"PostgreSQL {live.actual.version // 10_000} has none", "0, or at least a day")
+        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has none", "0, or at least a day")
     return Finding(timeout == 0 or timeout >= DAY_S, f"{timeout} s", f"0, or at least {DAY_S} s")

@@ -21,12 +21,12 @@ RULES = Rules[DatabaseState]()
     condition="the publication has only the outbox table, via the root, and only operations that do not stop the task",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
-def _publication(live: DatabaseState) -> Finding:
-    source, publication = live.pipeline.source, live.actual.publication
+def _publication(state: DatabaseState) -> Finding:
+    source, publication = state.pipeline.source, state.actual.publication
     expected = f"insert of {source.table}, via root"
     if publication is None:
         return Finding(False, f"no publication {source.publication}", expected)
-    if not live.uses_table:
+    if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
     root = "via root" if publication["pubviaroot"] else "not via root"
@@ -47,17 +47,17 @@ def _tolerated_operations(source: Source) -> set[str]:
     condition="no row filter and no column list: rows and columns that they exclude are lost without an error",
     remedy="alter publication ... set table ..., without WHERE and without columns; republish the excluded rows",
 )
-def _publication_filter(live: DatabaseState) -> Finding:
+def _publication_filter(state: DatabaseState) -> Finding:
     expected = "every row, every column"
-    actual, published = live.actual, live.details.published
-    if not live.uses_table:
+    actual, published = state.actual, state.details.published
+    if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
     if actual.publication is None or published is None:
         if actual.publication is not None and actual.version < COLUMN_LISTS_SINCE:
             return Finding(True, expected, expected)
         return Finding(None, "the table is not in the publication", expected)
-    source = live.pipeline.source
-    fields = {aggregate.partition_field for aggregate in live.pipeline.aggregates.values()} - {None}
+    source = state.pipeline.source
+    fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
     names = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
     excluded = sorted(names & set(actual.columns) - set(published))
     problems = ["some rows only"] if actual.publication["filtered"] else []
@@ -70,8 +70,8 @@ def _publication_filter(live: DatabaseState) -> Finding:
     condition="the publication was not recreated after the slot: rows that were written in between are lost",
     remedy="recreate the slot, then republish the rows that were written in between",
 )
-def _publication_identity(live: DatabaseState) -> Finding:
-    locked, publication = live.locked, live.actual.publication
+def _publication_identity(state: DatabaseState) -> Finding:
+    locked, publication = state.locked, state.actual.publication
     expected = f"oid {locked.publication_oid if locked else '?'}, as when the slot was created"
     if publication is None:
         return Finding(None, "no publication", expected)
@@ -84,11 +84,11 @@ def _publication_identity(live: DatabaseState) -> Finding:
     condition="the slot exists, decodes with pgoutput, and belongs to this database",
     remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER_HINT}",
 )
-def _slot(live: DatabaseState) -> Finding:
-    expected = f"pgoutput in database {live.actual.database}"
-    slot = live.actual.slot
+def _slot(state: DatabaseState) -> Finding:
+    expected = f"pgoutput in database {state.actual.database}"
+    slot = state.actual.slot
     if slot is None:
-        return Finding(False, f"no slot {live.pipeline.source.slot}", expected)
+        return Finding(False, f"no slot {state.pipeline.source.slot}", expected)
     actual = f"{slot.plugin} in database {slot.database}"
     return Finding(actual == expected, actual, expected)
 
@@ -98,8 +98,8 @@ def _slot(live: DatabaseState) -> Finding:
     condition="the slot is that of the lock file, and not before the LSN at which it was created",
     remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
 )
-def _slot_identity(live: DatabaseState) -> Finding:
-    slot, locked = live.actual.slot, live.locked
+def _slot_identity(state: DatabaseState) -> Finding:
+    slot, locked = state.actual.slot, state.locked
     if slot is None or slot.confirmed_flush is None or locked is None:
         return Finding(None, "no slot, or none in the lock file", "the slot of the lock file")
     passed = slot.name == locked.slot and slot.confirmed_flush >= lsn.parse(locked.slot_lsn)
@@ -110,13 +110,13 @@ def _slot_identity(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-active",
     condition="the slot is active and read by the connector's role: with a second reader rows are lost",
-    remedy="not active: start the connector; another role: stop the other client of the slot",
+    remedy="if it is not active, start the connector; if another role reads it, stop that client",
 )
-def _slot_active(live: DatabaseState) -> Finding:
-    slot, expected = live.actual.slot, f"read by {live.environment.source.connector.user}"
+def _slot_active(state: DatabaseState) -> Finding:
+    slot, expected = state.actual.slot, f"read by {state.environment.source.connector.user}"
     if slot is None:
         return Finding(None, "no slot", expected)
-    if not slot.active and live.environment.connector.state == "stopped":
+    if not slot.active and state.environment.connector.state == "stopped":
         return Finding(True, "not active: connector.state is stopped", expected)
     actual = f"read by {slot.reader or 'an unknown role'}" if slot.active else "not active"
     return Finding(actual == expected, actual, expected)
@@ -125,10 +125,10 @@ def _slot_active(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"lost: drop the slot, then {RECOVER_HINT}; unreserved: resume the connector immediately",
+    remedy=f"if unreserved, resume the connector immediately; if lost, drop the slot, then {RECOVER_HINT}",
 )
-def _slot_wal(live: DatabaseState) -> Finding:
-    slot, expected = live.actual.slot, "reserved or extended"
+def _slot_wal(state: DatabaseState) -> Finding:
+    slot, expected = state.actual.slot, "reserved or extended"
     if slot is None:
         return Finding(None, "no slot", expected)
     reason = slot.invalidation_reason
@@ -141,14 +141,14 @@ def _slot_wal(live: DatabaseState) -> Finding:
     condition="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, at which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
-def _slot_retained(live: DatabaseState) -> Finding:
-    limit = live.details.settings["max_slot_wal_keep_size"]
-    half = (limit if limit >= 0 else RETAINED_MB) * MEGABYTE // 2
+def _slot_retained(state: DatabaseState) -> Finding:
+    limit = state.details.settings["max_slot_wal_keep_size"]
+    maximum = (limit if limit >= 0 else RETAINED_MB) * MEGABYTE // 2
     origin = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
-    retained, expected = live.actual.retained_bytes, f"{half // MEGABYTE} MB at most ({origin})"
+    retained, expected = state.actual.retained_bytes, f"{maximum // MEGABYTE} MB at most ({origin})"
     if retained is None:
         return Finding(None, "no slot, or its WAL is lost", expected)
-    return Finding(retained <= half, f"{retained // MEGABYTE} MB retained", expected)
+    return Finding(retained <= maximum, f"{retained // MEGABYTE} MB retained", expected)
 
 
 @RULES.rule(
@@ -157,10 +157,10 @@ def _slot_retained(live: DatabaseState) -> Finding:
     remedy="stop the connector and set FAILOVER with ALTER_REPLICATION_SLOT (replication protocol)",
     severity=Severity.WARNING,
 )
-def _slot_failover(live: DatabaseState) -> Finding:
-    slot = live.actual.slot
-    if live.actual.version < FAILOVER_SLOTS_SINCE:
-        return Finding(True, f"PostgreSQL {live.actual.version // 10_000} has none", "failover")
+def _slot_failover(state: DatabaseState) -> Finding:
+    slot = state.actual.slot
+    if state.actual.version < FAILOVER_SLOTS_SINCE:
+        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has none", "failover")
     if slot is None:
         return Finding(None, "no slot", "failover")
     return Finding(bool(slot.failover), "failover" if slot.failover else "no failover", "failover")

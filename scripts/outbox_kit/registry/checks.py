@@ -24,8 +24,8 @@ RULES = Rules[RegistryState]()
 @RULES.rule(
     "registry.reachable", condition="the schema registry responds", remedy="check registry.url in the environment file"
 )
-def _reachable(live: RegistryState) -> Finding:
-    return Finding(True, f"{len(live.actual)} subjects requested", "a response")
+def _reachable(state: RegistryState) -> Finding:
+    return Finding(True, f"{len(state.actual)} subjects requested", "a response")
 
 
 @RULES.rule(
@@ -33,10 +33,10 @@ def _reachable(live: RegistryState) -> Finding:
     condition="the latest version of every subject is the schema in the file",
     remedy="run `outbox apply`; if the file has the schema of an earlier version, use that of the latest",
 )
-def _registered(live: RegistryState) -> Finding:
-    problems = [subject.name for subject in live.subjects if not is_registered(subject, live.actual[subject.name])]
-    expected = f"the latest version of all {len(live.subjects)} subjects is the schema of the file"
-    actual = f"not the schema of the file: {', '.join(problems)}" if problems else f"all {len(live.subjects)}"
+def _registered(state: RegistryState) -> Finding:
+    problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
+    expected = f"the latest version of all {len(state.subjects)} subjects is the schema of the file"
+    actual = f"not the schema of the file: {', '.join(problems)}" if problems else f"all {len(state.subjects)}"
     return Finding(not problems, actual, expected)
 
 
@@ -45,11 +45,11 @@ def _registered(live: RegistryState) -> Finding:
     condition="the id of the latest version of every subject is in the lock file",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
-def _ids(live: RegistryState) -> Finding:
+def _ids(state: RegistryState) -> Finding:
     problems = []
-    for subject in live.subjects:
-        latest = live.actual[subject.name].latest
-        locked = live.lock.schemas.get(subject.aggregate_type, []) if live.lock else []
+    for subject in state.subjects:
+        latest = state.actual[subject.name].latest
+        locked = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
         if latest is not None and latest.id not in [entry.id for entry in locked]:
             problems.append(f"{subject.name} has id {latest.id}, the lock file {[entry.id for entry in locked]}")
     return Finding(not problems, "; ".join(problems) or "as locked", "as locked")
@@ -60,10 +60,10 @@ def _ids(live: RegistryState) -> Finding:
     condition="every subject has the compatibility level of the pipeline file",
     remedy="run `outbox apply`",
 )
-def _compatibility(live: RegistryState) -> Finding:
+def _compatibility(state: RegistryState) -> Finding:
     problems = [
-        f"{subject.name} is {live.actual[subject.name].compatibility}, not {subject.compatibility}"
-        for subject in live.subjects
-        if live.actual[subject.name].compatibility != subject.compatibility
+        f"{subject.name} is {state.actual[subject.name].compatibility}, not {subject.compatibility}"
+        for subject in state.subjects
+        if state.actual[subject.name].compatibility != subject.compatibility
     ]
     return Finding(not problems, "; ".join(problems) or "as declared", "as declared")

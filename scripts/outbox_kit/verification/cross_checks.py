@@ -36,11 +36,11 @@ RULES = Rules[LiveState]()
     condition="every topic has the partition count of its route: the task blocks at a missing one in state RUNNING",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
-def _partitions(live: LiveState) -> Finding:
-    config, expected = live.config, "the partition count of the route"
-    if config is None or live.kafka.value is None:
+def _partitions(state: LiveState) -> Finding:
+    config, expected = state.config, "the partition count of the route"
+    if config is None or state.kafka.value is None:
         return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
-    router, topics = outbox_router(config), live.kafka.value.actual
+    router, topics = outbox_router(config), state.kafka.value.actual
     if router is None:
         return Finding(True, NO_ROUTER, expected)
     problems = [
@@ -56,16 +56,16 @@ def _partitions(live: LiveState) -> Finding:
     condition="a record of the router's maximum size is within the limits of the producer and the topic",
     remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`",
 )
-def _record_size(live: LiveState) -> Finding:
-    config, expected = live.config, "router ≤ producer's request ≤ topic"
-    if config is None or live.kafka.value is None:
+def _record_size(state: LiveState) -> Finding:
+    config, expected = state.config, "router ≤ producer's request ≤ topic"
+    if config is None or state.kafka.value is None:
         return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
     router = outbox_router(config)
     record = parse_int(router.settings.get("max.record.bytes")) if router else 0
     request, buffer = producer_setting(config, "max.request.size"), producer_setting(config, "buffer.memory")
     limits = [(record, "the router", request, "max.request.size"), (request, "a request", buffer, "buffer.memory")]
     for route in router_routes(router) if router else ():
-        topic = live.kafka.value.actual.get(route.topic)
+        topic = state.kafka.value.actual.get(route.topic)
         if topic:
             size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
             limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
@@ -78,9 +78,9 @@ def _record_size(live: LiveState) -> Finding:
     condition="the registry has every schema of the router under the id that the router writes",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
-def _schema_ids(live: LiveState) -> Finding:
-    config, expected = live.config, "registered under the same id, with the same text"
-    if config is None or live.registry.value is None:
+def _schema_ids(state: LiveState) -> Finding:
+    config, expected = state.config, "registered under the same id, with the same text"
+    if config is None or state.registry.value is None:
         return Finding(None, NO_CONFIG if config is None else "the registry does not respond", expected)
     router = outbox_router(config)
     if router is None:
@@ -89,15 +89,15 @@ def _schema_ids(live: LiveState) -> Finding:
         problem
         for name in router.aggregates
         for version in schema_versions(router, name)
-        for problem in _version_problems(live, name, version)
+        for problem in _version_problems(state, name, version)
     ]
     return Finding(not problems, "; ".join(problems) or "all registered", expected)
 
 
-def _version_problems(live: LiveState, name: str, version: SchemaVersion) -> Iterator[str]:
-    aggregate = live.deployment.pipeline.routed.get(name)
-    subject = live.deployment.pipeline.subject_of(name)
-    registered = live.registered.get((subject, parse_int(version.label)))
+def _version_problems(state: LiveState, name: str, version: SchemaVersion) -> Iterator[str]:
+    aggregate = state.deployment.pipeline.routed.get(name)
+    subject = state.deployment.pipeline.subject_of(name)
+    registered = state.registered.get((subject, parse_int(version.label)))
     if registered is None:
         yield f"{subject} has no version {version.label}"
     elif registered.id != parse_int(version.id):
@@ -120,13 +120,13 @@ def _is_same_schema(registered: str, configured: str) -> bool:
     condition="the connector's offset is not beyond the server's WAL: PostgreSQL would skip the rows before it",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER_HINT}",
 )
-def _offset_not_ahead(live: LiveState) -> Finding:
+def _offset_not_ahead(state: LiveState) -> Finding:
     expected = "an LSN that the server has reached"
-    if live.postgres.value is None or live.connect.value is None:
+    if state.postgres.value is None or state.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    offset = stored_lsn(live.connect.value.observed.actual)
+    offset = stored_lsn(state.connect.value.observed.actual)
     # The connector may have advanced since the first position was read.
-    server = max(live.wal_position, live.postgres.value.actual.wal_position)
+    server = max(state.wal_position, state.postgres.value.actual.wal_position)
     return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
@@ -135,11 +135,11 @@ def _offset_not_ahead(live: LiveState) -> Finding:
     condition="the slot is not beyond the connector's offset: another client has acknowledged the rows in between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
-def _offset_covers_slot(live: LiveState) -> Finding:
+def _offset_covers_slot(state: LiveState) -> Finding:
     expected = "the slot not beyond the connector's offset"
-    if live.postgres.value is None or live.connect.value is None:
+    if state.postgres.value is None or state.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    slot, offset = live.postgres.value.actual.slot, stored_lsn(live.connect.value.observed.actual)
+    slot, offset = state.postgres.value.actual.slot, stored_lsn(state.connect.value.observed.actual)
     if slot is None or slot.confirmed_flush is None or not offset:
         return Finding(None, "no slot, or no offset", expected)
     return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
@@ -150,8 +150,8 @@ def _offset_covers_slot(live: LiveState) -> Finding:
     condition="the connector acknowledges within wal_sender_timeout: otherwise the server closes the connection",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
-def _wal_sender_timeout(live: LiveState) -> Finding:
-    config, database = live.config, live.postgres.value
+def _wal_sender_timeout(state: LiveState) -> Finding:
+    config, database = state.config, state.postgres.value
     if config is None or database is None:
         reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
         return Finding(None, reason, "twice the interval of acknowledgements")
@@ -166,8 +166,8 @@ def _wal_sender_timeout(live: LiveState) -> Finding:
     condition="the producer has finite timeouts: with Connect's max.block.ms a task blocks forever in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
-def _producer_gives_up(live: LiveState) -> Finding:
-    config, expected = live.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
+def _producer_gives_up(state: LiveState) -> Finding:
+    config, expected = state.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
     if config is None:
         return Finding(None, NO_CONFIG, expected)
     block, delivery = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")

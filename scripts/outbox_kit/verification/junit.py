@@ -20,7 +20,7 @@ def to_junit(report: Report) -> str:
     root = ElementTree.Element("testsuites", counts)
     name = f"outbox verify {report.pipeline} {report.environment}"
     suite = ElementTree.SubElement(
-        root, "testsuite", {"name": name, "timestamp": report.at.isoformat(timespec="seconds"), **counts}
+        root, "testsuite", {"name": name, "timestamp": report.started_at.isoformat(timespec="seconds"), **counts}
     )
     for check in report.checks:
         _case(suite, check)

@@ -109,28 +109,28 @@ def _lsn_advance_finding(samples: Samples, first: int | None, last: int | None) 
     return finding
 
 
-def check(live: LiveState, *, canary_sent: bool) -> list[Check]:
+def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
     """Wait for progress, at most for two heartbeats. Every check is unknown if the connector does not run.
 
     `canary_sent` means that a canary was sent after the state was read.
     """
-    first = _first_sample(live)
+    first = _first_sample(live_state)
     reason = _obstacle(first)
     if first is None or reason:
         return unknown(RULES, reason)
-    seconds = _timeout_s(live)
+    seconds = _timeout_s(live_state)
     after_canary = last = first
 
     def poll() -> Observation[bool]:
         nonlocal last
-        last = sample(live.deployment)
+        last = sample(live_state.deployment)
         checks = evaluate(PROGRESS_RULES, Samples(first, after_canary, last, seconds))
         stalled = [check.id for check in checks if check.status is Status.FAIL]
         return Observation(None if stalled else True, f"no progress: {', '.join(stalled)}")
 
     try:
         if canary_sent:
-            after_canary = sample(live.deployment)
+            after_canary = sample(live_state.deployment)
         wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
     except WaitTimeoutError:
         pass  # the rules report it
@@ -139,12 +139,12 @@ def check(live: LiveState, *, canary_sent: bool) -> list[Check]:
     return evaluate(RULES, Samples(first, after_canary, last, seconds))
 
 
-def _first_sample(live: LiveState) -> Sample | None:
+def _first_sample(live_state: LiveState) -> Sample | None:
     """Return the sample of the live state, None if a system did not respond."""
-    database, connect = live.postgres.value, live.connect.value
-    if database is None or live.kafka.value is None or connect is None:
+    database, connect = live_state.postgres.value, live_state.connect.value
+    if database is None or live_state.kafka.value is None or connect is None:
         return None
-    return _sample(database.actual.slot, live.heartbeat, connect.observed.actual)
+    return _sample(database.actual.slot, live_state.heartbeat, connect.observed.actual)
 
 
 def _obstacle(first: Sample | None) -> str:
@@ -158,8 +158,8 @@ def _obstacle(first: Sample | None) -> str:
     return ""
 
 
-def _timeout_s(live: LiveState) -> float:
-    interval = parse_int((live.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
+def _timeout_s(live_state: LiveState) -> float:
+    interval = parse_int((live_state.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
     return HEARTBEATS * interval / 1000 + GRACE_S
 
 

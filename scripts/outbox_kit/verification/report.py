@@ -22,7 +22,7 @@ class Report:
 
     pipeline: str
     environment: str
-    at: datetime
+    started_at: datetime
     checks: list[Check]
 
     @property

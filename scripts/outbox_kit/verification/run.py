@@ -43,18 +43,18 @@ def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float 
     apply.
     """
     lock = deployed_lock(deployment)
-    live = read_live_state(deployment, lock, progress)
+    live_state = read_live_state(deployment, lock, progress)
     checks = [
-        *_system_checks([*postgres_checks.RULES, *slot_checks.RULES], live.postgres),
-        *_system_checks(kafka_checks.RULES, live.kafka),
-        *_system_checks(registry_checks.RULES, live.registry),
-        *_system_checks(connect_checks.RULES, live.connect),
-        *evaluate(cross_checks.RULES, live),
+        *_system_checks([*postgres_checks.RULES, *slot_checks.RULES], live_state.postgres),
+        *_system_checks(kafka_checks.RULES, live_state.kafka),
+        *_system_checks(registry_checks.RULES, live_state.registry),
+        *_system_checks(connect_checks.RULES, live_state.connect),
+        *evaluate(cross_checks.RULES, live_state),
     ]
-    canary_checks = _canary_checks(live, checks, canary_seconds, progress)
+    canary_checks = _canary_checks(live_state, checks, canary_seconds, progress)
     progress("check for progress")
     canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
-    return [*checks, *progress_checks.check(live, canary_sent=canary_sent), *canary_checks]
+    return [*checks, *progress_checks.check(live_state, canary_sent=canary_sent), *canary_checks]
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
@@ -74,29 +74,31 @@ def _system_checks(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]
     return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
 
 
-def _canary_checks(live: LiveState, checks: list[Check], seconds: float | None, progress: Reporter) -> list[Check]:
+def _canary_checks(
+    live_state: LiveState, checks: list[Check], seconds: float | None, progress: Reporter
+) -> list[Check]:
     if seconds is None:
         return unknown(canary.RULES, "not sent: --no-canary")
-    state = live.deployment.environment.connector.state
+    state = live_state.deployment.environment.connector.state
     if state != "running":
         return unknown(canary.RULES, f"not sent: connector.state is {state}")
     failures = [check.id for check in checks if check.id in CANARY_PREREQUISITES and check.status is Status.FAIL]
     if failures:
         return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
     progress("send a canary through the connector")
-    return canary.check(live.deployment, _contract(live), seconds=seconds)
+    return canary.check(live_state.deployment, _contract(live_state), seconds=seconds)
 
 
-def _contract(live: LiveState) -> CanaryContract:
+def _contract(live_state: LiveState) -> CanaryContract:
     """Return the contract of the canary's record, from the live config."""
-    router = outbox_router(live.config or {})
+    router = outbox_router(live_state.config or {})
     routes = router_routes(router) if router else ()
     route = next((route for route in routes if route.aggregate == CANARY_AGGREGATE), None)
-    topics = live.kafka.value.actual if live.kafka.value else {}
-    topic = topics.get(live.deployment.pipeline.topic_of(CANARY_AGGREGATE))
+    topics = live_state.kafka.value.actual if live_state.kafka.value else {}
+    topic = topics.get(live_state.deployment.pipeline.topic_of(CANARY_AGGREGATE))
     return CanaryContract(
         strict=router is not None,
         partitions=parse_int(route.partitions) if route else topic.partitions if topic else 1,
-        epoch=live.lock.source_epoch,
-        schemas={entry.id: entry.text for entry in live.lock.schemas.get(CANARY_AGGREGATE, [])},
+        epoch=live_state.lock.source_epoch,
+        schemas={entry.id: entry.text for entry in live_state.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

@@ -20,7 +20,7 @@ IN_SYNC = PartitionState(replicas=3, in_sync=3, has_leader=True)
 
 
 @pytest.fixture
-def live(library: Pipeline, environment: Environment) -> KafkaState:
+def state(library: Pipeline, environment: Environment) -> KafkaState:
     """Return the state of a cluster after apply."""
     topics = desired_topics(library, environment)
     actual = {topic.name: ActualTopic(topic.partitions, 3, dict(topic.config)) for topic in topics}
@@ -28,24 +28,24 @@ def live(library: Pipeline, environment: Environment) -> KafkaState:
     return KafkaState(environment.kafka, "c1", topics, actual, cluster, 0)
 
 
-def run(live: KafkaState) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(checks.RULES, live)}
+def run(state: KafkaState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(checks.RULES, state)}
 
 
-def not_passed(live: KafkaState) -> dict[str, str]:
-    return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
+def not_passed(state: KafkaState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(state).values() if check.status is not Status.PASS}
 
 
-def changed(live: KafkaState, topic: str, **settings: str) -> KafkaState:
+def changed(state: KafkaState, topic: str, **settings: str) -> KafkaState:
     """Return the live topic with other settings."""
-    state = live.actual[topic]
-    config = {**state.config, **{key.replace("_", "."): value for key, value in settings.items()}}
-    return replace(live, actual={**live.actual, topic: replace(state, config=config)})
+    topic_state = state.actual[topic]
+    config = {**topic_state.config, **{key.replace("_", "."): value for key, value in settings.items()}}
+    return replace(state, actual={**state.actual, topic: replace(topic_state, config=config)})
 
 
-def test_passes_for_a_deployed_cluster(live: KafkaState) -> None:
-    assert list(run(live)) == IDS
-    assert not_passed(live) == {}
+def test_passes_for_a_deployed_cluster(state: KafkaState) -> None:
+    assert list(run(state)) == IDS
+    assert not_passed(state) == {}
 
 
 SETTINGS = [
@@ -62,29 +62,29 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("identifier", "settings", "seen"), SETTINGS, ids=[seen for *_, seen in SETTINGS])
 def test_setting_fails_exactly_its_check(
-    live: KafkaState, identifier: str, settings: dict[str, str], seen: str
+    state: KafkaState, identifier: str, settings: dict[str, str], seen: str
 ) -> None:
-    assert not_passed(changed(live, "library.book", **settings)) == {identifier: seen}
+    assert not_passed(changed(state, "library.book", **settings)) == {identifier: seen}
 
 
-def test_reports_another_setting(live: KafkaState) -> None:
-    actual = not_passed(changed(live, "library.dead-letter", retention_ms="1"))
+def test_reports_another_setting(state: KafkaState) -> None:
+    actual = not_passed(changed(state, "library.dead-letter", retention_ms="1"))
     assert actual == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
 
 
-def test_checks_the_record_size_along_the_path(live: KafkaState) -> None:
+def test_checks_the_record_size_along_the_path(state: KafkaState) -> None:
     """`path.record-size` reports max.message.bytes."""
-    assert not_passed(changed(live, "library.book", max_message_bytes="1")) == {}
+    assert not_passed(changed(state, "library.book", max_message_bytes="1")) == {}
 
 
-def test_reports_a_missing_topic_once(live: KafkaState) -> None:
-    actual = {name: state for name, state in live.actual.items() if name != "library.book"}
-    assert not_passed(replace(live, actual=actual)) == {"kafka.topics": "missing: library.book"}
+def test_reports_a_missing_topic_once(state: KafkaState) -> None:
+    actual = {name: topic_state for name, topic_state in state.actual.items() if name != "library.book"}
+    assert not_passed(replace(state, actual=actual)) == {"kafka.topics": "missing: library.book"}
 
 
-def test_reports_added_partitions(live: KafkaState) -> None:
-    actual = {**live.actual, "library.book": replace(live.actual["library.book"], partitions=5)}
-    assert not_passed(replace(live, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
+def test_reports_added_partitions(state: KafkaState) -> None:
+    actual = {**state.actual, "library.book": replace(state.actual["library.book"], partitions=5)}
+    assert not_passed(replace(state, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_reports_added_partitions(live: KafkaState) -> None:
         (PartitionState(2, 2, True), "kafka.replication", "library.book has 2"),
     ],
 )
-def test_replicas(live: KafkaState, partition: PartitionState, identifier: str, seen: str) -> None:
-    partitions = {**live.cluster.partitions, "library.book": [partition, IN_SYNC, IN_SYNC, IN_SYNC]}
-    assert not_passed(replace(live, cluster=replace(live.cluster, partitions=partitions))) == {identifier: seen}
+def test_replicas(state: KafkaState, partition: PartitionState, identifier: str, seen: str) -> None:
+    partitions = {**state.cluster.partitions, "library.book": [partition, IN_SYNC, IN_SYNC, IN_SYNC]}
+    assert not_passed(replace(state, cluster=replace(state.cluster, partitions=partitions))) == {identifier: seen}
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_replicas(live: KafkaState, partition: PartitionState, identifier: str, 
         ("c1", "c2", Status.FAIL),
     ],
 )
-def test_cluster(live: KafkaState, configured: str | None, locked: str | None, status: Status) -> None:
-    kafka = live.kafka.model_copy(update={"cluster_id": configured})
-    assert run(replace(live, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
+def test_cluster(state: KafkaState, configured: str | None, locked: str | None, status: Status) -> None:
+    kafka = state.kafka.model_copy(update={"cluster_id": configured})
+    assert run(replace(state, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_cluster(live: KafkaState, configured: str | None, locked: str | None, s
         (None, Status.UNKNOWN, "this login may not count them"),
     ],
 )
-def test_dead_letters(live: KafkaState, letters: int | None, status: Status, seen: str) -> None:
-    actual = run(replace(live, dead_letters=letters))["kafka.dead-letters"]
+def test_dead_letters(state: KafkaState, letters: int | None, status: Status, seen: str) -> None:
+    actual = run(replace(state, dead_letters=letters))["kafka.dead-letters"]
     assert (actual.status, actual.seen) == (status, seen)
 
 

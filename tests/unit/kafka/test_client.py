@@ -85,12 +85,12 @@ class _Consumer:
 
 @pytest.fixture
 def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Polled | None]], _Consumer]:
-    def given(polled: list[_Polled | None]) -> _Consumer:
+    def create(polled: list[_Polled | None]) -> _Consumer:
         consumer = _Consumer(polled)
         monkeypatch.setattr(topic_reader, "Consumer", lambda _: consumer)
         return consumer
 
-    return given
+    return create
 
 
 END = KafkaError._PARTITION_EOF

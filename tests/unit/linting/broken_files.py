@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.unit.linting.samples import (
     ROUTER,
-    another,
     configured,
     environment,
     library,
+    second_pipeline,
     target,
     with_book,
     with_environment,
@@ -54,7 +54,7 @@ def kafka(**changes: object) -> LintInput:
 
 def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
     """Return the library pipeline and a second pipeline that has `shared` in common with it."""
-    return [target(), another(**shared)]
+    return [target(), second_pipeline(**shared)]
 
 
 FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
@@ -97,9 +97,12 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("size.topic", lambda: with_topic(max__message__bytes="1000000")),
     ("size.fetch", lambda: with_environment(target(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
     ("secret.environment", lambda: replace(target(), plain_text_secrets=("source.admin.password",))),
-    ("topic.collision", lambda: [another("my.books"), another("my_books", **THIRD)]),
-    ("unique.topic", lambda: [another("my", "books.shelf"), another("my.books", "shelf", **THIRD)]),
-    ("unique.message-prefix", lambda: [with_messages(), with_messages(another())]),
+    ("topic.collision", lambda: [second_pipeline("my.books"), second_pipeline("my_books", **THIRD)]),
+    (
+        "unique.topic",
+        lambda: [second_pipeline("my", "books.shelf"), second_pipeline("my.books", "shelf", **THIRD)],
+    ),
+    ("unique.message-prefix", lambda: [with_messages(), with_messages(second_pipeline())]),
     ("unique.pipeline-name", lambda: two_pipelines(name="library")),
     ("unique.connector", lambda: two_pipelines(connector="library-outbox")),
     ("unique.topic-prefix", lambda: two_pipelines(prefix="library")),

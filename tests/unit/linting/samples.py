@@ -159,7 +159,7 @@ def with_environment(valid: LintInput, section: str, **changes: object) -> LintI
     return replace(valid, environment=valid.environment.model_copy(update={section: changed}))
 
 
-def another(prefix: str = "second", aggregate: str = "shelf", **shared: object) -> LintInput:
+def second_pipeline(prefix: str = "second", aggregate: str = "shelf", **shared: object) -> LintInput:
     """Return the input of a second pipeline, which has only the values of `shared` in common with the first."""
     library_pipeline = library()
     source = library_pipeline.source.model_copy(

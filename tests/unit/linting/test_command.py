@@ -29,55 +29,57 @@ def production(workspace: Path) -> Path:
 
 
 def test_passes_valid_files(workspace: Path) -> None:
-    done = lint(workspace, "lint")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == f"{len(RULES)} rules passed\n"
+    result = lint(workspace, "lint")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"{len(RULES)} rules passed\n"
 
 
 def test_json_has_the_structure_of_verify(workspace: Path) -> None:
-    done = lint(workspace, "--output", "json", "lint")
-    checks = json.loads(done.stdout)["checks"]
+    result = lint(workspace, "--output", "json", "lint")
+    checks = json.loads(result.stdout)["checks"]
     assert [check["id"] for check in checks] == [rule.id for rule in RULES]
     assert {tuple(check) for check in checks} == {("id", "status", "seen", "expected", "remedy", "severity")}
 
 
 def test_exits_with_1_for_a_failed_check(workspace: Path) -> None:
     replace(production(workspace), "replication_factor: 3", "replication_factor: 1")
-    done = lint(workspace, "lint")
-    assert done.exit_code == 1
-    assert "lint.replication.writable" in done.stdout
-    assert "lint.replication.writable: expected 1 or less; correct kafka.min_insync_replicas" in done.stderr
+    result = lint(workspace, "lint")
+    assert result.exit_code == 1
+    assert "lint.replication.writable" in result.stdout
+    assert "lint.replication.writable: expected 1 or less; correct kafka.min_insync_replicas" in result.stderr
 
 
 @pytest.mark.parametrize(("option", "code"), [([], 0), (["--strict"], 1)])
 def test_warning_fails_only_with_strict(workspace: Path, option: list[str], code: int) -> None:
     replace(production(workspace), "min_insync_replicas: 2", "min_insync_replicas: 3")
-    done = lint(workspace, "lint", *option)
-    assert done.exit_code == code
-    assert "lint.replication.copies" in done.stdout
-    assert f"{len(RULES) - 1} rules passed, 1 finding\n" in done.stderr
+    result = lint(workspace, "lint", *option)
+    assert result.exit_code == code
+    assert "lint.replication.copies" in result.stdout
+    assert f"{len(RULES) - 1} rules passed, 1 finding\n" in result.stderr
 
 
 def test_arguments_win_over_the_global_option(workspace: Path) -> None:
     copy = workspace / "connectors" / "copy.yaml"
     copy.write_text("name: x", encoding="utf-8")
-    done = lint(workspace, "lint", str(copy))
-    assert done.exit_code == 1
-    assert "copy.yaml" in done.stdout
+    result = lint(workspace, "lint", str(copy))
+    assert result.exit_code == 1
+    assert "copy.yaml" in result.stdout
 
 
 def test_prints_a_remedy_once(workspace: Path) -> None:
     """A wrong template causes a finding in each of its files, but needs one correction only."""
     template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
     replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
-    second = workspace / "connectors" / "second.yaml"
+    other_file = workspace / "connectors" / "second.yaml"
     text = (workspace / "connectors" / "library.yaml").read_text(encoding="utf-8")
-    second.write_text(re.sub(r"(?m)^materializations:(.|\n)*", "", text).replace("library", "second"), encoding="utf-8")
-    replace(second, "public.outbox_event", "public.second_event")
-    done = lint(workspace, "lint", str(workspace / "connectors" / "library.yaml"), str(second))
-    assert done.stdout.count("lint.setting.snapshot.mode") == 2
-    assert done.stderr.count("lint.setting.snapshot.mode") == 1
-    assert "2 findings" in done.stderr
+    other_file.write_text(
+        re.sub(r"(?m)^materializations:(.|\n)*", "", text).replace("library", "second"), encoding="utf-8"
+    )
+    replace(other_file, "public.outbox_event", "public.second_event")
+    result = lint(workspace, "lint", str(workspace / "connectors" / "library.yaml"), str(other_file))
+    assert result.stdout.count("lint.setting.snapshot.mode") == 2
+    assert result.stderr.count("lint.setting.snapshot.mode") == 1
+    assert "2 findings" in result.stderr
 
 
 PLANTED = "pl4nted-s3cret"
@@ -105,13 +107,13 @@ PLANTED = "pl4nted-s3cret"
 )
 def test_reports_a_secret_without_printing_it(workspace: Path, output: str, file: str, old: str, new: str) -> None:
     replace(workspace / "connectors" / file, old, new)
-    done = lint(workspace, "--output", output, "lint")
-    assert done.exit_code == 1
-    assert PLANTED not in done.stdout + done.stderr
+    result = lint(workspace, "--output", output, "lint")
+    assert result.exit_code == 1
+    assert PLANTED not in result.stdout + result.stderr
 
 
 def test_connect_option_requires_only_its_secrets(workspace: Path, free_port: int) -> None:
     replace(production(workspace), "https://connect.example.internal:8083", f"http://127.0.0.1:{free_port}")
-    done = lint(workspace, "lint", "--connect")
-    assert done.exit_code == 1
-    assert "cannot reach Kafka Connect" in str(done.exception)
+    result = lint(workspace, "lint", "--connect")
+    assert result.exit_code == 1
+    assert "cannot reach Kafka Connect" in str(result.exception)

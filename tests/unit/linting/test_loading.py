@@ -86,12 +86,12 @@ def test_checks_two_files_together(workspace: Path) -> None:
 
 
 def test_invalid_file_does_not_hide_findings_of_another(workspace: Path) -> None:
-    wrong = workspace / "connectors" / "wrong.yaml"
-    wrong.write_text("name: [", encoding="utf-8")
+    invalid = workspace / "connectors" / "invalid.yaml"
+    invalid.write_text("name: [", encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/none.avsc"})
-    actual = broken(lint_files([wrong, library(workspace)], "local"))
+    actual = broken(lint_files([invalid, library(workspace)], "local"))
     assert [check.id for check in actual] == ["lint.files", "lint.schema.file"]
-    assert "wrong.yaml" in actual[0].seen
+    assert "invalid.yaml" in actual[0].seen
     assert "none.avsc" in actual[1].seen
 
 

@@ -12,10 +12,10 @@ from tests.unit.linting.samples import (
     CHAIN,
     EVENT_ROUTER,
     ROUTER,
-    another,
     broken,
     configured,
     environment,
+    second_pipeline,
     target,
     with_messages,
     with_payloads,
@@ -41,7 +41,7 @@ VALID: dict[str, Callable[[], list[LintInput]]] = {
     "unknown fields": lambda: [with_payloads("json", unknown_fields="ignore", tombstone_event_types=["Lost", "Sold"])],
     "columns": lambda: [with_source(schema_version_column="version", header_columns={"tenant": "tenant"})],
     "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
-    "two pipelines": lambda: [target(), another()],
+    "two pipelines": lambda: [target(), second_pipeline()],
     "one broker": lambda: [
         target(settings=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))
     ],
@@ -106,9 +106,11 @@ def test_applies_the_same_rules_to_a_deployment() -> None:
 
 
 def test_findings_name_their_file_among_several() -> None:
-    second = another()
-    wrong = LintInput(second.pipeline, second.environment, {**second.config, "snapshot.mode": "initial"}, "second.yaml")
-    (check,) = broken(target(), wrong)
+    pipeline = second_pipeline()
+    changed = LintInput(
+        pipeline.pipeline, pipeline.environment, {**pipeline.config, "snapshot.mode": "initial"}, "second.yaml"
+    )
+    (check,) = broken(target(), changed)
     assert check.seen == "second.yaml: snapshot.mode=initial"
 
 

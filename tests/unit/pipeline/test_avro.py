@@ -125,7 +125,7 @@ REGISTRY_NOTATION = (
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "same"),
+    ("schema", "other", "expected"),
     [
         (FILE_NOTATION, REGISTRY_NOTATION, True),
         (FILE_NOTATION, REGISTRY_NOTATION.replace('"t"', '"u"'), False),
@@ -134,8 +134,8 @@ REGISTRY_NOTATION = (
         (record({"name": "x", "type": ["int", "null"]}), record({"name": "x", "type": ["null", "int"]}), False),
     ],
 )
-def test_same_schema(left: str, right: str, same: bool) -> None:
-    assert same_schema(left, right) is same
+def test_same_schema(schema: str, other: str, expected: bool) -> None:
+    assert same_schema(schema, other) is expected
 
 
 def test_without_docs_removes_every_doc(repository: Path) -> None:

@@ -24,12 +24,12 @@ def test_round_trip(tmp_path: Path, lock: Lock) -> None:
 
 
 def test_writing_is_deterministic(tmp_path: Path, lock: Lock) -> None:
-    first, second = tmp_path / "1.json", tmp_path / "2.json"
-    write_lock(first, lock)
-    actual = read_lock(first)
+    original, copy = tmp_path / "1.json", tmp_path / "2.json"
+    write_lock(original, lock)
+    actual = read_lock(original)
     assert actual is not None
-    write_lock(second, actual)
-    assert first.read_bytes() == second.read_bytes()
+    write_lock(copy, actual)
+    assert original.read_bytes() == copy.read_bytes()
 
 
 def test_a_new_lock_starts_at_epoch_one() -> None:

@@ -215,8 +215,8 @@ def test_compares_texts_with_their_references(tmp_path: Path) -> None:
     references = [entry.text for entry in read_references(actual)]
     other_notation = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
     assert same_schema(registered_schema(actual).text, json.dumps(other_notation), references)
-    other = {**other_notation, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
-    assert not same_schema(registered_schema(actual).text, json.dumps(other), references)
+    different = {**other_notation, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
+    assert not same_schema(registered_schema(actual).text, json.dumps(different), references)
 
 
 def test_inline_accepts_texts(tmp_path: Path) -> None:

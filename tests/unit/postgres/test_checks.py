@@ -25,20 +25,20 @@ PUBLISHED_COLUMNS = [name for name in COLUMN_TYPES if name not in ("headers", "p
 
 
 @pytest.fixture
-def live(library: Pipeline, environment: Environment) -> DatabaseState:
+def state(library: Pipeline, environment: Environment) -> DatabaseState:
     return DatabaseState(library, environment, LOCKED, DEPLOYED, DETAILS)
 
 
-def run(live: DatabaseState) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(RULES, live)}
+def run(state: DatabaseState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(RULES, state)}
 
 
-def failing(live: DatabaseState) -> dict[str, str]:
-    return {check.id: check.seen for check in run(live).values() if check.status in (Status.FAIL, Status.WARN)}
+def failing(state: DatabaseState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(state).values() if check.status in (Status.FAIL, Status.WARN)}
 
 
-def test_passes_for_a_deployed_database(live: DatabaseState) -> None:
-    actual = run(live)
+def test_passes_for_a_deployed_database(state: DatabaseState) -> None:
+    actual = run(state)
     assert {name: check.seen for name, check in actual.items() if check.status is not Status.PASS} == {}
     assert all(check.seen and check.expected and not check.remedy for check in actual.values())
 
@@ -138,8 +138,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
-def test_each_fault_fails_exactly_its_check(live: DatabaseState, case: Case) -> None:
-    broken = replace(live, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
+def test_each_fault_fails_exactly_its_check(state: DatabaseState, case: Case) -> None:
+    broken = replace(state, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
     assert failing(broken) == {case.id: case.seen}
     actual = run(broken)[case.id]
     assert actual.remedy
@@ -151,8 +151,8 @@ def test_every_database_check_has_a_case() -> None:
     assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
-def test_reports_excess_wal_without_failing_delivery(live: DatabaseState) -> None:
-    extended = replace(live, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
+def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> None:
+    extended = replace(state, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
     assert failing(extended) == {}
 
 
@@ -166,8 +166,8 @@ def test_reports_excess_wal_without_failing_delivery(live: DatabaseState) -> Non
         "CHECK (((aggregate_id <> ''::text) AND (aggregate_type <> ''::text)))",
     ],
 )
-def test_accepts_constraints_that_reject_an_empty_key(live: DatabaseState, constraint: str) -> None:
-    assert failing(replace(live, details=replace(DETAILS, constraints=[constraint]))) == {}
+def test_accepts_constraints_that_reject_an_empty_key(state: DatabaseState, constraint: str) -> None:
+    assert failing(replace(state, details=replace(DETAILS, constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -179,33 +179,33 @@ def test_accepts_constraints_that_reject_an_empty_key(live: DatabaseState, const
         "CHECK ((length(aggregate_id) < 100))",
     ],
 )
-def test_reports_constraints_that_accept_an_empty_key(live: DatabaseState, constraint: str) -> None:
-    assert list(failing(replace(live, details=replace(DETAILS, constraints=[constraint])))) == [
+def test_reports_constraints_that_accept_an_empty_key(state: DatabaseState, constraint: str) -> None:
+    assert list(failing(replace(state, details=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
-def test_identity_is_unknown_without_a_lock_file(live: DatabaseState) -> None:
-    actual = run(replace(live, locked=None))
+def test_identity_is_unknown_without_a_lock_file(state: DatabaseState) -> None:
+    actual = run(replace(state, locked=None))
     failed = [check.id for check in actual.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
     assert actual["postgres.slot-identity"].status is Status.UNKNOWN
 
 
-def test_expectation_and_remedy_of_identity(live: DatabaseState) -> None:
-    check = run(replace(live, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
+def test_expectation_and_remedy_of_identity(state: DatabaseState) -> None:
+    check = run(replace(state, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox apply --recover`" in check.remedy
 
 
-def test_missing_partition_field_fails_the_table_check(live: DatabaseState) -> None:
-    actual = run(replace(live, pipeline=by_tenant(live.pipeline)))
+def test_missing_partition_field_fails_the_table_check(state: DatabaseState) -> None:
+    actual = run(replace(state, pipeline=by_tenant(state.pipeline)))
     assert actual["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
-def test_returns_every_check_for_an_empty_database(live: DatabaseState) -> None:
+def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None:
     details = replace(DETAILS, published=None, may_emit=False, constraints=[])
-    actual = run(replace(live, actual=EMPTY, details=details))
+    actual = run(replace(state, actual=EMPTY, details=details))
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
@@ -219,31 +219,31 @@ def test_returns_every_check_for_an_empty_database(live: DatabaseState) -> None:
     }
 
 
-def test_accepts_servers_without_failover_and_filter(live: DatabaseState) -> None:
+def test_accepts_servers_without_failover_and_filter(state: DatabaseState) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
     details = replace(DETAILS, published=None, settings=settings)
     actual = run(
-        replace(live, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
+        replace(state, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
     )
     assert {check.id for check in actual.values() if check.status is not Status.PASS} == set()
     assert actual["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
 
 
-def test_stopped_connector_needs_no_active_slot(live: DatabaseState) -> None:
-    connector = live.environment.connector.model_copy(update={"state": "stopped"})
-    environment = live.environment.model_copy(update={"connector": connector})
+def test_stopped_connector_needs_no_active_slot(state: DatabaseState) -> None:
+    connector = state.environment.connector.model_copy(update={"state": "stopped"})
+    environment = state.environment.model_copy(update={"connector": connector})
     inactive = replace(DEPLOYED, slot=replace(SLOT, active=False))
-    assert failing(replace(live, environment=environment, actual=inactive)) == {}
+    assert failing(replace(state, environment=environment, actual=inactive)) == {}
 
 
-def test_reports_a_login_without_select_privilege(live: DatabaseState) -> None:
-    actual = run(replace(live, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
+def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
+    actual = run(replace(state, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "this login may not read the table")
 
 
-def test_accepts_valid_limits(live: DatabaseState) -> None:
+def test_accepts_valid_limits(state: DatabaseState) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
-    assert failing(replace(live, details=replace(DETAILS, settings=settings))) == {}
+    assert failing(replace(state, details=replace(DETAILS, settings=settings))) == {}
 
 
 @pytest.mark.parametrize(
@@ -260,14 +260,14 @@ def test_rejects_invalid_durations(text: str) -> None:
         milliseconds(text)
 
 
-def test_table_checks_pass_for_messages(live: DatabaseState) -> None:
-    source = live.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+def test_table_checks_pass_for_messages(state: DatabaseState) -> None:
+    source = state.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     actual = replace(
-        live.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
+        state.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
-    details = replace(live.details, nullable=["id"], constraints=[], published=None, moved_keys={})
+    details = replace(state.details, nullable=["id"], constraints=[], published=None, moved_keys={})
     observed = replace(
-        live, pipeline=live.pipeline.model_copy(update={"source": source}), actual=actual, details=details
+        state, pipeline=state.pipeline.model_copy(update={"source": source}), actual=actual, details=details
     )
     result = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], observed)}
     not_passed = [check.id for check in result.values() if check.status is not Status.PASS]
@@ -281,7 +281,7 @@ def test_table_checks_pass_for_messages(live: DatabaseState) -> None:
     assert without_publication["postgres.publication"].status is Status.FAIL
 
 
-def test_identity_is_unknown_without_the_privilege(live: DatabaseState) -> None:
-    actual = run(replace(live, actual=replace(live.actual, system_identifier="")))["postgres.identity"]
+def test_identity_is_unknown_without_the_privilege(state: DatabaseState) -> None:
+    actual = run(replace(state, actual=replace(state.actual, system_identifier="")))["postgres.identity"]
     assert actual.status is Status.UNKNOWN
     assert "grant execute on function pg_control_system()" in actual.remedy

@@ -18,8 +18,8 @@ from outbox_kit.rules import Status, evaluate
 
 
 def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
-    given = Source.model_validate({"publication": "library_outbox", "slot": "library_outbox", **changes})
-    return pipeline.model_copy(update={"source": given})
+    source = Source.model_validate({"publication": "library_outbox", "slot": "library_outbox", **changes})
+    return pipeline.model_copy(update={"source": source})
 
 
 def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:

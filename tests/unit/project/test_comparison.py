@@ -1,4 +1,4 @@
-"""docs/comparison.md names a test for every feature: each is there."""
+"""docs/comparison.md names an existing test for every feature."""
 
 from __future__ import annotations
 

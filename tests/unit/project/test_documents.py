@@ -1,4 +1,4 @@
-"""Links of the documents have targets, and the code that they show is that of the examples."""
+"""Documents: targets of links, and code blocks that are part of the examples."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SHOP = ROOT / "docs" / "examples" / "shop"
-# `tests/test_notes.py`: and a block below it.
-WHOLE_FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MULTILINE)
+# A path such as `tests/test_notes.py`, followed by a block with the content of the file.
+FILE_BLOCK = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -23,19 +23,19 @@ def test_every_link_has_a_target(page: Path) -> None:
 
 
 def guide(*, without_files: bool = True) -> str:
-    """docs/testing.md, without the blocks that are a whole file."""
+    """Return docs/testing.md, by default without the blocks that contain an entire file."""
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    return WHOLE_FILE.sub("", text) if without_files else text
+    return FILE_BLOCK.sub("", text) if without_files else text
 
 
-def test_document_shows_the_smallest_project_whole() -> None:
+def test_testing_guide_contains_every_file_of_the_smallest_project() -> None:
     notes = SHOP.parent / "notes"
     files = {path for path in notes.rglob("*.*") if path.suffix in {".yaml", ".avsc", ".py", ".toml"}}
-    visible = {notes / name: code for name, code in WHOLE_FILE.findall(guide(without_files=False))}
+    visible = {notes / name: code for name, code in FILE_BLOCK.findall(guide(without_files=False))}
     assert visible == {path: path.read_text(encoding="utf-8") for path in files}
 
 
-def test_testing_guide_shows_the_code_of_the_examples() -> None:
+def test_code_of_the_testing_guide_is_that_of_the_examples() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((SHOP / "tests").glob("*.py")))
     visible = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
     assert len(visible) > 10

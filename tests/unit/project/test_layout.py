@@ -1,4 +1,4 @@
-"""Sizes, imports, versions and launchers of the whole tree."""
+"""Repository: sizes of functions and files, imports, versions, launchers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENT_LINE = 120
 
 
 def functions(path: Path) -> list[tuple[str, int]]:
-    """Name and length of every function, with its signature and docstring."""
+    """Return name and number of lines of every function, including signature and docstring."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [
         (
@@ -38,7 +38,7 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 
 def imported(path: Path) -> set[str]:
-    """Top-level names of the modules that a file imports."""
+    """Return the top-level names of the modules that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -98,11 +98,11 @@ def module_of(path: Path) -> str:
     return ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_modules(path: Path, known: set[str]) -> set[str]:
-    """Return the project's modules that a file imports when it is imported itself."""
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules of the project that a file imports at its top level."""
     imports = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
     names = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
-    return {name if name in known else name.rpartition(".")[0] for name in names} & known
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & modules
 
 
 def test_no_import_cycles() -> None:
@@ -113,7 +113,7 @@ def test_no_import_cycles() -> None:
 
 @pytest.mark.parametrize("folder", ["scripts", "spark_jobs", "tests"])
 def test_source_roots_are_no_import_names(folder: str) -> None:
-    """From the repository's root `import scripts.outbox_kit` would be a second copy of every module."""
+    """`import scripts.outbox_kit` would load a second copy of every module."""
     actual = {
         str(path.relative_to(ROOT)): names
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -123,7 +123,7 @@ def test_source_roots_are_no_import_names(folder: str) -> None:
 
 
 def test_launchers_do_not_shadow_the_standard_library() -> None:
-    """The folder of a launcher is first on sys.path: a `types.py` next to it would stop Spark from starting."""
+    """The folder of a launcher is first on sys.path, so a `types.py` in it would prevent Spark from starting."""
     names = {path.stem for folder in ("scripts", "spark_jobs") for path in (ROOT / folder).glob("*.py")}
     assert names & sys.stdlib_module_names == set()
 
@@ -155,7 +155,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 def project() -> dict[str, list[str]]:
-    """Every list of requirements in pyproject.toml, by name."""
+    """Return the lists of requirements in pyproject.toml, by name."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return {
         "dependencies": data["project"]["dependencies"],
@@ -164,55 +164,55 @@ def project() -> dict[str, list[str]]:
     }
 
 
-def normal(name: str) -> str:
+def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def constraints() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = (line.partition("==") for line in lines if line.strip() and not line.startswith("#"))
-    return {normal(name): version.strip() for name, _, version in pins}
+    return {normalized(name): version.strip() for name, _, version in pins}
 
 
 def name_of(requirement: str) -> str:
-    return normal(re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0])
+    return normalized(re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0])
 
 
 @pytest.mark.parametrize("group", sorted(project()))
 def test_every_dependency_is_pinned(group: str) -> None:
-    named = {name_of(requirement) for requirement in project()[group]} - {"outbox-kit"}
-    assert {name for name in named if not constraints().get(name)} == set()
+    names = {name_of(requirement) for requirement in project()[group]} - {"outbox-kit"}
+    assert {name for name in names if not constraints().get(name)} == set()
 
 
 def test_pins_transitive_dependencies() -> None:
-    """The closure over the installed packages: an unpinned package makes two setups differ."""
-    waiting = [name_of(entry) for entries in project().values() for entry in entries]
-    observed = {"outbox-kit"}
-    while waiting:
-        name = waiting.pop()
-        if name in observed:
+    """Without a pin two installations of the same version can have different packages."""
+    pending = [name_of(entry) for entries in project().values() for entry in entries]
+    visited = {"outbox-kit"}
+    while pending:
+        name = pending.pop()
+        if name in visited:
             continue
-        observed.add(name)
+        visited.add(name)
         try:
-            needed = metadata.distribution(name).requires or []
+            requirements = metadata.distribution(name).requires or []
         except metadata.PackageNotFoundError:
-            observed.discard(name)
+            visited.discard(name)
             continue
-        waiting += [name_of(entry) for entry in needed if "extra ==" not in entry]
-    assert {name for name in observed if name not in constraints()} - {"outbox-kit"} == set()
+        pending += [name_of(entry) for entry in requirements if "extra ==" not in entry]
+    assert {name for name in visited if name not in constraints()} - {"outbox-kit"} == set()
 
 
 def test_constraints_are_exact_without_sources() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    wrong = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)]
-    assert wrong == []
+    invalid = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)]
+    assert invalid == []
     assert not [line for line in lines if "://" in line or " @ " in line or line.startswith("-")]
     assert lines[1:] == sorted(lines[1:], key=lambda line: line.partition("==")[0].lower())
 
 
 def test_pyproject_versions_equal_the_constraints() -> None:
-    exact = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
-    assert [(name, version) for name, version in exact if constraints().get(normal(name)) != version] == []
+    pins = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
+    assert [(name, version) for name, version in pins if constraints().get(normalized(name)) != version] == []
 
 
 def test_changelog_starts_with_this_version() -> None:
@@ -230,6 +230,8 @@ def test_changelog_starts_with_this_version() -> None:
 def test_launchers_accept_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
     path = ROOT / "scripts" / launcher
     assert path.stat().st_mode & 0o111, "is executable"
-    done = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"Usage: {usage}" in done.stdout
+    process = subprocess.run(
+        [sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"Usage: {usage}" in result.stdout

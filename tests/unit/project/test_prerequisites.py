@@ -1,4 +1,4 @@
-"""scripts/prerequisites.sh lists missing programs, and the command that installs them."""
+"""scripts/prerequisites.sh: missing programs, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BASICS = ["sh", "dirname", "readlink", "grep", "sed", "id", "tr"]
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """A PATH with only the tools of every system. No apt-get: nothing can be installed."""
+def basic_path(tmp_path: Path) -> Path:
+    """Return a folder for PATH with basic tools only, without a package manager."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in BASICS:
@@ -36,13 +36,13 @@ def run(path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProc
     )
 
 
-def tool(folder: Path, name: str, script: str) -> None:
+def write_tool(folder: Path, name: str, script: str) -> None:
     (folder / name).write_text(f"#!{folder / 'sh'}\n{script}\n", encoding="utf-8")
     (folder / name).chmod(0o755)
 
 
 def jdk(folder: Path, version: str = "17.0.2") -> str:
-    """Create a JDK that only prints its version; return its home."""
+    """Create a JDK whose javac prints only the version, and return its home."""
     home = folder / "jdk"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "javac").write_text(f"#!{folder / 'bin' / 'sh'}\necho 'javac {version}'\n", encoding="utf-8")
@@ -55,22 +55,22 @@ def has_jdk(path: Path) -> bool:
     return run(path, "java-home").returncode == 0
 
 
-def test_reports_everything_on_a_bare_machine(bare: Path) -> None:
-    done = run(bare)
-    assert (done.returncode, done.stdout) == (1, "")
-    lines = done.stderr.splitlines()
+def test_reports_everything_without_any_tool(basic_path: Path) -> None:
+    process = run(basic_path)
+    assert (process.returncode, process.stdout) == (1, "")
+    lines = process.stderr.splitlines()
     assert lines[0] == "error: missing prerequisites:"
     assert "  - Python 3.11 or later (python3 was not found)" in lines
     assert "  - Maven (mvn)" in lines
-    assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(bare)
+    assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(basic_path)
     assert lines[-1].startswith("hint:  install them; Debian's names: python3 ")
-    assert "not found" not in done.stderr
+    assert "not found" not in process.stderr
 
 
-def test_suggests_homebrew(bare: Path, tmp_path: Path) -> None:
-    tool(bare, "brew", "exit 0")
-    done = run(bare, JAVA_HOME=jdk(tmp_path))
-    assert done.stderr.splitlines()[-1] == "hint:  brew install python@3.12 openjdk@17 maven"
+def test_suggests_homebrew(basic_path: Path, tmp_path: Path) -> None:
+    write_tool(basic_path, "brew", "exit 0")
+    process = run(basic_path, JAVA_HOME=jdk(tmp_path))
+    assert process.stderr.splitlines()[-1] == "hint:  brew install python@3.12 openjdk@17 maven"
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_suggests_homebrew(bare: Path, tmp_path: Path) -> None:
         ('case "$2" in *ensurepip*) exit 1;; esac', "Python's venv module"),
     ],
 )
-def test_rejects_an_unsupported_python(bare: Path, tmp_path: Path, script: str, missing: str) -> None:
-    tool(bare, "python3", script)
-    done = run(bare, JAVA_HOME=jdk(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[:3] == ["error: missing prerequisites:", f"  - {missing}", "  - Maven (mvn)"]
+def test_rejects_an_unsupported_python(basic_path: Path, tmp_path: Path, script: str, missing: str) -> None:
+    write_tool(basic_path, "python3", script)
+    process = run(basic_path, JAVA_HOME=jdk(tmp_path))
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[:3] == ["error: missing prerequisites:", f"  - {missing}", "  - Maven (mvn)"]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_rejects_an_unsupported_python(bare: Path, tmp_path: Path, script: str, 
         ("170.1", False),
     ],
 )
-def test_finds_java_home_by_version(bare: Path, tmp_path: Path, version: str, suitable: bool) -> None:
+def test_finds_java_home_by_version(basic_path: Path, tmp_path: Path, version: str, suitable: bool) -> None:
     home = jdk(tmp_path, version)
-    done = run(bare, "java-home", JAVA_HOME=home)
-    assert (done.stdout.strip() == home) is suitable
+    process = run(basic_path, "java-home", JAVA_HOME=home)
+    assert (process.stdout.strip() == home) is suitable
 
 
-def test_passes_when_nothing_is_missing(bare: Path, tmp_path: Path) -> None:
-    """PYTHON names another interpreter than the one on PATH."""
-    tool(bare, "mvn", "exit 0")
-    done = run(bare, PYTHON=sys.executable, JAVA_HOME=jdk(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_passes_when_nothing_is_missing(basic_path: Path, tmp_path: Path) -> None:
+    """PYTHON names an interpreter that is not on PATH."""
+    write_tool(basic_path, "mvn", "exit 0")
+    process = run(basic_path, PYTHON=sys.executable, JAVA_HOME=jdk(tmp_path))
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")

@@ -17,7 +17,7 @@ BOOK = "library.book-value"
 
 
 @pytest.fixture
-def live(library: Pipeline, lock: Lock) -> RegistryState:
+def state(library: Pipeline, lock: Lock) -> RegistryState:
     """Return the state of a registry after apply."""
     subjects = desired_subjects(library)
     actual = {}
@@ -27,13 +27,13 @@ def live(library: Pipeline, lock: Lock) -> RegistryState:
     return RegistryState(subjects, actual, lock)
 
 
-def not_passed(live: RegistryState) -> dict[str, str]:
-    return {check.id: check.seen for check in evaluate(checks.RULES, live) if check.status is not Status.PASS}
+def not_passed(state: RegistryState) -> dict[str, str]:
+    return {check.id: check.seen for check in evaluate(checks.RULES, state) if check.status is not Status.PASS}
 
 
-def test_passes_for_a_deployed_registry(live: RegistryState) -> None:
-    assert not_passed(live) == {}
-    assert [check.id for check in evaluate(checks.RULES, live)] == [item.id for item in checks.RULES]
+def test_passes_for_a_deployed_registry(state: RegistryState) -> None:
+    assert not_passed(state) == {}
+    assert [check.id for check in evaluate(checks.RULES, state)] == [item.id for item in checks.RULES]
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_passes_for_a_deployed_registry(live: RegistryState) -> None:
     ],
 )
 def test_each_fault_fails_exactly_its_check(
-    live: RegistryState, changes: dict[str, object], expected: dict[str, str]
+    state: RegistryState, changes: dict[str, object], expected: dict[str, str]
 ) -> None:
-    actual = {**live.actual, BOOK: replace(live.actual[BOOK], **changes)}  # type: ignore[arg-type]
-    assert not_passed(replace(live, actual=actual)) == expected
+    actual = {**state.actual, BOOK: replace(state.actual[BOOK], **changes)}  # type: ignore[arg-type]
+    assert not_passed(replace(state, actual=actual)) == expected
 
 
-def test_reports_an_id_missing_in_the_lock_file(live: RegistryState) -> None:
+def test_reports_an_id_missing_in_the_lock_file(state: RegistryState) -> None:
     """A registry that lost its content assigns another id to the same schema."""
-    latest = live.actual[BOOK].latest
+    latest = state.actual[BOOK].latest
     assert latest is not None
-    actual = {**live.actual, BOOK: replace(live.actual[BOOK], latest=replace(latest, id=70))}
-    assert not_passed(replace(live, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
-    assert "registry.ids" in not_passed(replace(live, lock=None))
+    actual = {**state.actual, BOOK: replace(state.actual[BOOK], latest=replace(latest, id=70))}
+    assert not_passed(replace(state, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
+    assert "registry.ids" in not_passed(replace(state, lock=None))

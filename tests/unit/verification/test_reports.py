@@ -26,7 +26,7 @@ REPORT = Report("library", "local", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), [
 def test_summary() -> None:
     assert REPORT.summary == "1 failed, 1 warned, 1 unknown, 1 passed"
     assert REPORT.failed
-    assert not Report("p", "e", REPORT.at, [PASSED, WARNED, UNKNOWN]).failed
+    assert not Report("p", "e", REPORT.started_at, [PASSED, WARNED, UNKNOWN]).failed
     assert worst([]) is Status.PASS
 
 
@@ -122,7 +122,9 @@ def test_html() -> None:
 
 def test_html_lists_each_check_with_its_details() -> None:
     checks = [Check(name, Status.PASS, "s", "e") for name in check_catalogue.IDS if name != "path.schema-ids"]
-    page = Page(to_html(Report("p", "e", REPORT.at, [*checks, Check("path.schema-ids", Status.FAIL, "s", "e", "r")])))
+    page = Page(
+        to_html(Report("p", "e", REPORT.started_at, [*checks, Check("path.schema-ids", Status.FAIL, "s", "e", "r")]))
+    )
     assert page.boxes == dict.fromkeys(STAGES, "pass") | {"registry": "fail"}
     assert set(page.rows) == set(check_catalogue.IDS)
 
