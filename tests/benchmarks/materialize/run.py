@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
 from tests.benchmarks.materialize import batches, jdbc_sink, report, variants
@@ -106,9 +107,13 @@ def _sink(kind: str) -> Callable[..., None]:
     def run(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
         job = bench.job(kind, topic.name, table)
         outcomes: list[Outcome] = []
+
+        def run_step(step: Callable[[SparkBench, MaterializeJob], Outcome]) -> None:
+            outcomes.append(step(bench, job))
+
         steps = {"": variants.materialize, "_newer": variants.merge_newer, "_stale_replay": variants.replay}
         for suffix, step in steps.items():
-            results.add(f"{kind}{suffix}", _timed(bench, lambda step=step: outcomes.append(step(bench, job))))
+            results.add(f"{kind}{suffix}", _timed(bench, partial(run_step, step)))
         first, newer, stale = outcomes
         if first.records != newer.records or newer.upserts != first.upserts or stale.upserts or stale.deletes:
             raise RuntimeError(f"{kind}: {[vars(outcome) for outcome in outcomes]}")

@@ -1,4 +1,4 @@
-"""Events and arithmetic of the materialization benchmark, whose errors would go unnoticed."""
+"""Generated events and calculated results of the materialization benchmark."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def decoded(value: bytes | None) -> dict[str, Any]:
     schema = fastavro.parse_schema(json.loads(SCHEMA.read_text(encoding="utf-8")))
     body = io.BytesIO(value[5:])
     record = fastavro.schemaless_reader(body, schema, None)
-    assert not body.read(), "bytes are left over"
+    assert not body.read(), "bytes after the record"
     assert isinstance(record, dict)
     return record
 
 
 def test_assembled_values_are_valid_avro() -> None:
     books = Books(50, 7)
-    live = [(key, value) for key, value, _ in books.events(2 * ENCODED_BODIES) if value is not None]
-    for key, value in live:
+    states = [(key, value) for key, value, _ in books.events(2 * ENCODED_BODIES) if value is not None]
+    for key, value in states:
         assert str(decoded(value)["id"]) == key.decode()
-    assert {decoded(value)["status"] for _, value in live} == {"AVAILABLE", "LENT", "LOST"}
+    assert {decoded(value)["status"] for _, value in states} == {"AVAILABLE", "LENT", "LOST"}
 
 
 def test_sequences_increase_with_the_required_length() -> None:

@@ -1,4 +1,4 @@
-"""Form of build/bench/NAME.json: keys and the names of ratios and values on which scripts rely."""
+"""Structure of build/bench/NAME.json: its keys, and the names of ratios and values that scripts read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.benchmarks import latency, plan, report, smt, source
 from tests.benchmarks.source_drain import Drain
 
 MACHINE = {"cpus": 2, "load": 0.0, "python": "3"}
-FORM = ["machine", "samples", "measures", "ratios", "values"]
+LEADING_KEYS = ["machine", "samples", "measures", "ratios", "values"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +21,17 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def published(repository: Path, name: str) -> dict[str, Any]:
+def read_report(repository: Path, name: str) -> dict[str, Any]:
     document = json.loads((repository / "build" / "bench" / f"{name}.json").read_text(encoding="utf-8"))
     assert isinstance(document, dict)
-    assert list(document)[: len(FORM)] == FORM
+    assert list(document)[: len(LEADING_KEYS)] == LEADING_KEYS
     assert all(isinstance(rounds, list) for rounds in document["samples"].values())
     assert set(document["measures"]) <= set(document["samples"])
     return document
 
 
 def jmh(case: smt.Case, nanoseconds: float) -> dict[str, Any]:
-    """One result in JMH's JSON format."""
+    """Return one result in JMH's JSON format."""
     metric = {"rawData": [[nanoseconds]]}
     secondary = {"processorNanos": metric, "gc.alloc.rate.norm": {"rawData": [[100.0]]}}
     names = {"vmName": "JVM", "vmVersion": "17"}
@@ -41,23 +41,23 @@ def jmh(case: smt.Case, nanoseconds: float) -> dict[str, Any]:
 def test_smt(repository: Path) -> None:
     slower = {"router_avro300": 2.0, "eventrouter_avro300": 8.0}
     smt._report([[jmh(case, slower.get(case.name, 4.0)) for case in smt.CASES]], dict(MACHINE))
-    document = published(repository, "smt")
+    document = read_report(repository, "smt")
     assert document["ratios"]["avro300_time_vs_eventrouter_avro"] == 0.25
     assert document["ratios"]["avro300_time_vs_eventrouter_string"] == 0.5
     assert document["values"]["router_avro300_ns"] == 2.0
     assert document["values"]["router_avro300_bytes"] == 100.0
 
 
-def drained(rate: float) -> Drain:
-    """1,000 events at a rate, with 2 s of the worker's CPU time."""
+def drain_at(rate: float) -> Drain:
+    """Return a drain of 1,000 events at a rate, with 2 s CPU time of the worker."""
     return Drain(1000, 1000 / rate, 2.0, 1.0, 0.5, from_resume=1.0, bytes_per_value=134)
 
 
 def test_source(repository: Path) -> None:
     rates = {"router": 90.0, "router linger.ms=0": 120.0, "eventrouter_avro": 60.0, "eventrouter_string": 80.0}
-    samples = {name: [drained(rate)] for name, rate in {**rates, "constant_bytes": 100.0, "raw_decode": 240.0}.items()}
+    samples = {name: [drain_at(rate)] for name, rate in {**rates, "constant_bytes": 100.0, "raw_decode": 240.0}.items()}
     source.report(samples, dict(MACHINE))
-    document = published(repository, "source")
+    document = read_report(repository, "source")
     assert document["ratios"] == {
         "router_vs_eventrouter_avro": 1.5,
         "router_vs_eventrouter_string": 1.125,
@@ -78,7 +78,7 @@ def test_latency(repository: Path) -> None:
         for rate in latency.RATES
     }
     latency.report(samples, dict(MACHINE))
-    document = published(repository, "latency")
+    document = read_report(repository, "latency")
     assert document["ratios"]["latency_p50_vs_eventrouter"] == 0.5
     assert document["ratios"]["latency_p99_vs_eventrouter_without_eos"] == 0.5
     assert document["ratios"]["latency_p50_vs_eventrouter_defaults"] == 0.025
@@ -89,6 +89,6 @@ def test_latency(repository: Path) -> None:
 def test_plan(repository: Path) -> None:
     seconds = {"version": 1.0, "plan": 1.5, "plan_database": 1.25}
     plan._report({name: [plan.Sample(value, value)] for name, value in seconds.items()}, dict(MACHINE))
-    document = published(repository, "plan")
+    document = read_report(repository, "plan")
     assert document["ratios"]["plan_vs_version"] == 1.5
     assert document["values"]["plan_s"] == 1.5

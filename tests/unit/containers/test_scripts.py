@@ -1,4 +1,4 @@
-"""The scripts of the images and of compose/, without an engine."""
+"""Scripts of the images and of compose/, without a container engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 SECONDS = 30
 
 
-def call(command: list[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+def run_script(command: list[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=folder,
@@ -28,7 +28,7 @@ def call(command: list[str], folder: Path, **environ: str) -> subprocess.Complet
 
 def properties(repository: Path, **environ: str) -> str:
     script = f". {repository}/compose/images/properties.bash; properties KAFKA_ KAFKA_HEAP_OPTS"
-    done = call(["bash", "-euc", script], repository, **environ)
+    done = run_script(["bash", "-euc", script], repository, **environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -55,8 +55,8 @@ def test_ignores_variables_of_other_programs(repository: Path) -> None:
     assert properties(repository, KAFKA_HEAP_OPTS="-Xmx1g", CONNECT_GROUP_ID="x", KAFKA_A="1") == "a=1\n"
 
 
-def env_script(repository: Path, root: Path) -> Path:
-    """A project with only the script and the example."""
+def copy_env_script(repository: Path, root: Path) -> Path:
+    """Create a project with compose-env.sh and .env.example; return the script."""
     for folder in ("scripts", "compose"):
         (root / folder).mkdir(parents=True)
     for name in ("compose/.env.example", "scripts/compose-env.sh"):
@@ -65,11 +65,11 @@ def env_script(repository: Path, root: Path) -> Path:
 
 
 def test_profiles_change_only_their_lines(repository: Path, tmp_path: Path) -> None:
-    script = env_script(repository, tmp_path / "project")
+    script = copy_env_script(repository, tmp_path / "project")
     written = tmp_path / "project" / "compose" / ".env"
     actual = []
     for profiles in ([], ["three-brokers"], ["secure", "observability"], [], ["none"]):
-        done = call(["sh", str(script), *profiles], tmp_path)
+        done = run_script(["sh", str(script), *profiles], tmp_path)
         assert done.returncode == 0, done.stderr
         actual.append(dotenv_values(written))
     changing = ("COMPOSE_FILE", "KAFKA_REPLICATION", "KAFKA_MIN_INSYNC", "EXPORTER_SSLMODE")
@@ -84,7 +84,7 @@ def test_profiles_change_only_their_lines(repository: Path, tmp_path: Path) -> N
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
 
 
-TOGETHER = "error: the profiles secure and three-brokers cannot be combined"
+COMBINATION_ERROR = "error: the profiles secure and three-brokers cannot be combined"
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ TOGETHER = "error: the profiles secure and three-brokers cannot be combined"
         (["safe"], "error: unknown profile safe\n"),
         (
             ["secure", "observability", "three-brokers"],
-            TOGETHER,
+            COMBINATION_ERROR,
         ),
-        (["three-brokers", "secure"], TOGETHER),
+        (["three-brokers", "secure"], COMBINATION_ERROR),
     ],
 )
 def test_rejects_an_invalid_profile(repository: Path, tmp_path: Path, profiles: list[str], error: str) -> None:
-    done = call(["sh", str(env_script(repository, tmp_path / "project")), *profiles], tmp_path)
+    done = run_script(["sh", str(copy_env_script(repository, tmp_path / "project")), *profiles], tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(error)
     assert not (tmp_path / "project" / "compose" / ".env").exists()
@@ -114,10 +114,10 @@ def test_rejects_an_invalid_profile(repository: Path, tmp_path: Path, profiles: 
 )
 def test_reports_invalid_ports_before_building(repository: Path, tmp_path: Path, port: str, error: str) -> None:
     root = tmp_path / "project"
-    script = env_script(repository, root)
+    script = copy_env_script(repository, root)
     example = root / "compose" / ".env.example"
     example.write_text(example.read_text().replace("REGISTRY_PORT=18080", f"REGISTRY_PORT={port}"))
-    done = call(["sh", str(script)], tmp_path)
+    done = run_script(["sh", str(script)], tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines(keepends=True)[1] == error
 
@@ -127,18 +127,18 @@ def test_writes_new_passwords_readable_by_the_owner_only(repository: Path, tmp_p
     observed = set()
     for name in ("one", "two"):
         root = tmp_path / name
-        done = call(["sh", str(env_script(repository, root))], tmp_path)
+        done = run_script(["sh", str(copy_env_script(repository, root))], tmp_path)
         assert done.returncode == 0, done.stderr
         written = root / "compose" / ".env"
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
-        actual, given = dotenv_values(written), dotenv_values(example)
+        actual, defaults = dotenv_values(written), dotenv_values(example)
         passwords = {name for name in actual if name.endswith("_PASSWORD")}
         cluster = actual.pop("KAFKA_CLUSTER_ID") or ""
-        assert not given.pop("KAFKA_CLUSTER_ID")
+        assert not defaults.pop("KAFKA_CLUSTER_ID")
         assert len(base64.urlsafe_b64decode(cluster + "==")) == 16
         observed.add(cluster)
         assert {name: actual[name] for name in actual if name not in passwords} == {
-            name: given[name] for name in given if name not in passwords
+            name: defaults[name] for name in defaults if name not in passwords
         }
         assert all(len(actual[name] or "") == 36 for name in passwords)
         observed |= {actual[name] for name in passwords}
@@ -147,12 +147,12 @@ def test_writes_new_passwords_readable_by_the_owner_only(repository: Path, tmp_p
 
 def test_reports_a_missing_engine_with_installation_hint(repository: Path, tmp_path: Path) -> None:
     script = str(repository / "scripts" / "container-engine.sh")
-    done = call(["sh", script, "status"], tmp_path, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
+    done = run_script(["sh", script, "status"], tmp_path, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
     assert done.returncode == 1
     assert done.stderr == ("error: no container engine responds (docker info)\nhint:  scripts/container-engine.sh up\n")
 
 
 def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -> None:
-    done = call(["sh", str(repository / "scripts" / "container-engine.sh"), "start"], tmp_path)
+    done = run_script(["sh", str(repository / "scripts" / "container-engine.sh"), "start"], tmp_path)
     assert done.returncode == 2
     assert "scripts/container-engine.sh up" in done.stderr

@@ -1,4 +1,4 @@
-"""outbox_kit.testing without an engine: settings, and errors with their hints."""
+"""outbox_kit.testing without a container engine: settings, and errors with their hints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_kit.stack.properties import environment_variables
 from outbox_kit.testing import OutboxStack
 from outbox_kit.testing.images import provide
 
-NOBODY = "tcp://127.0.0.1:1"
+UNUSED_ADDRESS = "tcp://127.0.0.1:1"
 
 
 def test_passes_settings_as_variables() -> None:
@@ -18,14 +18,14 @@ def test_passes_settings_as_variables() -> None:
 
 
 def test_reports_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", NOBODY)
+    monkeypatch.setenv("DOCKER_HOST", UNUSED_ADDRESS)
     with pytest.raises(StackError, match=r"^no container engine responds: ") as caught:
         provide("outbox-kit/kafka")
     assert caught.value.hint == "start Docker, or set DOCKER_HOST"
 
 
 def test_exception_text_contains_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", NOBODY)
+    monkeypatch.setenv("DOCKER_HOST", UNUSED_ADDRESS)
     with pytest.raises(StackError) as caught, OutboxStack():
         pass
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]

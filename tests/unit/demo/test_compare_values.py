@@ -1,4 +1,4 @@
-"""Row by row: equal however a reader spells the values, different wherever one value is."""
+"""Comparison of rows: equal values in different notations are equal, and any different value is reported."""
 
 # ruff: noqa: ANN401  (values of any type are what is compared)
 
@@ -30,7 +30,7 @@ BOOK = read_schema(Path(__file__).parents[3] / "schemas" / "book.avsc")
 
 
 def source_row(**changes: Any) -> dict[str, Any]:
-    """A row as psycopg reads the business table."""
+    """Return a row as psycopg reads it from the business table."""
     row = {
         "id": UUID(int=1),
         "author_id": UUID(int=2),
@@ -47,13 +47,13 @@ def source_row(**changes: Any) -> dict[str, Any]:
 
 
 def target_row(**changes: Any) -> dict[str, Any]:
-    """The same row as psycopg reads the materialized table, with metadata."""
+    """Return the same row as psycopg reads it from the materialized table, with metadata columns."""
     row = {**source_row(), "aggregate_id": str(UUID(int=1)), "_source_sequence": "0001", "_offset": 7}
     return {**row, "updated_at": datetime(2024, 5, 6, 5, 8, 9, 123450, UTC), **changes}
 
 
 def text_row(**changes: Any) -> dict[str, Any]:
-    """The same row as a reader of a lake table writes it as JSON."""
+    """Return the same row in the JSON export of a lake table."""
     row = {
         "aggregate_id": "00000000-0000-0000-0000-000000000001",
         "id": "00000000-0000-0000-0000-000000000001",
@@ -99,10 +99,10 @@ def test_equal_values_in_different_notations_match(row: dict[str, Any]) -> None:
         ("tags", '{"x": 1}'),
         ("tags", None),
         ("price", Decimal("1.51")),
-        ("price", 1.5),  # exact by chance only
+        ("price", 1.5),  # a float, although its value is exact
         ("price", "much"),
         ("price", Decimal("NaN")),
-        ("published_on", date(1582, 12, 22)),  # what a mixed-up calendar shows
+        ("published_on", date(1582, 12, 22)),  # the same day in the Julian calendar
         ("published_on", datetime(1583, 1, 1, tzinfo=UTC)),
         ("status", "LOST"),
         ("pages", 13),
@@ -137,14 +137,14 @@ def test_ignores_columns_outside_the_schema() -> None:
 
 
 def test_reports_missing_unexpected_and_duplicate_rows() -> None:
-    other = UUID(int=9)
+    unexpected = UUID(int=9)
     result = books(
         [source_row(), source_row(id=UUID(int=5))],
-        [target_row(), target_row(), target_row(id=other, aggregate_id=str(other))],
+        [target_row(), target_row(), target_row(id=unexpected, aggregate_id=str(unexpected))],
     )
     assert not result.match
     assert result.missing == (str(UUID(int=5)),)
-    assert result.unexpected == (str(other),)
+    assert result.unexpected == (str(unexpected),)
     assert result.duplicated == (str(UUID(int=1)),)
     assert (result.source_rows, result.target_rows) == (2, 3)
     assert result.summary() == "warehouse book: 2 rows, 1 missing, 1 unexpected, 1 duplicated"
@@ -193,11 +193,11 @@ class TestSchemas:
         ]
         source = {"id": "1", "flag": True, "ratio": 0.5, "size": 2**40, "sizes": [1, None]}
         source["at"] = datetime(2024, 1, 1, tzinfo=UTC)
-        same = {**source, "sizes": "[1, null]", "at": "2024-01-01T00:00:00Z"}
-        other = {**source, "flag": "true", "ratio": True, "size": 1.0, "sizes": [1, 0], "at": 0}
+        equal = {**source, "sizes": "[1, null]", "at": "2024-01-01T00:00:00Z"}
+        different = {**source, "flag": "true", "ratio": True, "size": 1.0, "sizes": [1, 0], "at": 0}
         schema = {"fields": fields}
-        assert compare("a", "t", schema=schema, source=[source], rows=[same]).match
-        result = compare("a", "t", schema=schema, source=[source], rows=[other])
+        assert compare("a", "t", schema=schema, source=[source], rows=[equal]).match
+        result = compare("a", "t", schema=schema, source=[source], rows=[different])
         assert result.different[0].columns == ("flag", "ratio", "size", "sizes", "at")
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The result of a demo: when it counts as a match, and that it can be written as JSON."""
+"""Result of a demo run: condition of a match, JSON form, tables."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_reports_mismatches() -> None:
     ]
 
 
-@pytest.mark.parametrize("found", [0, 1, 3])
-def test_match_requires_the_expected_dead_letters(found: int) -> None:
-    assert not replace(report(EQUAL), dead_letters=found).match
+@pytest.mark.parametrize("dead_letters", [0, 1, 3])
+def test_match_requires_the_expected_dead_letters(dead_letters: int) -> None:
+    assert not replace(report(EQUAL), dead_letters=dead_letters).match
 
 
 @pytest.mark.parametrize(

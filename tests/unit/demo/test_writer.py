@@ -1,6 +1,6 @@
-"""State shared by the writers, and the generated values."""
+"""Ids that the writers share, and the generated values."""
 
-# ruff: noqa: S311  (repeatable draws are the point)
+# ruff: noqa: S311  (repeatable random values)
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_id_is_reserved_by_one_thread() -> None:
     ids = Ids([uuid4() for _ in range(2000)])
 
     def take_all(seed: int) -> list[UUID]:
-        rng, mine = Random(seed), list[UUID]()
+        rng, ids_of_thread = Random(seed), list[UUID]()
         while taken := ids.take(rng):
-            mine += taken
-        return mine
+            ids_of_thread += taken
+        return ids_of_thread
 
     with ThreadPoolExecutor(4) as pool:
-        parts = list(pool.map(take_all, range(4)))
-    assert len({key for part in parts for key in part}) == sum(map(len, parts)) == 2000
+        results = list(pool.map(take_all, range(4)))
+    assert len({key for ids_of_thread in results for key in ids_of_thread}) == sum(map(len, results)) == 2000
 
 
 @given(st.integers())

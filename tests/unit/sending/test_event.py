@@ -1,4 +1,4 @@
-"""Outbox row of an event: validation before any SQL, and messages without values."""
+"""Outbox row of an event: validation before any SQL, and error messages without values."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -16,7 +16,7 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.sending import InvalidEventError, OutboxEvent
 from outbox_kit.sending.event import RESERVED_HEADERS
 
-GOOD: dict[str, Any] = {
+VALID: dict[str, Any] = {
     "aggregate_type": "book",
     "aggregate_id": "b-1",
     "event_type": "book_added",
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 def event(**changes: Any) -> OutboxEvent:
-    return OutboxEvent(**{**GOOD, **changes})
+    return OutboxEvent(**{**VALID, **changes})
 
 
 def test_row_has_all_columns_as_text() -> None:
@@ -114,8 +114,8 @@ def test_rejects_headers_of_the_contract(name: str) -> None:
 
 
 def test_repr_and_traceback_contain_no_value() -> None:
-    bad = event(payload={"name": "s3cr3t\0"}, headers={"token": "s3cr3t"})
-    assert "s3cr3t" not in repr(bad)
+    invalid = event(payload={"name": "s3cr3t\0"}, headers={"token": "s3cr3t"})
+    assert "s3cr3t" not in repr(invalid)
     with pytest.raises(InvalidEventError) as raised:
-        bad.to_row()
+        invalid.to_row()
     assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))

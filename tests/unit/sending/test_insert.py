@@ -1,4 +1,4 @@
-"""Choice of the writer by connection, and the SQL of each writer."""
+"""Selection of the writer by the type of connection, and the SQL of each writer."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -83,7 +83,7 @@ def test_rejects_an_engine_with_a_hint() -> None:
 
 
 def test_rejects_an_async_session_with_a_hint() -> None:
-    # A stand-in: the real class cannot be imported without greenlet, which nothing else here needs.
+    # A fake class: the real one cannot be imported without greenlet.
     kind = type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})
     with pytest.raises(ConfigurationError, match="AsyncSession") as raised:
         emit(cast("Any", kind()), **EVENT)

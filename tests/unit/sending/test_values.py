@@ -1,4 +1,4 @@
-"""Encoding of Python values as JSON text: exact, or rejected with the path and without the value."""
+"""Encoding of Python values as JSON text: exact, or rejected with an error that has the path but not the value."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -148,10 +148,10 @@ def test_rejects_values_with_path_and_without_value(value: Any, reason: str) -> 
 
 
 def test_rejects_a_value_that_contains_itself() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
     with pytest.raises(NotEncodableError, match=f"more than {MAX_DEPTH} levels"):
-        to_json(loop)
+        to_json(cyclic)
 
 
 def test_rejects_values_beyond_the_depth_limit() -> None:

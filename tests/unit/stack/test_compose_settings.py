@@ -1,4 +1,4 @@
-"""compose.yaml and the embedded stack pass equal settings to their servers."""
+"""compose.yaml and the embedded stack configure their servers with the same settings."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ def services(repository: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def example(repository: Path) -> dict[str, str]:
-    """The variables, as `make up` has them the first time."""
+    """Variables of compose/.env.example."""
     return {name: value or "" for name, value in dotenv_values(repository / "compose" / ".env.example").items()}
 
 
-def texts(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
-    """Settings with their variables filled in; a password, empty in the example, stays a variable."""
+def substituted(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
+    """Return settings with substituted variables; passwords, which the example does not set, remain variables."""
 
-    def fill(found: re.Match[str]) -> str:
-        return example[found[1]] or found[0]
+    def value_of(match: re.Match[str]) -> str:
+        return example[match[1]] or match[0]
 
-    return {name: re.sub(r"(?<!\$)\$\{(\w+)[^}]*\}", fill, str(value)) for name, value in values.items()}
+    return {name: re.sub(r"(?<!\$)\$\{(\w+)[^}]*\}", value_of, str(value)) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("worker", ["connect-1", "connect-2"])
 def test_worker_settings_match(services: dict[str, Any], example: dict[str, str], worker: str) -> None:
-    environment = texts(services[worker]["environment"], example)
+    environment = substituted(services[worker]["environment"], example)
     expected = environment_variables("CONNECT_", common_settings())
     assert {name: environment.get(name) for name in expected} == expected
     assert environment["CONNECT_REST_ADVERTISED_HOST_NAME"] == worker
 
 
 def test_broker_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
-    environment = texts(services["kafka"]["environment"], example)
+    environment = substituted(services["kafka"]["environment"], example)
     expected = environment_variables("KAFKA_", single_node_settings())
     assert {name: environment.get(name) for name in expected} == expected
 
 
-def test_postgres(services: dict[str, Any]) -> None:
+def test_postgres_settings_match(services: dict[str, Any]) -> None:
     assert {f"-c{name}={value}" for name, value in REPLICATION.items()} <= set(services["postgres"]["command"])
 
 
 def test_registry_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
-    environment = texts(services["registry"]["environment"], example)
+    environment = substituted(services["registry"]["environment"], example)
     logins = Logins(connector_password="c", materializer_password="m", registry_password="${REGISTRY_PASSWORD:?}")
     expected = storage_variables("postgres:5432", logins)
     assert {name: environment.get(name) for name in expected} == expected
@@ -76,7 +76,7 @@ def test_documents_every_variable(repository: Path, example: dict[str, str]) -> 
     files = (repository / "compose").glob("*.yaml")
     used = {name for file in files for name in re.findall(r"(?<!\$)\$\{(\w+)", file.read_text())}
     assert used <= set(example)
-    # The first two are Compose's own, the third is for the environment files.
+    # The first two are variables of Compose itself; KAFKA_USER is used by the environment files.
     assert set(example) - used == {"COMPOSE_PROJECT_NAME", "COMPOSE_FILE", "KAFKA_USER"}
 
 
@@ -85,7 +85,7 @@ def test_services_of_profiles_have_limits(repository: Path, services: dict[str, 
     text = (repository / "compose" / f"{profile}.yaml").read_text().replace("!override", "")
     added = {name: item for name, item in yaml.safe_load(text)["services"].items() if name not in services}
     for name, service in added.items():
-        whole = {**services["kafka"], **service} if "extends" in service else service
-        assert whole["deploy"]["resources"]["limits"]["memory"], name
-        assert whole["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
+        merged = {**services["kafka"], **service} if "extends" in service else service
+        assert merged["deploy"]["resources"]["limits"]["memory"], name
+        assert merged["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ())), name

@@ -26,7 +26,7 @@ def test_folders_with_secrets_are_private(tmp_path: Path) -> None:
 
 
 def test_socket_of_a_deep_project_is_elsewhere(tmp_path: Path) -> None:
-    """Guards a limit of the kernel: a unix socket's path holds about a hundred bytes."""
+    """The kernel limits the path of a unix socket to about 100 bytes."""
     layout = Layout(tmp_path.joinpath(*["a-folder-with-a-long-name"] * 5))
     assert len(os.fsencode(layout.socket)) <= LONGEST_SOCKET_PATH
     assert layout.stack_id in str(layout.socket)
@@ -38,9 +38,9 @@ def test_counts_path_length_in_bytes(tmp_path: Path) -> None:
 
 
 def test_projects_have_distinct_names(tmp_path: Path) -> None:
-    one, two = Layout(tmp_path / "one"), Layout(tmp_path / "two")
-    assert one.stack_id != two.stack_id
-    assert one.external_postgres_home != two.external_postgres_home
+    first, second = Layout(tmp_path / "one"), Layout(tmp_path / "two")
+    assert first.stack_id != second.stack_id
+    assert first.external_postgres_home != second.external_postgres_home
 
 
 def test_resolves_links_to_the_same_stack(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def test_decodes_logs_with_invalid_bytes(tmp_path: Path) -> None:
 
 
 def test_excerpt_contains_an_error_before_shutdown_lines(tmp_path: Path) -> None:
-    """Guards a report that showed twenty lines of a broker's shutdown and not why it shut down."""
-    farewell = [f"[now] INFO stopping {number}" for number in range(100)]
-    (tmp_path / "log").write_text("\n".join(["[now] ERROR the disk is full", *farewell]))
-    assert excerpt(tmp_path / "log", 20) == ["[now] ERROR the disk is full", "...", *farewell[-20:]]
+    """An error that precedes many lines of a broker's shutdown must be in the excerpt."""
+    shutdown_lines = [f"[now] INFO stopping {number}" for number in range(100)]
+    (tmp_path / "log").write_text("\n".join(["[now] ERROR the disk is full", *shutdown_lines]))
+    assert excerpt(tmp_path / "log", 20) == ["[now] ERROR the disk is full", "...", *shutdown_lines[-20:]]
 
 
 def test_excerpt_without_errors_is_the_tail(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_excerpt_without_errors_is_the_tail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "how"),
+    ("line", "description"),
     [
         ("INFO exited: kafka (exit status 1; not expected)", "exit status 1"),
         ("WARN exited: kafka (terminated by SIGKILL; not expected)", "terminated by SIGKILL"),
@@ -50,9 +50,9 @@ def test_excerpt_without_errors_is_the_tail(tmp_path: Path) -> None:
         ("INFO exited: connect (exit status 1; not expected)", ""),
     ],
 )
-def test_reads_the_exit_status_from_the_log_of_supervisor(layout: Layout, line: str, how: str) -> None:
+def test_reads_the_exit_status_from_the_log_of_supervisor(layout: Layout, line: str, description: str) -> None:
     layout.log("supervisor").write_text(f"INFO spawned: 'kafka' with pid 7\n{line}\n")
-    assert exit_description(layout, "kafka") == how
+    assert exit_description(layout, "kafka") == description
 
 
 def test_new_start_replaces_logs(layout: Layout) -> None:

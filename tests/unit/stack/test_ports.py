@@ -10,7 +10,7 @@ from outbox_kit.stack.ports import HIGHEST, HOST, LOWEST, NAMES, choose_ports, f
 
 
 @pytest.fixture
-def busy() -> Iterator[int]:
+def busy_port() -> Iterator[int]:
     """A port that another program listens on."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind((HOST, 0))
@@ -25,12 +25,12 @@ def test_assigns_a_port_to_every_service() -> None:
 
 
 def test_free_ports_are_below_the_ephemeral_range() -> None:
-    """Guards restarts: a port among the ephemeral ones may be an outgoing connection's by then."""
+    """A port in the ephemeral range could be in use by an outgoing connection at the next start."""
     assert all(LOWEST <= port < HIGHEST for port in choose_ports({}, {}).values())
 
 
-def test_detects_a_busy_port(busy: int) -> None:
-    assert not is_free(busy)
+def test_detects_a_busy_port(busy_port: int) -> None:
+    assert not is_free(busy_port)
 
 
 def test_uses_a_requested_port() -> None:
@@ -38,28 +38,28 @@ def test_uses_a_requested_port() -> None:
     assert choose_ports({"connect": port}, {"connect": free_port((port,))})["connect"] == port
 
 
-def test_rejects_a_requested_busy_port_by_service_and_number(busy: int) -> None:
-    with pytest.raises(StackError, match=f"port {busy} for registry is in use") as caught:
-        choose_ports({"registry": busy}, {})
+def test_rejects_a_requested_busy_port_by_service_and_number(busy_port: int) -> None:
+    with pytest.raises(StackError, match=f"port {busy_port} for registry is in use") as caught:
+        choose_ports({"registry": busy_port}, {})
     assert "another port" in caught.value.hint
 
 
 def test_reuses_saved_ports() -> None:
-    before = choose_ports({}, {})
-    assert choose_ports({}, before) == before
+    previous = choose_ports({}, {})
+    assert choose_ports({}, previous) == previous
 
 
-def test_replaces_a_saved_busy_port(busy: int) -> None:
-    before = choose_ports({}, {}) | {"kafka": busy}
-    chosen = choose_ports({}, before)
-    assert chosen["kafka"] != busy
-    assert chosen | {"kafka": busy} == before
+def test_replaces_a_saved_busy_port(busy_port: int) -> None:
+    previous = choose_ports({}, {}) | {"kafka": busy_port}
+    chosen = choose_ports({}, previous)
+    assert chosen["kafka"] != busy_port
+    assert chosen | {"kafka": busy_port} == previous
 
 
 def test_saved_port_yields_to_a_request() -> None:
-    before = choose_ports({}, {})
-    chosen = choose_ports({"connect": before["kafka"]}, before)
-    assert chosen["connect"] == before["kafka"]
+    previous = choose_ports({}, {})
+    chosen = choose_ports({"connect": previous["kafka"]}, previous)
+    assert chosen["connect"] == previous["kafka"]
     assert len(set(chosen.values())) == len(NAMES)
 
 

@@ -14,32 +14,32 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
-    """Return service and kind of the matches when a machine runs one process."""
+def matches(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
+    """Return (service, is_backend) of the matching processes on a machine with one process."""
     monkeypatch.setattr(processes, "command_lines", lambda: {7: arguments})
     return [(process.service, process.is_backend) for process in find_processes(layout)]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part", "is_backend"),
+    ("arguments", "service", "is_backend"),
     [
-        ("/usr/bin/java -D{mark} -Xmx512m kafka.Kafka", "kafka", False),
-        ("/my projects/dist/bin/postgres -D /data -c cluster_name={mark}", "kafka", False),
-        ("postgres: {mark}: io worker 0", "kafka", True),
-        ("/venv/bin/python3.11 -m supervisor.supervisord -i {mark}", "kafka", False),
+        ("/usr/bin/java -D{marker} -Xmx512m kafka.Kafka", "kafka", False),
+        ("/my projects/dist/bin/postgres -D /data -c cluster_name={marker}", "kafka", False),
+        ("postgres: {marker}: io worker 0", "kafka", True),
+        ("/venv/bin/python3.11 -m supervisor.supervisord -i {marker}", "kafka", False),
     ],
 )
 def test_finds_programs_of_the_stack(
-    monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, part: str, is_backend: bool
+    monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, service: str, is_backend: bool
 ) -> None:
-    """Guards a marker right after -D, which a word boundary in the pattern missed."""
-    text = arguments.format(mark=process_marker(layout, part))
-    assert seen(monkeypatch, layout, text) == [(part, is_backend)]
+    """The marker may follow -D without a word boundary."""
+    text = arguments.format(marker=process_marker(layout, service))
+    assert matches(monkeypatch, layout, text) == [(service, is_backend)]
 
 
-@pytest.mark.parametrize("arguments", ["grep {mark}", "vim notes-about-{mark}", "java -Dother=1", ""])
+@pytest.mark.parametrize("arguments", ["grep {marker}", "vim notes-about-{marker}", "java -Dother=1", ""])
 def test_ignores_other_programs(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> None:
-    assert seen(monkeypatch, layout, arguments.format(mark=process_marker(layout, "kafka"))) == []
+    assert matches(monkeypatch, layout, arguments.format(marker=process_marker(layout, "kafka"))) == []
 
 
 def test_uses_ps_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the services that others rely on, and their file format."""
+"""Settings of the services that the deployment requires, and their file formats."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_worker_allows_the_overrides_of_the_connector(state: StackState) -> None
     assert settings["plugin.path"] == "/a,/b"
 
 
-def test_worker_can_read_only_its_own_secrets(state: StackState) -> None:
+def test_worker_can_read_only_its_secrets_folder(state: StackState) -> None:
     settings = worker(state)
     assert settings["config.providers.env.param.allowlist.pattern"] == "OUTBOX_.*"
     assert settings["config.providers.file.param.allowed.paths"] == "/secrets"
@@ -82,7 +82,7 @@ def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:
-    """Guards against a worker that accepts a log level without effect: without log4j-core there is none to change."""
+    """Without log4j-core the worker accepts a new log level, but does not apply it."""
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):

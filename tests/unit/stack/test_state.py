@@ -58,8 +58,8 @@ def test_reports_a_file_without_an_object(tmp_path: Path, text: str) -> None:
 
 
 def test_each_stack_has_its_own_passwords(state: StackState, tmp_path: Path) -> None:
-    other = StackState(ports=PORTS, postgres_home=tmp_path)
-    assert len({*state.passwords(), *other.passwords()}) == 8
+    second = StackState(ports=PORTS, postgres_home=tmp_path)
+    assert len({*state.passwords(), *second.passwords()}) == 8
 
 
 def test_repr_contains_no_password(state: StackState) -> None:
@@ -86,8 +86,8 @@ def test_dsns_are_valid_for_libpq(state: StackState, name: str, user: str, datab
 
 def test_only_started_services_have_addresses(state: StackState) -> None:
     assert state.addresses() == {}
-    only = state.model_copy(update={"services": ("postgres",)})
-    assert list(only.addresses()) == ["postgres", "target"]
+    postgres_only = state.model_copy(update={"services": ("postgres",)})
+    assert list(postgres_only.addresses()) == ["postgres", "target"]
 
 
 def test_template_values_match_environment_files(state: StackState) -> None:

@@ -1,4 +1,4 @@
-"""Start, supervision and stop, under a real supervisord with small programs as services."""
+"""Start, supervision and stop by supervisord, with small programs as services."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import launch
 from outbox_kit.waiting import Observation, wait_for
 
-# The file appears once the signal is ignored: between fork and exec a child still looks like supervisord.
+# The ready file is created after the signal handler is set; before exec the child has supervisord's command line.
 RUN = "import pathlib, time; pathlib.Path({ready!r}).touch(); print('up', flush=True); time.sleep(600)"
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 @dataclass
 class SmallService:
-    """A service that is a few lines of Python."""
+    """A service that runs a few lines of Python."""
 
     layout: Layout
     name: str
     code: str = "import time"
     requires: tuple[str, ...] = ()
     start_seconds: float = 20
-    answers: Callable[[], bool] = field(default=lambda: True)
+    is_healthy: Callable[[], bool] = field(default=lambda: True)
 
     def prepare(self) -> None:
         """Nothing to prepare."""
@@ -52,7 +52,7 @@ class SmallService:
         return Program((sys.executable, "-c", code, process_marker(self.layout, self.name)), stop_seconds=1)
 
     def check(self) -> Observation[bool]:
-        return Observation(True if self.ready.exists() and self.answers() else None, "silence")
+        return Observation(True if self.ready.exists() and self.is_healthy() else None, "no response")
 
 
 @pytest.fixture
@@ -75,27 +75,27 @@ def start(layout: Layout, state: StackState, *services: SmallService) -> Control
 
 
 def is_running(pid: int) -> bool:
-    """Search without the marker that `find_processes` uses; a zombie process does not count."""
+    """Return whether a process runs, independent of its marker; a zombie process does not count."""
     return bool(command_lines().get(pid))
 
 
 def test_service_waits_for_its_requirements(layout: Layout, state: StackState) -> None:
     control = Control(layout.socket)
-    waited: list[str] = []
+    observed_states: list[str] = []
 
-    def kafka_answers() -> bool:
-        waited.append(control.processes()["connect"].state)
-        return len(waited) > 2
+    def kafka_is_healthy() -> bool:
+        observed_states.append(control.processes()["connect"].state)
+        return len(observed_states) > 2
 
-    kafka = SmallService(layout, "kafka", answers=kafka_answers)
+    kafka = SmallService(layout, "kafka", is_healthy=kafka_is_healthy)
     start(layout, state, kafka, SmallService(layout, "connect", requires=("kafka",)))
-    assert waited == ["stopped"] * 3
+    assert observed_states == ["stopped"] * 3
     assert control.processes()["connect"].pid
 
 
 def test_reports_an_exited_service_with_status_and_log(layout: Layout, state: StackState) -> None:
     code = f"print('no disk left for {state.admin_password}', flush=True); raise SystemExit(3)"
-    broken = SmallService(layout, "kafka", code, answers=lambda: False)
+    broken = SmallService(layout, "kafka", code, is_healthy=lambda: False)
     with pytest.raises(StackError) as caught:
         start(layout, state, broken, SmallService(layout, "postgres"))
     assert "kafka ended (exit status 3)" in caught.value.message
@@ -104,27 +104,27 @@ def test_reports_an_exited_service_with_status_and_log(layout: Layout, state: St
 
 
 def test_reports_a_late_exit_despite_a_restart(layout: Layout, state: StackState) -> None:
-    """Guards against a crash loop that looks like a slow start."""
-    slow_death = "import time; time.sleep(2.5); raise SystemExit(4)"
+    """A service that ends and is restarted repeatedly must not be reported as a slow start."""
+    late_exit = "import time; time.sleep(2.5); raise SystemExit(4)"
     with pytest.raises(StackError, match=r"kafka ended \(exit status 4\)"):
-        start(layout, state, SmallService(layout, "kafka", slow_death, answers=lambda: False))
+        start(layout, state, SmallService(layout, "kafka", late_exit, is_healthy=lambda: False))
 
 
 def test_reports_a_service_that_exits_during_its_health_check(layout: Layout, state: StackState) -> None:
     short = SmallService(layout, "kafka", "import threading, os; threading.Timer(0.5, os._exit, (0,)).start()")
-    slow = SmallService(layout, "postgres", answers=lambda: False)
+    slow = SmallService(layout, "postgres", is_healthy=lambda: False)
     with pytest.raises(StackError, match="kafka ended"):
         start(layout, state, short, slow)
 
 
 def test_reports_an_unresponsive_service_after_its_timeout(layout: Layout, state: StackState) -> None:
-    mute = SmallService(layout, "kafka", start_seconds=1, answers=lambda: False)
-    with pytest.raises(StackError, match="kafka was not ready within 1 s; last check: silence"):
-        start(layout, state, mute, SmallService(layout, "postgres"))
+    unresponsive = SmallService(layout, "kafka", start_seconds=1, is_healthy=lambda: False)
+    with pytest.raises(StackError, match="kafka was not ready within 1 s; last check: no response"):
+        start(layout, state, unresponsive, SmallService(layout, "postgres"))
 
 
 def test_stop_leaves_no_processes(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallService(layout, "kafka"), SmallService(layout, "connect", STUBBORN))
+    control = start(layout, state, SmallService(layout, "kafka"), SmallService(layout, "connect", IGNORES_SIGTERM))
     pids = [status.pid for status in control.processes().values()] + [control.supervisor_pid()]
     assert {process.service for process in find_processes(layout)} == {"kafka", "connect", "supervisor"}
     stop_all(layout, silent)
@@ -140,8 +140,8 @@ def test_ends_processes_of_a_killed_supervisor(layout: Layout, state: StackState
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     wait_for(
-        "its end",
-        lambda: Observation(None if control.supervisor_pid() else True, "it answers"),
+        "supervisord to end",
+        lambda: Observation(None if control.supervisor_pid() else True, "running"),
         seconds=10,
         interval=0.05,
     )
@@ -161,7 +161,7 @@ def test_ends_an_unresponsive_supervisor(layout: Layout, state: StackState, monk
 
 
 def test_kills_processes_that_ignore_the_signal(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallService(layout, "connect", STUBBORN))
+    control = start(layout, state, SmallService(layout, "connect", IGNORES_SIGTERM))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState)
     control = start(layout, state, SmallService(layout, "connect"))
     before = control.processes()["connect"]
     assert before.pid is not None
-    time.sleep(2.2)  # beyond `startsecs`, below which an end counts as a failed start
+    time.sleep(2.2)  # longer than `startsecs`: an earlier end would count as a failed start
     os.kill(before.pid, signal.SIGKILL)
 
     def poll() -> Observation[int]:

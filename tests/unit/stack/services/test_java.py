@@ -39,7 +39,7 @@ def fake_java(home: Path, version: str, *, status: int = 0) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any Java: JAVA_HOME unset, an empty PATH, no usual folders."""
+    """Simulate a machine without Java: JAVA_HOME unset, an empty PATH, no installation folders."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
     monkeypatch.setattr(java, "WELL_KNOWN", (f"{tmp_path}/usual/*/bin/java",))

@@ -24,8 +24,8 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
-def archive(layout: Layout, name: str = "postgres-linux-x86_64.txz", content: bytes = b"one") -> Path:
-    """Make an archive as the runtime folder holds it."""
+def write_archive(layout: Layout, name: str = "postgres-linux-x86_64.txz", content: bytes = b"one") -> Path:
+    """Write an archive of binaries into the runtime folder."""
     path = layout.runtime / "postgres" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:xz") as tar:
@@ -36,7 +36,7 @@ def archive(layout: Layout, name: str = "postgres-linux-x86_64.txz", content: by
 
 
 def test_unpacks_binaries_once(layout: Layout, tmp_path: Path) -> None:
-    archive(layout)
+    write_archive(layout)
     unpack(layout, tmp_path)
     binary = tmp_path / "dist" / "bin" / "postgres"
     assert os.access(binary, os.X_OK)
@@ -46,15 +46,15 @@ def test_unpacks_binaries_once(layout: Layout, tmp_path: Path) -> None:
 
 
 def test_unpacks_a_changed_archive_again(layout: Layout, tmp_path: Path) -> None:
-    archive(layout)
+    write_archive(layout)
     unpack(layout, tmp_path)
-    archive(layout, content=b"another version")
+    write_archive(layout, content=b"another version")
     unpack(layout, tmp_path)
     assert (tmp_path / "dist" / "bin" / "postgres").read_bytes() == b"another version"
 
 
 def test_reports_a_damaged_archive(layout: Layout, tmp_path: Path) -> None:
-    path = archive(layout)
+    path = write_archive(layout)
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(StackError, match=f"{path.name} cannot be unpacked") as caught:
         unpack(layout, tmp_path)
@@ -79,7 +79,7 @@ def test_selects_the_archive_of_this_machine(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, system: str, machine: str, name: str
 ) -> None:
     for item in ("linux-x86_64", "linux-arm_64", "darwin-x86_64", "darwin-arm_64"):
-        archive(layout, f"postgres-{item}.txz")
+        write_archive(layout, f"postgres-{item}.txz")
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert find_archive(layout).name == name
@@ -122,7 +122,7 @@ def test_keeps_existing_data_in_its_folder(layout: Layout, tmp_path: Path) -> No
 
 
 def test_ignores_a_saved_folder_without_data(layout: Layout, tmp_path: Path) -> None:
-    assert choose_home(layout, None, tmp_path / "gone") == layout.data / "postgres"
+    assert choose_home(layout, None, tmp_path / "deleted") == layout.data / "postgres"
 
 
 def test_machine_has_the_unprivileged_user() -> None:
