@@ -230,7 +230,7 @@ def test_changelog_starts_with_this_version() -> None:
 def test_launchers_accept_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
     path = ROOT / "scripts" / launcher
     assert path.stat().st_mode & 0o111, "is executable"
-    process = subprocess.run(
+    result = subprocess.run(
         [sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
