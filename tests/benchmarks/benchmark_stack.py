@@ -193,7 +193,7 @@ def worker_without_exactly_once(bench: BenchmarkStack) -> Iterator[ConnectClient
 
     try:
         wait_for("the second worker", poll, seconds=120)
-        yield bench.deployment.connect.at(url)
+        yield bench.deployment.connect.for_worker(url)
     finally:
         process.terminate()
         process.wait(timeout=60)

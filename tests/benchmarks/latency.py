@@ -112,7 +112,7 @@ class Run:
 
 def main() -> int:
     """Measure, print, write."""
-    before = machine()
+    machine_info = machine()
     samples: dict[Cell, Samples] = defaultdict(Samples)
     with benchmark_stack() as bench, worker_without_exactly_once(bench) as at_least_once, SPAWN.Pool(1) as writers:
         with bench.database() as connection:
@@ -124,7 +124,7 @@ def main() -> int:
             # In alternating order, so that a gradual change of the machine's speed affects all variants equally.
             for position, run in enumerate(runs if number % 2 else reversed(runs)):
                 measure(bench, writers, f"bench-{number}-{position}", run, seconds, round_samples)
-    report(samples, before)
+    report(samples, machine_info)
     return 0
 
 
@@ -193,7 +193,7 @@ def reading(bench: BenchmarkStack, topic: str) -> Iterator[Reader]:
         reader.process.join(timeout=ARRIVE_SECONDS)
 
 
-def report(samples: dict[Cell, Samples], before: dict[str, object]) -> None:
+def report(samples: dict[Cell, Samples], machine_info: dict[str, object]) -> None:
     """Publish the median of the rounds' percentiles."""
     measures = {cell: measured(cell_samples) for cell, cell_samples in sorted(samples.items())}
     bounds = [
@@ -209,7 +209,7 @@ def report(samples: dict[Cell, Samples], before: dict[str, object]) -> None:
         for figure in ("p50", "p99")
     ]
     content = document(
-        machine=before,
+        machine=machine_info,
         samples={str(cell): samples[cell].rounds for cell in measures},
         measures={str(cell): measure for cell, measure in measures.items()},
         ratios={bound.name: bound.ratio for bound in bounds},

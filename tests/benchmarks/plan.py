@@ -29,7 +29,7 @@ COMMANDS = {"version": ["--version"], "plan": ["plan"], "plan_database": ["plan"
 
 def main() -> int:
     """Measure, print, write."""
-    before = machine()
+    machine_info = machine()
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project)
@@ -39,7 +39,7 @@ def main() -> int:
             samples = _measure(project)
         finally:
             stack.down(_say, purge=True)
-    _report(samples, before)
+    _report(samples, machine_info)
     return 0
 
 
@@ -79,7 +79,7 @@ def _measure(project: Path) -> dict[str, list[Sample]]:
     return samples
 
 
-def _report(samples: dict[str, list[Sample]], before: dict[str, Any]) -> None:
+def _report(samples: dict[str, list[Sample]], machine_info: dict[str, Any]) -> None:
     measures = {
         name: {
             "clock_s": spread(sample.clock for sample in rounds),
@@ -89,7 +89,7 @@ def _report(samples: dict[str, list[Sample]], before: dict[str, Any]) -> None:
     }
     medians = {name: measure["clock_s"]["median"] for name, measure in measures.items()}
     content = document(
-        machine=before,
+        machine=machine_info,
         samples={name: [asdict(sample) for sample in rounds] for name, rounds in samples.items()},
         measures=measures,
         ratios={f"{name}_vs_version": median / medians["version"] for name, median in medians.items()},

@@ -22,7 +22,7 @@ BOUND_HEADING = ("ratio", "measured", "must", "goal", "reached")
 
 @dataclass(frozen=True)
 class Bound:
-    """A measured ratio with its limits, from below or (`at_most`) from above."""
+    """A measured ratio with two limits: lower bounds, or upper bounds if `at_most`."""
 
     name: str
     ratio: float
@@ -52,11 +52,11 @@ def bound_table(bounds: Sequence[Bound]) -> str:
 
 def spread(values: Iterable[float], digits: int = 3) -> dict[str, float]:
     """Return median, minimum and maximum, rounded."""
-    known = list(values)
+    numbers = list(values)
     return {
-        "median": round(statistics.median(known), digits),
-        "min": round(min(known), digits),
-        "max": round(max(known), digits),
+        "median": round(statistics.median(numbers), digits),
+        "min": round(min(numbers), digits),
+        "max": round(max(numbers), digits),
     }
 
 
@@ -99,8 +99,8 @@ def publish(name: str, content: Mapping[str, Any], tables: str) -> None:
 def between_markers(text: str, name: str, tables: str) -> str:
     """Replace the text between the markers of `name`. Raises ValueError if they are missing."""
     begin, end = f"<!-- bench-{name}: written by DOCS=1 make bench-{name} -->\n", f"<!-- end of bench-{name} -->"
-    before, begun, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not begun or not ended:
+    before, begin_marker, remaining = text.partition(begin)
+    _, end_marker, after = remaining.partition(end)
+    if not begin_marker or not end_marker:
         raise ValueError(f"{DOCUMENT.name} lacks the markers of bench-{name}: {begin.strip()} ... {end}")
     return f"{before}{begin}{tables}\n{end}{after}"

@@ -98,9 +98,9 @@ BOUNDS = (
 
 def main() -> int:
     """Measure, print, write."""
-    before = machine()
+    machine_info = machine()
     _write_configs()
-    _report([_measure(number) for number in range(ROUNDS)], before)
+    _report([_measure(number) for number in range(ROUNDS)], machine_info)
     return 0
 
 
@@ -248,7 +248,7 @@ def _samples(rounds: list[list[dict[str, Any]]]) -> dict[str, list[Sample]]:
     return samples
 
 
-def _report(rounds: list[list[dict[str, Any]]], before: dict[str, Any]) -> None:
+def _report(rounds: list[list[dict[str, Any]]], machine_info: dict[str, Any]) -> None:
     """Publish medians of the forks, and ratios of CPU time within each round."""
     samples = _samples(rounds)
     measures: dict[str, dict[str, Any]] = {
@@ -277,7 +277,7 @@ def _report(rounds: list[list[dict[str, Any]]], before: dict[str, Any]) -> None:
     ]
     jvm = rounds[0][0]["vmName"] + " " + rounds[0][0]["vmVersion"]
     content = document(
-        machine={**before, "jvm": jvm},
+        machine={**machine_info, "jvm": jvm},
         samples={name: [asdict(sample) for sample in rounds] for name, rounds in samples.items()},
         measures=measures,
         ratios={bound.name: bound.ratio for bound in bounds},

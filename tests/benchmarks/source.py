@@ -57,11 +57,11 @@ CPU_FIELDS = {"worker": "worker_processor", "broker": "broker_processor", "postg
 
 def main() -> int:
     """Measure, print, write."""
-    before, names = machine(), [*selected_variants(), RAW]
+    machine_info, names = machine(), [*selected_variants(), RAW]
     with benchmark_stack(plugins=(PLUGINS,)) as bench:
         end = write_backlog(bench)
         samples = run_rounds(bench, names, end)
-    report(samples, before)
+    report(samples, machine_info)
     return 0
 
 
@@ -104,7 +104,7 @@ def selected_variants() -> list[str]:
     return names or list(VARIANTS)
 
 
-def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
+def report(samples: dict[str, list[Drain]], machine_info: dict[str, object]) -> None:
     """Publish the median of each figure."""
     measures = {name: measure(drains) for name, drains in samples.items()}
     rates = {name: actual["events_per_s"]["median"] for name, actual in measures.items()}
@@ -117,7 +117,7 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
     ]
     heading = ("variant", "events/s", "min", "max", "worker s/M", "broker s/M", "PostgreSQL s/M", "bytes")
     content = document(
-        machine=before,
+        machine=machine_info,
         samples={
             name: [{**asdict(sample), "rate": sample.rate} for sample in drains] for name, drains in samples.items()
         },

@@ -29,12 +29,12 @@ def is_free(port: int) -> bool:
         return True
 
 
-def free_port(taken: Iterable[int]) -> int:
-    """Return a port that is free and not in `taken`."""
-    avoided = set(taken)
+def free_port(excluded: Iterable[int]) -> int:
+    """Return a port that is free and not in `excluded`."""
+    excluded = set(excluded)
     for _ in range(ATTEMPTS):
         port = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
-        if port not in avoided and is_free(port):
+        if port not in excluded and is_free(port):
             return port
     message = f"no free port between {LOWEST} and {HIGHEST} in {ATTEMPTS} attempts"
     raise StackError(message, "choose free ports with --port SERVICE=PORT")

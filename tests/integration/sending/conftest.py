@@ -60,7 +60,7 @@ def connection(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 
 
 @pytest.fixture
-def other(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Return a second session, which reads only committed rows."""
+def second_session(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Open a second session, in autocommit mode, which reads only committed rows."""
     with psycopg.connect(clean_dsn, autocommit=True) as connection:
         yield connection

@@ -36,20 +36,20 @@ def count(connection: Connection) -> int:
     return int(row[0])
 
 
-def test_writes_one_row_with_every_column(connection: Connection, other: Connection) -> None:
+def test_writes_one_row_with_every_column(connection: Connection, second_session: Connection) -> None:
     event_id = emit(connection, **EVENT, headers={"traceparent": "00-1-2-01"})
     connection.commit()
-    with psycopg.Cursor(other, row_factory=dict_row) as cursor:
+    with psycopg.Cursor(second_session, row_factory=dict_row) as cursor:
         [row] = cursor.execute("select * from outbox_event").fetchall()
     assert isinstance(row.pop("seq"), int)
     assert (datetime.now(UTC) - row.pop("created_at")).total_seconds() < 60
     assert row == {"id": event_id, **EVENT, "headers": {"traceparent": "00-1-2-01"}}
 
 
-def test_does_not_commit(connection: Connection, other: Connection) -> None:
+def test_does_not_commit(connection: Connection, second_session: Connection) -> None:
     emit(connection, **EVENT)
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
-    assert count(other) == 0
+    assert count(second_session) == 0
     connection.rollback()
     assert count(connection) == 0
 
@@ -96,40 +96,40 @@ def test_writes_to_another_table(connection: Connection) -> None:
 
 
 class TestAutocommit:
-    def test_rejects_emit_outside_a_transaction(self, other: Connection) -> None:
+    def test_rejects_emit_outside_a_transaction(self, second_session: Connection) -> None:
         with pytest.raises(RefusedError, match="autocommit mode and no transaction is open") as raised:
-            emit(other, **EVENT)
+            emit(second_session, **EVENT)
         assert "connection.transaction()" in raised.value.hint
-        assert count(other) == 0
+        assert count(second_session) == 0
 
-    def test_accepts_emit_inside_a_transaction(self, connection: Connection, other: Connection) -> None:
-        with other.transaction():
-            emit(other, **EVENT)
+    def test_accepts_emit_inside_a_transaction(self, connection: Connection, second_session: Connection) -> None:
+        with second_session.transaction():
+            emit(second_session, **EVENT)
             assert count(connection) == 0
         assert count(connection) == 1
 
-    def test_accepts_emit_inside_begin(self, other: Connection) -> None:
-        other.execute("begin")
-        emit(other, **EVENT)
-        other.execute("rollback")
-        assert count(other) == 0
+    def test_accepts_emit_inside_begin(self, second_session: Connection) -> None:
+        second_session.execute("begin")
+        emit(second_session, **EVENT)
+        second_session.execute("rollback")
+        assert count(second_session) == 0
 
-    def test_rejects_emit_in_a_pipeline_without_a_transaction(self, other: Connection) -> None:
-        with other.pipeline():
-            other.execute("select 1")
+    def test_rejects_emit_in_a_pipeline_without_a_transaction(self, second_session: Connection) -> None:
+        with second_session.pipeline():
+            second_session.execute("select 1")
             with pytest.raises(RefusedError):
-                emit(other, **EVENT)
-        assert count(other) == 0
+                emit(second_session, **EVENT)
+        assert count(second_session) == 0
 
 
-def test_pipeline_mode_works_in_an_implicit_transaction(connection: Connection, other: Connection) -> None:
+def test_pipeline_mode_works_in_an_implicit_transaction(connection: Connection, second_session: Connection) -> None:
     with connection.pipeline():
         connection.execute("select 1")
         emit(connection, **EVENT)
         emit_many(connection, [OutboxEvent(**EVENT), OutboxEvent(**EVENT)])
-    assert count(other) == 0
+    assert count(second_session) == 0
     connection.commit()
-    assert count(other) == 3
+    assert count(second_session) == 3
 
 
 @pytest.mark.parametrize("cursor", [psycopg.ClientCursor, psycopg.RawCursor])
@@ -218,18 +218,18 @@ def test_stores_the_largest_accepted_numbers(connection: Connection, value: Any)
     assert count(connection) == 1
 
 
-def test_accepts_asynchronous_connections(clean_dsn: str, other: Connection) -> None:
+def test_accepts_asynchronous_connections(clean_dsn: str, second_session: Connection) -> None:
     async def write() -> list[UUID]:
         async with await psycopg.AsyncConnection.connect(clean_dsn) as connection:
             ids = await emit_async(connection, OutboxEvent(**EVENT))
             ids += await emit_async(connection, OutboxEvent(**EVENT), OutboxEvent(**EVENT))
             assert await emit_async(connection) == []
-            assert count(other) == 0
+            assert count(second_session) == 0
         async with await psycopg.AsyncConnection.connect(clean_dsn, autocommit=True) as connection:
             with pytest.raises(RefusedError):
                 await emit_async(connection, OutboxEvent(**EVENT))
         return ids
 
     ids = asyncio.run(write())
-    rows = other.execute("select id from outbox_event order by seq").fetchall()
+    rows = second_session.execute("select id from outbox_event order by seq").fetchall()
     assert [row[0] for row in rows] == ids

@@ -38,38 +38,42 @@ def engine(clean_dsn: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def rows(other: psycopg.Connection[Any]) -> list[Any]:
-    return other.execute("select id, payload::text, headers from outbox_event order by seq").fetchall()
+def rows(second_session: psycopg.Connection[Any]) -> list[Any]:
+    return second_session.execute("select id, payload::text, headers from outbox_event order by seq").fetchall()
 
 
-def test_connection(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_connection(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with engine.begin() as connection:
         event_id = emit(connection, **EVENT, headers={"a": "b"})
-        assert rows(other) == []
-    [(key, payload, headers)] = rows(other)
+        assert rows(second_session) == []
+    [(key, payload, headers)] = rows(second_session)
     assert (key, headers) == (event_id, {"a": "b"})
     assert json.loads(payload, parse_float=Decimal) == EVENT["payload"]
 
 
-def test_connection_begins_a_transaction_and_does_not_commit(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_connection_begins_a_transaction_and_does_not_commit(
+    engine: Engine, second_session: psycopg.Connection[Any]
+) -> None:
     with engine.connect() as connection:
         emit(connection, **EVENT)
         assert connection.in_transaction()
-    assert rows(other) == []
+    assert rows(second_session) == []
 
 
-def test_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with Session(engine) as session:
         emit(session, **EVENT)
-        assert rows(other) == []
+        assert rows(second_session) == []
         session.rollback()
         emit(session, **{**EVENT, "payload": None})
         session.commit()
-    [(_, payload, headers)] = rows(other)
+    [(_, payload, headers)] = rows(second_session)
     assert (payload, headers) == (None, None)
 
 
-def test_session_and_business_rows_are_in_one_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_session_and_business_rows_are_in_one_transaction(
+    engine: Engine, second_session: psycopg.Connection[Any]
+) -> None:
     with Session(engine) as session, session.begin():
         session.execute(
             text("insert into library.author (id, name, updated_at) values (gen_random_uuid(), 'A', now())")
@@ -81,56 +85,58 @@ def test_session_and_business_rows_are_in_one_transaction(engine: Engine, other:
         )
         current, event, author = session.execute(text(query)).one()
     assert current == event == author
-    assert len(rows(other)) == 1
+    assert len(rows(second_session)) == 1
 
 
-def test_scoped_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_scoped_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     session = scoped_session(sessionmaker(engine))
     emit(session, **EVENT)
     session.commit()
     session.remove()
-    assert len(rows(other)) == 1
+    assert len(rows(second_session)) == 1
 
 
-def test_nested_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_nested_transaction(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with Session(engine) as session:
         emit(session, **EVENT)
         with session.begin_nested() as savepoint:
             emit(session, **EVENT)
             savepoint.rollback()
         session.commit()
-    assert len(rows(other)) == 1
+    assert len(rows(second_session)) == 1
 
 
-def test_many(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_many(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     events = [OutboxEvent(**EVENT) for _ in range(20)]
     with engine.begin() as connection:
         ids = emit_many(connection, events)
         assert emit_many(connection, []) == []
-    assert [row[0] for row in rows(other)] == ids == [event.event_id for event in events]
+    assert [row[0] for row in rows(second_session)] == ids == [event.event_id for event in events]
 
 
-@pytest.mark.parametrize("where", ["engine", "connection", "create_engine"])
-def test_rejects_autocommit(engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str) -> None:
-    if where == "create_engine":
+@pytest.mark.parametrize("set_on", ["engine", "connection", "create_engine"])
+def test_rejects_autocommit(
+    engine: Engine, clean_dsn: str, second_session: psycopg.Connection[Any], set_on: str
+) -> None:
+    if set_on == "create_engine":
         engine.dispose()
         engine = create_engine(
             "postgresql+psycopg://", creator=lambda: psycopg.connect(clean_dsn), isolation_level="AUTOCOMMIT"
         )
-    elif where == "engine":
+    elif set_on == "engine":
         engine = engine.execution_options(isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        if where == "connection":
+        if set_on == "connection":
             connection.execution_options(isolation_level="AUTOCOMMIT")
         with pytest.raises(RefusedError, match="isolation level AUTOCOMMIT"):
             emit(connection, **EVENT)
     with Session(engine) as session:
-        if where == "connection":
+        if set_on == "connection":
             session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
         with pytest.raises(RefusedError, match="isolation level AUTOCOMMIT"):
             emit(session, **EVENT)
     engine.dispose()
-    assert rows(other) == []
+    assert rows(second_session) == []
 
 
 def test_raises_database_errors_of_sqlalchemy(engine: Engine) -> None:

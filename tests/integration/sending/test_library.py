@@ -150,27 +150,29 @@ def test_rejects_unknown_fields(connection: Connection) -> None:
         library_service.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
 
 
-def test_each_call_is_one_transaction_when_none_is_open(connection: Connection, other: Connection) -> None:
+def test_each_call_is_one_transaction_when_none_is_open(connection: Connection, second_session: Connection) -> None:
     one_book(connection)
-    assert kinds(other) == ["author_added", "book_added"]
+    assert kinds(second_session) == ["author_added", "book_added"]
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def test_calls_join_the_open_transaction(connection: Connection, other: Connection) -> None:
+def test_calls_join_the_open_transaction(connection: Connection, second_session: Connection) -> None:
     connection.execute("select 1")
     one_book(connection)
-    assert kinds(other) == []
+    assert kinds(second_session) == []
     connection.rollback()
-    assert kinds(other) == []
+    assert kinds(second_session) == []
 
 
-def test_writes_both_rows_or_none(connection: Connection, other: Connection) -> None:
+def test_writes_both_rows_or_none(connection: Connection, second_session: Connection) -> None:
     """When the outbox insert fails, the business row is rolled back too, also in autocommit mode."""
-    other.execute("alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid")
+    second_session.execute(
+        "alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid"
+    )
     try:
-        for session in (connection, other):
+        for session in (connection, second_session):
             with pytest.raises(psycopg.errors.CheckViolation):
                 library_service.add_author(session, name="x")
     finally:
-        other.execute("alter table outbox_event drop constraint no_more")
-    assert other.execute("select count(*) from library.author").fetchone() == (0,)
+        second_session.execute("alter table outbox_event drop constraint no_more")
+    assert second_session.execute("select count(*) from library.author").fetchone() == (0,)

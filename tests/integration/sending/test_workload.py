@@ -178,9 +178,11 @@ def test_writer_continues_without_existing_aggregates(connection: Connection) ->
     assert totals(connection)[0] >= states > 0
 
 
-def test_invalid_events_violate_schema_and_contract(connection: Connection, other: Connection) -> None:
+def test_invalid_events_violate_schema_and_contract(connection: Connection, second_session: Connection) -> None:
     invalid = workload.write_invalid(connection)
-    rows = other.execute("select aggregate_type, aggregate_id, payload from outbox_event order by seq").fetchall()
+    rows = second_session.execute(
+        "select aggregate_type, aggregate_id, payload from outbox_event order by seq"
+    ).fetchall()
     assert [row[:2] for row in rows] == [invalid.broken_payload, invalid.unknown_aggregate]
     fields = canonical_forms(read_schema(SCHEMAS / "book.avsc"))
     assert fields.keys() - rows[0][2].keys()

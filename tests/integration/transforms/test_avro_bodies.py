@@ -110,14 +110,14 @@ def frame(number: int) -> bytes:
 
 def test_dead_letter_for_unreadable_bodies(bodies: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
-    known = ids_by_version(bodies, "book")[1]
+    book_schema_id = ids_by_version(bodies, "book")[1]
     broken = {
         "too short": ("author", author_body(bodies, key)[:-1]),
         "too long": ("author", author_body(bodies, key) + b"\0"),
         "empty": ("author", b""),
         "no frame": ("book", book_body(bodies, key)),
         "another schema's id": ("book", frame(ids_by_version(bodies, "author")[1]) + book_body(bodies, key)),
-        "frame and half a body": ("book", frame(known) + book_body(bodies, key)[:9]),
+        "frame and half a body": ("book", frame(book_schema_id) + book_body(bodies, key)[:9]),
     }
     events = {reason: insert(source_dsn, BODIES, kind, key, payload) for reason, (kind, payload) in broken.items()}
     last = insert(source_dsn, BODIES, "author", key, author_body(bodies, key))

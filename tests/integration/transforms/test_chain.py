@@ -103,18 +103,18 @@ def test_produces_the_records_of_the_chain(chain: Deployment, source_dsn: str) -
     key, author = str(uuid4()), str(uuid4())
     first = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, book(key), table=TABLE))
     payload = {"id": author, "name": "Umberto Eco", "updated_at": "2026-11-20T18:31:38.123456Z"}
-    other = wait_record(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
+    author_record = wait_record(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
     changed = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, book(key, pages=1), table=TABLE))
     removed = wait_record(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
     assert key_text(first) == key
-    assert key_text(other) == author
+    assert key_text(author_record) == author
     assert first.key() == changed.key() == removed.key()
     assert first.partition() == changed.partition() == removed.partition() == murmur2_partition(key.encode(), 4)
     decoded = decode(chain, "book", first)
     assert decoded["title"] == "Il nome della rosa — “1”"
     assert decoded["price"] == Decimal("9999999999.99")
     assert decoded["updated_at"] == datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
-    assert decode(chain, "author", other)["pen_names"] == []
+    assert decode(chain, "author", author_record)["pen_names"] == []
     assert decode(chain, "book", changed)["pages"] == 1
     assert removed.value() is None
     assert headers(removed).keys() == {"event_id", "event_type", "aggregate_type", "event_time"}

@@ -116,11 +116,13 @@ def test_dead_letter_for_a_missing_or_mismatched_version(typed: Typed, source_ds
 def test_drops_unknown_fields_only_where_configured(typed: Typed, source_dsn: str) -> None:
     key = str(uuid4())
     payload = book(key)
-    known = insert(source_dsn, TYPED, "book", key, to_json(payload))
+    expected_event = insert(source_dsn, TYPED, "book", key, to_json(payload))
     payload |= {"colour": "blue", "sizes": {"a": [1, {"b": None}]}}
-    more = insert(source_dsn, TYPED, "book", key, to_json(payload))
+    extended_event = insert(source_dsn, TYPED, "book", key, to_json(payload))
     refused = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "colour": "blue"}')
-    first, second = (wait_record(typed.deployment, "typed.book", 4, event) for event in (known, more))
+    first, second = (
+        wait_record(typed.deployment, "typed.book", 4, event) for event in (expected_event, extended_event)
+    )
     assert second.value() == first.value()
     actual, _ = read_dead_letter(typed.deployment, refused)
     assert actual["dead_letter_reason"] == "payload-invalid"

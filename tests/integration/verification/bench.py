@@ -94,9 +94,9 @@ class Bench:
 
     def restore_lock_on_repair(self) -> None:
         """Register the current lock file to be restored by the cleanup."""
-        before = self.deployment.lock()
-        assert before is not None
-        self.cleanup.callback(self.deployment.write_lock, before)
+        lock = self.deployment.lock()
+        assert lock is not None
+        self.cleanup.callback(self.deployment.write_lock, lock)
 
     # --- the connector
 
@@ -112,14 +112,14 @@ class Bench:
 
     def update(self, config: dict[str, str]) -> None:
         """Update the config and wait for the new task: Connect reports the old task as RUNNING for a moment."""
-        before = self.slot_pid()
+        old_pid = self.slot_pid()
         self.deployment.connect.update(self.name, config)
-        self.wait_running(before)
+        self.wait_running(old_pid)
 
     def restart(self) -> None:
-        before = self.slot_pid()
+        old_pid = self.slot_pid()
         self.deployment.connect.restart(self.name)
-        self.wait_running(before)
+        self.wait_running(old_pid)
 
     def stop(self) -> None:
         """Stop the connector and wait until its slot is free."""
@@ -132,15 +132,15 @@ class Bench:
         self.deployment.connect.resume(self.name)
         self.wait_running()
 
-    def wait_running(self, before: int | None = None) -> None:
-        """Wait until the connector is RUNNING, its slot has a walsender other than `before`, and the slot advances."""
+    def wait_running(self, old_pid: int | None = None) -> None:
+        """Wait until the connector is RUNNING, its slot has a walsender other than `old_pid`, and the slot advances."""
         status = self.deployment.connect.status
 
         def poll() -> Observation[bool]:
             actual = status(self.name)
             if actual and connect_lifecycle.has_failed(actual):
                 self.deployment.connect.restart(self.name)
-            valid = connect_lifecycle.is_running(actual) and self.slot_pid() not in (None, before)
+            valid = connect_lifecycle.is_running(actual) and self.slot_pid() not in (None, old_pid)
             return Observation(True if valid else None, f"{actual}, reader {self.slot_pid()}")
 
         wait_for("the connector to read its slot", poll, seconds=SECONDS)
@@ -149,10 +149,10 @@ class Bench:
     def wait_slot_advances(self) -> None:
         """Wait until the slot advances, after a message without a record: a new slot advances only by a transaction."""
         self.sql("select pg_logical_emit_message(true, 'outbox-heartbeat', '')")
-        before = self.confirmed_lsn()
+        start = self.confirmed_lsn()
         wait_for(
             "the slot to advance",
-            lambda: Observation(True if self.confirmed_lsn() > before else None, str(before)),
+            lambda: Observation(True if self.confirmed_lsn() > start else None, str(start)),
             seconds=SECONDS,
             interval=0.1,
         )

@@ -168,8 +168,8 @@ def recover(bench: Bench) -> None:
 def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
     """Change the connector's password: the running task is not affected, but its next start would fail."""
     user = bench.deployment.environment.source.connector.user
-    before = bench.sql(f"select rolpassword from pg_authid where rolname = '{user}'")[0][0]
-    bench.cleanup.callback(bench.sql, f"alter role {user} password '{before}'")
+    verifier = bench.sql(f"select rolpassword from pg_authid where rolname = '{user}'")[0][0]
+    bench.cleanup.callback(bench.sql, f"alter role {user} password '{verifier}'")
     bench.sql(f"alter role {user} password 'another'")
 
 
