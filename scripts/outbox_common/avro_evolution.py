@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_common.avro_schema import NAMED, Node, Schema, field_types, kind_of, load, same_kind, source_field
+from outbox_common.avro_schema import NAMED_TYPES, Node, Schema, field_types, kind_of, load, same_kind, source_field
 
 _PROMOTIONS: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),
@@ -19,7 +19,6 @@ _PROMOTIONS: Mapping[str, frozenset[str]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-_NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class _Comparison:
                 yield from self._type_differences(written[source], field["type"], f"{path}{field['name']}")
             elif "default" not in field:
                 expected = f"{_describe(self.reader.branches(field['type']))} without a default"
-                yield Difference(f"{path}{field['name']}", _NOTHING, expected, readable=False)
+                yield Difference(f"{path}{field['name']}", "nothing", expected, readable=False)
 
     def _type_differences(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
         for written in self.writer.branches(writer):
@@ -119,7 +118,7 @@ def _has_all_values(written: Node, expected: Node) -> bool:
 
 def _describe(branches: list[Any]) -> str:
     return " or ".join(
-        str(branch["name"]) if isinstance(branch, dict) and kind_of(branch) in NAMED else kind_of(branch)
+        str(branch["name"]) if isinstance(branch, dict) and kind_of(branch) in NAMED_TYPES else kind_of(branch)
         for branch in branches
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-NAMED = frozenset({"record", "error", "enum", "fixed"})
+NAMED_TYPES = frozenset({"record", "error", "enum", "fixed"})
 Node = Any  # JSON of a schema: a string, a list or an object
 Definitions = dict[str, dict[str, Any]]
 
@@ -38,7 +38,7 @@ class Schema:
         if not isinstance(definition, dict):
             return definition
         result = dict(definition)
-        if kind_of(definition) in NAMED:
+        if kind_of(definition) in NAMED_TYPES:
             name = str(definition["name"])
             if name in defined:
                 return name
@@ -87,7 +87,7 @@ def short_name(node: Node) -> str:
 def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
     """Return the candidates of the same kind as `branch`: the same full name first, then the same short name."""
     matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
-    if kind_of(branch) in NAMED:
+    if kind_of(branch) in NAMED_TYPES:
         matches.sort(key=lambda match: (match["name"] != branch["name"], short_name(match) != short_name(branch)))
     return matches
 
@@ -113,7 +113,7 @@ def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
     if not isinstance(kind, str):
         return _qualified(kind, namespace, named)
     result = {key: value for key, value in node.items() if key != "namespace"}
-    if kind in NAMED:
+    if kind in NAMED_TYPES:
         name, namespace = str(node["name"]), str(node.get("namespace", namespace))
         result["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
         namespace = result["name"].rpartition(".")[0]
@@ -123,5 +123,5 @@ def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
     for key in ("items", "values"):
         if key in node:
             result[key] = _qualified(node[key], namespace, named)
-    is_name = kind not in (*NAMED, "array", "map") and not {kind, f"{namespace}.{kind}"}.isdisjoint(named)
+    is_name = kind not in (*NAMED_TYPES, "array", "map") and not {kind, f"{namespace}.{kind}"}.isdisjoint(named)
     return _qualified(kind, namespace, named) if is_name else result

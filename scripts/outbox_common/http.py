@@ -20,7 +20,7 @@ from outbox_common.errors import ConfigurationError
 
 AUTHENTICATION_FAILED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 REDIRECTS = range(300, 400)
-_FILES = ("ca_file", "certificate_file", "key_file")
+_FILE_KEYS = ("ca_file", "certificate_file", "key_file")
 # OpenSSL's names of the TLS alerts that a server sends when the client certificate is missing or not accepted.
 _CERTIFICATE_ALERT = re.compile(
     r"alert (certificate required|handshake failure|bad certificate|unknown ca|certificate unknown"
@@ -66,20 +66,20 @@ class BearerToken(AuthBase):
 
 
 # Reasons by the class name of an error of requests or urllib3, the most specific first.
-_NOT_SENT = {
+_NOT_SENT_REASONS = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
     **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
     "ConnectionRefusedError": "connection refused",
     "NewConnectionError": "no connection",
 }
-_CLOSED = {
+_CLOSED_REASONS = {
     **dict.fromkeys(
         ("RemoteDisconnected", "ConnectionResetError", "BrokenPipeError", "SSLEOFError", "SSLZeroReturnError"),
         "the connection was closed without a response",
     ),
     "IncompleteRead": "the connection was closed within the response",
 }
-_TIMED_OUT = ("ReadTimeout", "ReadTimeoutError")
+_TIMEOUT_ERRORS = ("ReadTimeout", "ReadTimeoutError")
 
 
 class HttpSession(requests.Session):
@@ -106,7 +106,7 @@ class HttpSession(requests.Session):
 
     def _check_credentials(self) -> None:
         endpoint, section = self._endpoint, self._section
-        files = {f"{section}.{key}": path for key in _FILES if (path := getattr(endpoint, key))}
+        files = {f"{section}.{key}": path for key in _FILE_KEYS if (path := getattr(endpoint, key))}
         for key, path in files.items():
             if not Path(path).is_file():
                 raise ConfigurationError(f"{key}: no file {path}", "correct the environment file")
@@ -169,19 +169,21 @@ class HttpSession(requests.Session):
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 return self._explain_certificate(cause)
-            if isinstance(cause, ssl.SSLError) and type(cause).__name__ not in _CLOSED:
+            if isinstance(cause, ssl.SSLError) and type(cause).__name__ not in _CLOSED_REASONS:
                 return self._explain_tls(cause)
         names = {type(cause).__name__ for cause in causes}
         check = f"check {self._section}.url in the environment file"
-        if names.intersection(_TIMED_OUT):
+        if names.intersection(_TIMEOUT_ERRORS):
             return Failure(f"no response within {seconds:g} s", f"check the service's log; {check}", sent=True)
-        for reasons in (_CLOSED, _NOT_SENT):
+        for reasons in (_CLOSED_REASONS, _NOT_SENT_REASONS):
             for name, reason in reasons.items():
                 if name in names:
                     messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
                     # Message of the operating system, for example "No route to host".
                     detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
-                    return Failure(reason + detail, f"{check}; {self._availability_hint()}", sent=reasons is _CLOSED)
+                    return Failure(
+                        reason + detail, f"{check}; {self._availability_hint()}", sent=reasons is _CLOSED_REASONS
+                    )
         return Failure(type(error).__name__, f"{check}, and that the service is running", sent=True)
 
     def _availability_hint(self) -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_kit.backfill.foreign_connector import ForeignConnector, offset_of, read_foreign, refuse_other_outbox
+from outbox_kit.backfill.foreign_connector import ForeignConnector, offset_of, read_foreign, refuse_different_outbox
 from outbox_kit.changes import System
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.confirmed_writes import send_request
-from outbox_kit.connect.offset_seeding import offset_under, write_offset
+from outbox_kit.connect.offset_seeding import offset_of_prefix, write_offset
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
 from outbox_kit.deployment.safety import refuse_dangerous, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
@@ -89,7 +89,7 @@ def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
         raise RefusedError(f"{missing} does not exist in database {database.database!r}", "see docs/migrating.md")
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
-    refuse_other_outbox(deployment, old, database)
+    refuse_different_outbox(deployment, old, database)
 
 
 def _replace(
@@ -130,7 +130,7 @@ def _switch_connectors(
     offset = offset_of(deployment, old)
     prefix = deployment.pipeline.prefix
     # Connect keeps the offsets of a deleted connector for the next connector of that name, so they are replaced.
-    if is_new or not offset_under(client.offsets(name), prefix):
+    if is_new or not offset_of_prefix(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)
         write_offset(client, name, prefix, offset, progress)

@@ -18,7 +18,7 @@ from outbox_kit.progress import Reporter
 EVENT_TYPE = "backfill"
 REPORT_EVERY_S = 1.0
 # Estimate of the planner; -1 before the first ANALYZE. Partitioned tables have one since PostgreSQL 14.
-ESTIMATE: LiteralString = "select reltuples::bigint as rows from pg_class where oid = to_regclass(%s)"
+ESTIMATE_SQL: LiteralString = "select reltuples::bigint as rows from pg_class where oid = to_regclass(%s)"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _backfill_type(
         return BackfillResult(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
     if stored.last_key is not None:
         progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
-    row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
+    row = session.connection.execute(ESTIMATE_SQL, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
     estimate = row["rows"] if row and row["rows"] >= 0 else None
     meter = ProgressMeter(states.aggregate_type, estimate, stored, progress)
     size = options.batch_size

@@ -44,7 +44,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
     return ForeignConnector(name, config, connect_lifecycle.is_running(deployment.connect.status(name)))
 
 
-def refuse_other_outbox(deployment: Deployment, old: ForeignConnector, database: ActualDatabase) -> None:
+def refuse_different_outbox(deployment: Deployment, old: ForeignConnector, database: ActualDatabase) -> None:
     """Raise RefusedError unless it reads the pipeline's slot, and the publication has the options of outbox-kit."""
     source = deployment.pipeline.source
     actual = {"slot.name": old.slot, "database.dbname": old.config.get("database.dbname")}

@@ -21,9 +21,9 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER
 from outbox_kit.postgres.client import Connection
 
-EMPTY = sql.SQL("").format()
+EMPTY_SQL = sql.SQL("").format()
 # Partial and expression indexes do not make the column unique. Partitioned tables have an entry in pg_index as well.
-UNIQUE_KEY: LiteralString = """
+UNIQUE_KEY_SQL: LiteralString = """
     select format_type(a.atttypid, a.atttypmod) as type,
            exists (select 1 from pg_index i
                    where i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
@@ -58,7 +58,7 @@ class AggregateStates:
     def next_keys(self, connection: Connection, after: str | None, size: int) -> list[str]:
         """Return the next `size` keys in order, without locking; `after` is the last key of the previous batch."""
         identifiers = self._identifiers()
-        condition = EMPTY if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**identifiers)
+        condition = EMPTY_SQL if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**identifiers)
         query = sql.SQL("select {key}::text as key from {table} {condition} order by {key} limit %(size)s")
         rows = connection.execute(query.format(**identifiers, condition=condition), {"after": after, "size": size})
         return [row["key"] for row in rows]
@@ -127,7 +127,7 @@ class AggregateStates:
         return written
 
     def _states(self) -> sql.Composed:
-        field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else EMPTY
+        field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else EMPTY_SQL
         return sql.SQL(
             "select gen_random_uuid(), %(type)s::text, q.aggregate_id::text, %(event)s::text, q.payload::jsonb{field}"
             " from {query} where q.aggregate_id::text = any(%(keys)s::text[])"
@@ -135,7 +135,7 @@ class AggregateStates:
 
     def _tombstones(self) -> sql.Composed:
         """Return a query for tombstones. It reads their partition field from an earlier outbox row of the key."""
-        field = partition = EMPTY
+        field = partition = EMPTY_SQL
         if self.partition_field:
             field = sql.SQL(", p.field").format()
             partition = sql.SQL(
@@ -182,7 +182,7 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
     config_key = f"aggregates.{aggregate_type}.backfill"
     table, key = aggregate.backfill.table, aggregate.backfill.key
-    column = connection.execute(UNIQUE_KEY, (ddl.qualified(table).as_string(), key)).fetchone()
+    column = connection.execute(UNIQUE_KEY_SQL, (ddl.qualified(table).as_string(), key)).fetchone()
     if column is None:
         message = f"{config_key}: there is no table {table} with a column {key}"
         raise ConfigurationError(message, "correct the pipeline file")

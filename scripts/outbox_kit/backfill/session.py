@@ -27,7 +27,7 @@ LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
 # PostgreSQL aborts one transaction of a deadlock. It can be repeated.
 DEADLOCK_ATTEMPTS = 5
-BLOCKING_SESSIONS: LiteralString = """
+BLOCKING_SESSIONS_SQL: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
            coalesce(extract(epoch from now() - xact_start), 0)::int as seconds
     from pg_stat_activity where pid = any(pg_blocking_pids(%s)) order by xact_start limit 3"""
@@ -62,7 +62,7 @@ class LockMonitor:
             while not self._closed.wait(self._interval):
                 with postgres_client.connected(self._database) as connection:
                     self._blocking_sessions = (
-                        connection.execute(BLOCKING_SESSIONS, (self._pid,)).fetchall() or self._blocking_sessions
+                        connection.execute(BLOCKING_SESSIONS_SQL, (self._pid,)).fetchall() or self._blocking_sessions
                     )
         except OutboxKitError:
             return  # the message then names no session; lock_timeout still limits the wait

@@ -56,7 +56,7 @@ class Validation:
 class ConnectClient(RestClient):
     """Client of one Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404; see rest.py)."""
 
-    def at(self, url: str) -> ConnectClient:
+    def for_worker(self, url: str) -> ConnectClient:
         """Return a client for one worker, with the same credentials. Some responses describe only that worker."""
         return ConnectClient(self._service.model_copy(update={"url": url}))
 

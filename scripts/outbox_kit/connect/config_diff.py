@@ -72,7 +72,7 @@ class KeyChange:
             return f"{self.key}: {self._verb} (not shown)"
         if SCHEMA_KEY.search(self.key):
             return f"{self.key}: schema {self._verb}"
-        return f"{self.key}: {_short(self.before, self.key)} → {_short(self.after, self.key)}"
+        return f"{self.key}: {_shorten(self.before, self.key)} → {_shorten(self.after, self.key)}"
 
     @property
     def _verb(self) -> str:
@@ -93,11 +93,11 @@ def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]
 
 def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
     """Return the keys that differ, sorted. A masked value counts as different unless the fingerprints are equal."""
-    present = {key: _text(value) for key, value in actual.items() if value is not None}
-    same_fingerprint = FINGERPRINT_KEY in desired and present.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
+    actual_values = {key: _to_text(value) for key, value in actual.items() if value is not None}
+    same_fingerprint = FINGERPRINT_KEY in desired and actual_values.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
     ignored = SERVER_KEYS if FINGERPRINT_KEY in desired else SERVER_KEYS | OWN_KEYS
-    keys = sorted((desired.keys() | present) - ignored)
-    changes = [KeyChange(key, present.get(key), desired.get(key)) for key in keys]
+    keys = sorted((desired.keys() | actual_values) - ignored)
+    changes = [KeyChange(key, actual_values.get(key), desired.get(key)) for key in keys]
     return [
         change
         for change in changes
@@ -107,17 +107,17 @@ def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
 
 def was_edited(actual: dict[str, str]) -> bool:
     """Return whether the live config does not match its own fingerprint; False if values are masked."""
-    if FINGERPRINT_KEY not in actual or any(is_masked(_text(value)) for value in actual.values()):
+    if FINGERPRINT_KEY not in actual or any(is_masked(_to_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """Return a value as text. Other tools may have written numbers or booleans."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _short(value: str | None, key: str) -> str:
+def _shorten(value: str | None, key: str) -> str:
     if value is None:
         return ABSENT
     max_length = SHORT_FINGERPRINT_LENGTH if key == FINGERPRINT_KEY else MAX_SHOWN_CHARACTERS

@@ -9,9 +9,9 @@ from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.errors import RefusedError
 
-POSTGRES = "io.debezium.connector.postgresql."
+POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
 # Debezium's defaults.
-DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
+DEBEZIUM_DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
 # Keys whose value must be unique, and the keys that define the scope: a server, a database, the Kafka cluster.
 SCOPES: dict[str, tuple[str, ...]] = {
@@ -34,56 +34,56 @@ class Duplicate:
         return f"{self.key} {self.value!r} is also used by connector {self.other!r}"
 
 
-def duplicates(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[Duplicate]:
+def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
     """Return slot, publication and topic prefix that connector `name` shares with another connector.
 
     The pipeline's connector under an earlier name is excluded.
     """
-    earlier = orphans(name, config, others)
+    earlier_names = orphans(name, config, other_connectors)
     return [
         Duplicate(key, value[0], other)
-        for other, connector in sorted(others.items())
-        if other != name and other not in earlier
+        for other, connector in sorted(other_connectors.items())
+        if other != name and other not in earlier_names
         for key in SCOPES
-        if (value := _scoped(config, key)) and value == _scoped(connector.config, key)
+        if (value := _value_in_scope(config, key)) and value == _value_in_scope(connector.config, key)
     ]
 
 
-def refuse_duplicates(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> None:
+def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:
     """Raise RefusedError if another connector shares slot, publication or prefix: rows would be mixed or lost."""
-    shared = duplicates(name, config, others)
+    shared = duplicates(name, config, other_connectors)
     if not shared:
         return
     hint = "give each pipeline its own slot, publication and prefix, or delete the other connector"
-    on_slot = [duplicate.other for duplicate in shared if duplicate.key == "slot.name"]
-    foreign = [other for other in on_slot if PIPELINE_KEY not in others[other].config]
+    sharing_slot = [duplicate.other for duplicate in shared if duplicate.key == "slot.name"]
+    foreign = [other for other in sharing_slot if PIPELINE_KEY not in other_connectors[other].config]
     if foreign:
         hint = f"to take over its slot and offset: `outbox adopt {foreign[0]}`; otherwise {hint}"
     raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared)}", hint)
 
 
-def orphans(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[str]:
+def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
     """Return connectors that the same pipeline created under another name.
 
     The pipeline may be deployed to a second environment through the same Connect cluster: only connectors with the
     same slot or prefix are returned.
     """
     pipeline = config.get(PIPELINE_KEY)
-    scoped = [(key, _scoped(config, key)) for key in ("slot.name", "topic.prefix")]
+    scoped = [(key, _value_in_scope(config, key)) for key in ("slot.name", "topic.prefix")]
     return sorted(
         other
-        for other, connector in others.items()
+        for other, connector in other_connectors.items()
         if pipeline
         and other != name
         and connector.config.get(PIPELINE_KEY) == pipeline
-        and any(value and value == _scoped(connector.config, key) for key, value in scoped)
+        and any(value and value == _value_in_scope(connector.config, key) for key, value in scoped)
     )
 
 
-def _scoped(config: dict[str, str], key: str) -> tuple[str, ...] | None:
+def _value_in_scope(config: dict[str, str], key: str) -> tuple[str, ...] | None:
     """Return the value with its scope; None if the connector has no such setting."""
-    postgres = config.get("connector.class", "").startswith(POSTGRES)
-    settings = {**DEFAULTS, **config} if postgres else config
+    postgres = config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
+    settings = {**DEBEZIUM_DEFAULTS, **config} if postgres else config
     if key not in settings or (SCOPES[key] and not postgres):
         return None
     return (settings[key], *(settings.get(scope, "") for scope in SCOPES[key]))

@@ -6,33 +6,39 @@ import re
 
 from outbox_kit.connect.config_diff import KeyChange
 
-KEYS = "records get a different key: states under the old keys are never compacted or deleted"
-PARTITIONS = "keys move to other partitions: their tombstones do not reach the old partition, where old states remain"
-TOPIC = "records are written to another topic: the states on the old topic are no longer updated"
-DATABASE = "the LSN of the offset is not valid in another database"
+KEY_CHANGED = "records get a different key: states under the old keys are never compacted or deleted"
+PARTITION_CHANGED = (
+    "keys move to other partitions: their tombstones do not reach the old partition, where old states remain"
+)
+TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
+DATABASE_CHANGED = "the LSN of the offset is not valid in another database"
 # By pattern of the key. EventRouter and OutboxRouter use the same setting for the key column, the chain of
 # outbox-postgres-chain uses ValueToKey.
 DANGERS = (
-    (re.compile(r"topic\.prefix"), f"{TOPIC}, consumers must change topics, and Connect stores offsets by prefix"),
-    (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC),
-    (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEYS),
-    (re.compile(r"transforms\.[^.]+\.(aggregate\..+\.)?partition\.field"), PARTITIONS),
+    (
+        re.compile(r"topic\.prefix"),
+        f"{TOPIC_CHANGED}, consumers must change topics, and Connect stores offsets by prefix",
+    ),
+    (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC_CHANGED),
+    (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEY_CHANGED),
+    (re.compile(r"transforms\.[^.]+\.(aggregate\..+\.)?partition\.field"), PARTITION_CHANGED),
     (re.compile(r"slot\.name"), "rows that only the old slot retains are not read"),
-    (re.compile(r"database\.(hostname|port|dbname)"), DATABASE),
+    (re.compile(r"database\.(hostname|port|dbname)"), DATABASE_CHANGED),
 )
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
 # Dangers after which the topics no longer have the latest state of every aggregate.
-STATES_AFFECTED = (KEYS, PARTITIONS, TOPIC)
+STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
 REPUBLISH_HINT = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
     """Return every danger of these changes as one text, each with its key and values; empty if there is none."""
-    rated = [(change, danger) for change in changes if (danger := _danger(change, desired))]
+    rated_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
     dangers = [
-        f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}" for change, danger in rated
+        f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
+        for change, danger in rated_changes
     ]
-    if any(danger.startswith(STATES_AFFECTED) for _, danger in rated):
+    if any(danger.startswith(STATES_AFFECTED) for _, danger in rated_changes):
         dangers.append(REPUBLISH_HINT)
     return "; ".join(dangers)
 
@@ -40,7 +46,7 @@ def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
 def _danger(change: KeyChange, desired: dict[str, str]) -> str:
     step = VALUE_TO_KEY.fullmatch(change.key)
     if step and desired.get(f"{step[1]}.type", "").endswith(".ValueToKey"):
-        return KEYS
+        return KEY_CHANGED
     danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
     # A new route does not affect existing topics.
-    return "" if danger == TOPIC and change.before is None else danger
+    return "" if danger == TOPIC_CHANGED and change.before is None else danger

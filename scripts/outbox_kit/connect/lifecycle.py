@@ -87,7 +87,7 @@ def wait_stopped(client: ConnectClient, name: str) -> None:
     wait_for(f"connector {name} to be STOPPED without tasks", poll, seconds=STOP_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
-def settle(
+def wait_for_declared_state(
     client: ConnectClient,
     name: str,
     progress: Reporter,

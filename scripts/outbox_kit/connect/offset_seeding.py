@@ -36,7 +36,7 @@ def is_seed(offset: dict[str, Any] | None) -> bool:
     return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
-def offset_under(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
+def offset_of_prefix(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
     """Return the offset under this topic prefix. Debezium ignores offsets under other prefixes."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
 
@@ -59,7 +59,7 @@ def ensure_offset(
     before the slot's LSN, and PostgreSQL silently skips every row up to an offset beyond the server's LSN. The server's
     LSN is compared only if it was read after the connector stopped (`was_stopped`).
     """
-    offset = offset_under(client.offsets(name), start.prefix)
+    offset = offset_of_prefix(client.offsets(name), start.prefix)
     if offset == seed(start.slot_lsn):
         return
     reason = _reason_unusable(offset, start, was_stopped=was_stopped)
@@ -76,7 +76,7 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
     write_confirmed(
         f"seed the offsets of {name}",
         lambda: client.patch_offsets(name, {"server": prefix}, offset),
-        lambda: offset_under(client.offsets(name), prefix) == offset,
+        lambda: offset_of_prefix(client.offsets(name), prefix) == offset,
         progress,
     )
 

@@ -37,18 +37,18 @@ class ActualConnector:
     config: dict[str, str] | None
     status: ConnectorStatus | None
     offsets: list[dict[str, Any]]
-    others: dict[str, LiveConnector] = field(default_factory=dict)
+    other_connectors: dict[str, LiveConnector] = field(default_factory=dict)
 
 
 def read_actual(client: ConnectClient, name: str) -> ActualConnector:
     """Read the connector and all others. The number of requests does not depend on the number of connectors."""
-    others = client.all_connectors()
-    listed = others.pop(name, None)
+    other_connectors = client.all_connectors()
+    listed = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
     config = listed.config if listed else client.config(name)
     if config is None:
-        return ActualConnector(None, None, [], others)
-    return ActualConnector(config, listed.status if listed else None, client.offsets(name), others)
+        return ActualConnector(None, None, [], other_connectors)
+    return ActualConnector(config, listed.status if listed else None, client.offsets(name), other_connectors)
 
 
 def stored_lsn(actual: ActualConnector) -> int:
@@ -64,7 +64,7 @@ def epoch(config: dict[str, str] | None) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def refuse_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
+def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
     """Raise RefusedError if the connector's offset is not consistent with the lock file or the server.
 
     Debezium accepts an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to it.
@@ -96,7 +96,7 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
         )
 
 
-def refuse_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
+def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
     """Raise RefusedError if the lock file's source epoch is below the live one, or, if `increased`, not above it."""
     actual_epoch, locked = epoch(actual.config), lock.source_epoch if lock else 1
     if actual_epoch > locked or (increased and actual_epoch == locked):
@@ -121,7 +121,7 @@ def diff(
     `desired` has them, see with_fingerprint().
     """
     changes = []
-    for other in orphans(name, desired, actual.others):
+    for other in orphans(name, desired, actual.other_connectors):
         danger = f"{other} is deleted; its offset is not used, {name} starts at the slot's LSN"
         reason = f"this pipeline's connector is now {name}"
         changes.append(Change("connect", "connector", other, "delete", reason, danger=danger))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 CAUSED_BY = "Caused by: "
-POSTGRES = "PSQLException"
+POSTGRES_EXCEPTION = "PSQLException"
 MAX_CHARACTERS = 400
 # Parts that may quote a row: Jackson's source, Connect's structs and records, the row that PostgreSQL rejects.
-PAYLOAD = re.compile(
+PAYLOAD_PATTERN = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
 
@@ -23,10 +23,10 @@ def root_cause(traces: tuple[str, ...]) -> str:
     if not traces:
         return "no trace"
     causes = list(_causes(traces[0]))
-    cause = next((message for message in reversed(causes) if POSTGRES in message), causes[-1])
+    cause = next((message for message in reversed(causes) if POSTGRES_EXCEPTION in message), causes[-1])
     if ": " not in cause and len(causes) > 1:
         cause = f"{causes[-2]} ({cause})"
-    cleaned = PAYLOAD.sub("…", cause)
+    cleaned = PAYLOAD_PATTERN.sub("…", cause)
     return cleaned if len(cleaned) <= MAX_CHARACTERS else f"{cleaned[:MAX_CHARACTERS]}…"
 
 

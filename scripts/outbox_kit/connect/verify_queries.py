@@ -40,18 +40,20 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
     """Read everything that the checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
-    earlier = [f"connector {other!r} also belongs to this pipeline" for other in orphans(name, config, actual.others)]
+    earlier = [
+        f"connector {other!r} also belongs to this pipeline" for other in orphans(name, config, actual.other_connectors)
+    ]
     return ObservedConnect(
         actual=actual,
-        cluster=_cluster(client),
+        cluster=_cluster_id(client),
         versions=client.plugin_versions(),
-        workers=[_worker(client, url) for url in (service.addresses if service.workers else ())],
-        conflicts=[*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *earlier],
-        validation=_validation(client, name, actual.config, desired),
+        workers=[_read_worker(client, url) for url in (service.addresses if service.workers else ())],
+        conflicts=[*(duplicate.text for duplicate in duplicates(name, config, actual.other_connectors)), *earlier],
+        validation=_validate_live_config(client, name, actual.config, desired),
     )
 
 
-def _validation(
+def _validate_live_config(
     client: ConnectClient, name: str, config: dict[str, str] | None, desired: dict[str, str]
 ) -> Validation | None:
     """Validate the live config, with masked values replaced by the rendered ones."""
@@ -61,13 +63,13 @@ def _validation(
     return client.validate(name, {key: value for key, value in unmasked.items() if key != "name"})
 
 
-def _worker(client: ConnectClient, url: str) -> Worker:
+def _read_worker(client: ConnectClient, url: str) -> Worker:
     try:
-        with closing(client.at(url)) as worker:
-            return Worker(url, worker.plugin_versions(), _cluster(worker))
+        with closing(client.for_worker(url)) as worker:
+            return Worker(url, worker.plugin_versions(), _cluster_id(worker))
     except OutboxKitError as error:
         return Worker(url, {}, error=error.message, hint=error.hint)
 
 
-def _cluster(client: ConnectClient) -> str:
+def _cluster_id(client: ConnectClient) -> str:
     return str(client.root().get("kafka_cluster_id", ""))

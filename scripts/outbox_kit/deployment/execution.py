@@ -73,10 +73,10 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     systems = set(plan.systems)
     # The connector requires the lock's entries for database and registry, also if nothing changes there.
     if systems & {"postgres", "connect"}:
-        lock = _apply_postgres(deployment, lock, plan.of("postgres"), progress)
+        lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
         topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-        kafka_apply.apply(deployment.kafka, deployment.environment, topics, plan.of("kafka"), progress)
+        kafka_apply.apply(deployment.kafka, deployment.environment, topics, plan.changes_of("kafka"), progress)
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
@@ -110,7 +110,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
 
 
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
-    registry_apply.apply(deployment.registry, all_subjects(deployment), plan.of("registry"), progress)
+    registry_apply.apply(deployment.registry, all_subjects(deployment), plan.changes_of("registry"), progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
     schemas = registry_apply.locked_schemas(deployment.registry, subjects)
     lock = lock.model_copy(update={"schemas": schemas})
@@ -137,7 +137,7 @@ def _apply_connect(
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
     state, stability = settings.state, settings.stability_seconds
     try:
-        has_run = connect_lifecycle.settle(
+        has_run = connect_lifecycle.wait_for_declared_state(
             client, name, progress, started=started, state=state, stability_seconds=stability
         )
         if started and has_run:

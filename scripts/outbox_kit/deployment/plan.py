@@ -202,15 +202,15 @@ def plan_connect(
     actual = connect_state.read_actual(deployment.connect, name)
     offset_lsn = connect_state.stored_lsn(actual)
     recovering = lock is not None and lock.unfinished == "recover"
-    connect_state.refuse_epoch(name, actual, lock, increased=recover)
+    connect_state.refuse_lower_epoch(name, actual, lock, increased=recover)
     if not recovering:
         wal_position = database.wal_position
         if offset_lsn > wal_position:
             # The connector was read after the database: with continuous writes, both have advanced since.
             wal_position = deployment.read_database().wal_position
-        connect_state.refuse_offset(name, actual, lock, wal_position)
+        connect_state.refuse_inconsistent_offset(name, actual, lock, wal_position)
     config = connector_config(deployment, lock)
-    refuse_duplicates(name, config, actual.others)
+    refuse_duplicates(name, config, actual.other_connectors)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
     new_schema = any(change.kind == "schema" for change in preceding)
     if (changes or new_schema) and state == "running" and not recovering:

@@ -50,7 +50,7 @@ def _different_changes(shown_plan: Plan, current: Plan) -> str:
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
     """Raise RefusedError unless the registry has the versions in the plan, and the planned new ones."""
-    subjects = {change.name for change in plan.of("registry") if change.kind == "schema"}
+    subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new = [entry for entry in versions[:1] if entry.subject in subjects]
         expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
@@ -72,9 +72,9 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
 
     With new schemas only objects and actions are compared, because the plan does not contain their ids.
     """
-    planned = plan.of("connect")
+    planned = plan.changes_of("connect")
     matches = planned == changes
-    if any(change.kind == "schema" for change in plan.of("registry")):
+    if any(change.kind == "schema" for change in plan.changes_of("registry")):
         matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
     if not matches:
         _refuse_connector(

@@ -34,7 +34,7 @@ class Plan:
     `only` names the requested systems (empty: all), `files` is a fingerprint of the desired state, `waits_for` lists
     objects that the connector requires and `only` excludes. `cluster_id` (Kafka), `registry` (URL) and `database`
     (SYSTEM_IDENTIFIER/NAME) identify the systems that were read; None: not read. `schemas` are the registered versions
-    by aggregate type, newest first; `config` is the connector's config without schemas.
+    by aggregate type, latest first; `config` is the connector's config without schemas.
     """
 
     pipeline: str
@@ -55,7 +55,7 @@ class Plan:
     def systems(self) -> tuple[System, ...]:
         return self.only or SYSTEMS
 
-    def of(self, system: System) -> list[Change]:
+    def changes_of(self, system: System) -> list[Change]:
         """Return the changes of one system."""
         return [change for change in self.changes if change.system == system]
 
@@ -121,8 +121,8 @@ def read_plan(path: Path) -> Plan:
     except OSError as error:
         raise ConfigurationError(f"cannot read plan file {path}: {error.strerror}", SAVE_HINT) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        detail = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        detail = ": ".join(filter(None, (".".join(map(str, first_error["loc"])), first_error["msg"])))
         raise ConfigurationError(f"plan file {path}: {detail}", SAVE_HINT) from None
     fields = {name: getattr(document, name) for name in PlanDocument.model_fields if name != "format"}
     for name in ("only", "rollout", "waits_for"):

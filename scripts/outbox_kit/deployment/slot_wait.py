@@ -27,13 +27,13 @@ def wait_until_reading(deployment: Deployment) -> None:
     """
     name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
-        before = _confirmed(read_slot(connection, slot))
+        before = _confirmed_lsn(read_slot(connection, slot))
         postgres_client.commit_heartbeat(connection)
 
         def poll_confirmed() -> Observation[bool]:
             raise_if_failed(name, deployment.connect.status(name))
             row = read_slot(connection, slot)
-            active, confirmed = row is not None and row.active, _confirmed(row)
+            active, confirmed = row is not None and row.active, _confirmed_lsn(row)
             return Observation((active and confirmed > before) or None, f"active: {active}, confirmed: {confirmed}")
 
         def poll_active() -> Observation[bool]:
@@ -46,5 +46,5 @@ def wait_until_reading(deployment: Deployment) -> None:
         wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
-def _confirmed(slot: Slot | None) -> int:
+def _confirmed_lsn(slot: Slot | None) -> int:
     return (slot.confirmed_flush if slot else None) or 0

@@ -54,9 +54,9 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are also deleted"
     exists = deployment.connect.config(name) is not None
     connector = [Change("connect", "connector", name, "delete", reason)] if exists else []
-    subjects, retained_subjects = _subjects(deployment, options)
-    topics, retained_topics = _topics(deployment, options)
-    changes = (*connector, *subjects, *topics, *_database(deployment, lock, options))
+    subjects, retained_subjects = _subject_changes(deployment, options)
+    topics, retained_topics = _topic_changes(deployment, options)
+    changes = (*connector, *subjects, *topics, *_database_changes(deployment, lock, options))
     if changes and lock is None:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
@@ -65,7 +65,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     return Removal(changes, (*retained_subjects, *retained_topics, *table))
 
 
-def _subjects(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
+def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     subjects = registry_state.desired_subjects(deployment.pipeline)
     names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
     if not options.delete_schemas:
@@ -74,7 +74,7 @@ def _subjects(deployment: Deployment, options: DestroyOptions) -> tuple[list[Cha
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
-def _topics(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
+def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
     changes, retained = [], []
     for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment):
@@ -92,7 +92,7 @@ def _topics(deployment: Deployment, options: DestroyOptions) -> tuple[list[Chang
     return changes, retained
 
 
-def _database(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
+def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
     locked, actual = lock.source if lock else None, database.system_identifier

@@ -101,10 +101,10 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
             f"cannot read {path}: {error.strerror}", "use a file of `outbox offsets export`"
         ) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        location = ".".join(map(str, first["loc"])) or "the file"
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        location = ".".join(map(str, first_error["loc"])) or "the file"
         raise ConfigurationError(
-            f"{path}: {location}: {first['msg']}", "use a file of `outbox offsets export`"
+            f"{path}: {location}: {first_error['msg']}", "use a file of `outbox offsets export`"
         ) from None
     _refuse_foreign(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)

@@ -20,7 +20,7 @@ from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
-from outbox_kit.operations.resume_guard import refuse_other_source, require_connector
+from outbox_kit.operations.resume_guard import refuse_replaced_source, require_connector
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -37,7 +37,7 @@ class OffsetChange:
     confirmed: int
 
     @property
-    def between(self) -> tuple[int, int]:
+    def lsn_range(self) -> tuple[int, int]:
         """Lower and higher LSN. Without an offset the connector reads all WAL that the slot retains."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
@@ -45,7 +45,7 @@ class OffsetChange:
     @property
     def countable(self) -> bool:
         """Whether the slot still retains all WAL in between."""
-        return self.between[0] >= self.confirmed
+        return self.lsn_range[0] >= self.confirmed
 
     @property
     def skips_rows(self) -> bool:
@@ -54,7 +54,7 @@ class OffsetChange:
 
     def describe(self, rows: int | None) -> str:
         """Describe which rows are sent again or lost. `rows` is their number, None if unknown."""
-        start, end = self.between
+        start, end = self.lsn_range
         if start == end:
             return "nothing is sent again, and nothing is lost"
         amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
@@ -94,9 +94,9 @@ def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) 
     Raises RefusedError if a reset would.
     """
     actual = require_connector(deployment)
-    lock, _ = refuse_other_source(deployment)
+    lock, _ = refuse_replaced_source(deployment)
     positions = read_positions(deployment, actual)
-    return refuse_unreachable(positions, highest_lsn(_target(deployment, positions, lock, source)), skip=skip)
+    return refuse_invalid_offset(positions, highest_lsn(_target(deployment, positions, lock, source)), skip=skip)
 
 
 def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
@@ -116,13 +116,13 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
             wait_inactive(connection, deployment.pipeline.source.slot)
         # Read again, because the connector advanced until it stopped.
         actual = require_connector(deployment)
-        lock, _ = refuse_other_source(deployment)
+        lock, _ = refuse_replaced_source(deployment)
         positions = read_positions(deployment, actual)
         path = offset_backup.default_path(deployment)
         offset_backup.write(path, offset_backup.create(deployment, actual, positions, lock))
         progress(f"offsets and slot position are saved in {path}")
         target = _target(deployment, positions, lock, source)
-        change = refuse_unreachable(positions, highest_lsn(target), skip=skip)
+        change = refuse_invalid_offset(positions, highest_lsn(target), skip=skip)
         rows = count_rows(deployment, change)
         progress(change.describe(rows))
     _write(deployment, actual, target, progress)
@@ -137,7 +137,7 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
 
 def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
     """Return the number of outbox rows that the change skips or sends again; None if they cannot be counted."""
-    after, upto = change.between
+    after, upto = change.lsn_range
     if upto == after:
         return 0
     if not change.countable:
@@ -146,7 +146,7 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
         return count_between(connection, deployment.pipeline.source, after=after, upto=upto)
 
 
-def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
+def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
     """Raise RefusedError for an LSN that the slot cannot serve, or, without `skip`, that skips rows."""
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
@@ -176,7 +176,7 @@ def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Pa
     if source is not None:
         return offset_backup.read(source, deployment, lock)
     if positions.confirmed is None:
-        raise ValueError("refuse_other_source() must be called first")
+        raise ValueError("refuse_replaced_source() must be called first")
     return seed(positions.confirmed)
 
 

@@ -21,7 +21,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
     return actual
 
 
-def refuse_other_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+def refuse_replaced_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
     """Raise RefusedError if slot, publication or database are not those of the lock file."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
@@ -43,9 +43,9 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None
     lock = deployment.lock()
     if lock is not None and lock.unfinished == "recover":
         raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which completes it")
-    lock, database = refuse_other_source(deployment)
-    connect_state.refuse_epoch(name, actual, lock, increased=False)
-    connect_state.refuse_offset(name, actual, lock, database.wal_position)
+    lock, database = refuse_replaced_source(deployment)
+    connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
+    connect_state.refuse_inconsistent_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):
         raise RefusedError(
             f"connector {name!r} has no offset: it would start at the server's LSN, and rows written after the "

@@ -104,8 +104,8 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     """Read connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
     lock = deployment.lock()
     problems: list[str] = []
-    connector = _try_read(problems, lambda: _connector(deployment)) or {}
-    slot, server = _try_read(problems, lambda: _slot(deployment)) or (None, None)
+    connector = _try_read(problems, lambda: _read_connector(deployment)) or {}
+    slot, server = _try_read(problems, lambda: _read_slot(deployment)) or (None, None)
     unacknowledged = _try_read(problems, lambda: dead_letters.count(deployment.kafka, deployment.pipeline))
     status = PipelineStatus(
         connector=deployment.pipeline.connector.name,
@@ -137,7 +137,7 @@ def _try_read(failures: list[str], read: Callable[[], T]) -> T | None:
         return None
 
 
-def _connector(deployment: Deployment) -> dict[str, Any]:
+def _read_connector(deployment: Deployment) -> dict[str, Any]:
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
     status = actual.status
     workers = status.workers if status else ()
@@ -158,12 +158,12 @@ def _unreachable_workers(deployment: Deployment) -> list[str]:
     notes: list[str] = []
     service = deployment.environment.connect
     for url in service.addresses if service.workers else ():
-        with closing(deployment.connect.at(url)) as worker:
+        with closing(deployment.connect.for_worker(url)) as worker:
             _try_read(notes, worker.root)
     return notes
 
 
-def _slot(deployment: Deployment) -> tuple[Slot | None, int]:
+def _read_slot(deployment: Deployment) -> tuple[Slot | None, int]:
     source = deployment.environment.source
     with postgres_client.connected(source, source.verifier) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outbox_common.avro_schema import (
-    NAMED,
+    NAMED_TYPES,
     Definitions,
     Node,
     Schema,
@@ -51,7 +51,7 @@ class _Renaming:
         if isinstance(node, str):
             return self._types.get(node, node)
         result = dict(node)
-        if kind_of(node) in NAMED:
+        if kind_of(node) in NAMED_TYPES:
             result["name"] = self._types.get(node["name"], node["name"])
             result.pop("aliases", None)  # only aliases of the reader take part in schema resolution
             self._named[result["name"]] = result
@@ -77,7 +77,7 @@ def _pairs(
         if target is None:
             continue
         kind = kind_of(branch)
-        if kind in NAMED:
+        if kind in NAMED_TYPES:
             pair = (branch["name"], target["name"])
             if pair in visited:
                 continue

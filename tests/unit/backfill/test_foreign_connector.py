@@ -15,7 +15,7 @@ from outbox_kit.backfill.foreign_connector import (
     ForeignConnector,
     offset_of,
     read_foreign,
-    refuse_other_outbox,
+    refuse_different_outbox,
 )
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
@@ -83,11 +83,11 @@ def test_rejects_settings_that_would_lose_rows(
     deployed: Deployed, config: dict[str, str], actual: ActualDatabase, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message):
-        refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG | config, is_running=True), actual)
+        refuse_different_outbox(deployed(), ForeignConnector("old", CONFIG | config, is_running=True), actual)
 
 
 def test_stopped_connector_may_have_an_inactive_slot(deployed: Deployed) -> None:
-    refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG, is_running=False), database(active=False))
+    refuse_different_outbox(deployed(), ForeignConnector("old", CONFIG, is_running=False), database(active=False))
 
 
 OFFSET = {"lsn": 25, "lsn_proc": 25, "lsn_commit": 20, "txId": 7, "ts_usec": 1}

@@ -107,7 +107,7 @@ def test_reads_all_connectors_in_one_call(serve: Serve) -> None:
 def test_requests_to_another_worker_use_the_same_credentials(serve: Serve) -> None:
     first, second = serve([(200, {})]), serve([(200, [])])
     service = HttpService(url=first.url, token=SecretStr("t0ken"))
-    ConnectClient(service).at(second.url).plugin_versions()
+    ConnectClient(service).for_worker(second.url).plugin_versions()
     assert (first.seen, [request.authorization for request in second.seen]) == ([], ["Bearer t0ken"])
 
 

@@ -17,8 +17,8 @@ from outbox_kit.connect.lifecycle import (
     is_paused_or_stopped,
     is_running,
     remove,
-    settle,
     stop,
+    wait_for_declared_state,
     wait_for_state,
 )
 from outbox_kit.connect.rest import NotFoundError
@@ -163,14 +163,14 @@ def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPat
         wait_for_state(client(serve([STOPPED])), "c", seconds=0.05, stability_seconds=0.2)
 
 
-# --- settle
+# --- wait_for_declared_state
 
 
 @pytest.mark.parametrize(("response", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])
 def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, response: tuple[int, object], state: str) -> None:
     server = serve([response])
     messages: list[str] = []
-    settle(client(server), "c", messages.append, started=False)
+    wait_for_declared_state(client(server), "c", messages.append, started=False)
     assert server.seen == [GET_STATUS]
     assert messages == [f"connector c is {state}: left unchanged"]
 
@@ -179,7 +179,7 @@ def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, response: tup
 def test_settle_waits_for_other_states(serve: Serve, script: list[tuple[int, object]]) -> None:
     server = serve(script)
     messages: list[str] = []
-    settle(client(server), "c", messages.append, started=False, stability_seconds=STABLE_S)
+    wait_for_declared_state(client(server), "c", messages.append, started=False, stability_seconds=STABLE_S)
     assert len(server.seen) > len(script)
     assert all(request == GET_STATUS for request in server.seen)
     assert messages == ["wait for connector c to be RUNNING"]
@@ -200,7 +200,7 @@ def test_settle_waits_for_the_declared_state(
 ) -> None:
     """Only a config that ran can be restored by a rollback."""
     server = serve(script)
-    actual = settle(client(server), "c", silent, started=True, state=state, stability_seconds=0.05)
+    actual = wait_for_declared_state(client(server), "c", silent, started=True, state=state, stability_seconds=0.05)
     assert actual is has_run
     assert len(server.seen) >= len(script)
 
@@ -219,14 +219,14 @@ def test_settle_fails_for_a_failed_connector(
     serve: Serve, state: State, response: tuple[int, object], started: bool
 ) -> None:
     with pytest.raises(FailedError, match="connector c FAILED: ") as caught:
-        settle(client(serve([response])), "c", silent, started=started, state=state)
+        wait_for_declared_state(client(serve([response])), "c", silent, started=started, state=state)
     assert ("publication does not exist" in caught.value.message) == (response != status("FAILED"))
 
 
 def test_running_is_settled_after_the_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "monotonic", time.monotonic)
     began = time.monotonic()
-    assert settle(client(serve([RUNNING])), "c", silent, started=True, stability_seconds=0.4)
+    assert wait_for_declared_state(client(serve([RUNNING])), "c", silent, started=True, stability_seconds=0.4)
     assert time.monotonic() - began >= 0.4
 
 
@@ -234,7 +234,7 @@ def test_interruption_restarts_the_window(serve: Serve) -> None:
     """Eleven polls are RUNNING, but never eight in succession."""
     server = serve([RUNNING] * 5 + [status("RUNNING", "RESTARTING")] + [RUNNING] * 6 + [FAILED])
     with pytest.raises(FailedError):
-        settle(client(server), "c", silent, started=True, stability_seconds=8 * POLL_S)
+        wait_for_declared_state(client(server), "c", silent, started=True, stability_seconds=8 * POLL_S)
 
 
 # --- stop and remove

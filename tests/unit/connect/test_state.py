@@ -170,7 +170,7 @@ def test_number_of_calls_is_independent_of_cluster_size(serve: Serve, count: int
     assert (actual.config, actual.offsets) == (DESIRED, MOVED)
     assert actual.status is not None
     assert actual.status.text == RUNNING.text
-    assert len(actual.others) == count
+    assert len(actual.other_connectors) == count
 
 
 def test_connector_without_a_status_exists(serve: Serve) -> None:

@@ -12,14 +12,14 @@ from outbox_kit.connect.state import (
     EPOCH_KEY,
     ActualConnector,
     refuse_advanced_slot,
-    refuse_epoch,
-    refuse_offset,
+    refuse_inconsistent_offset,
+    refuse_lower_epoch,
     stored_lsn,
 )
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
-# --- refuse_offset
+# --- refuse_inconsistent_offset
 
 
 def offset(**values: object) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def offset(**values: object) -> list[dict[str, Any]]:
 def test_accepts_an_offset_that_the_server_has_reached(
     lock: Lock, offsets: list[dict[str, Any]], wal_position: int
 ) -> None:
-    refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
+    refuse_inconsistent_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_accepts_an_offset_that_the_server_has_reached(
 )
 def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
+        refuse_inconsistent_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER_HINT
 
@@ -66,21 +66,21 @@ def test_ignores_an_offset_of_an_earlier_prefix(lock: Lock) -> None:
     offsets = [{"partition": {"server": "before"}, "offset": {"lsn": 9}}, *offset(lsn=5)]
     assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
     assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
-    refuse_offset("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
+    refuse_inconsistent_offset("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
 
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
 def test_rejects_an_offset_ahead_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
     """It may be resumed later."""
     with pytest.raises(RefusedError, match="offset of connector 'c' is at 9"):
-        refuse_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
+        refuse_inconsistent_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
 def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> None:
     actual = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
-        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), actual, 9)
+        refuse_inconsistent_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), actual, 9)
     assert caught.value.message == "connector 'c' has an offset, but the lock file does not contain its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
     assert RECOVER_HINT in caught.value.hint
@@ -97,7 +97,7 @@ def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> Non
     ids=["no connector", "no offset", "no offset any more", "first epoch"],
 )
 def test_requires_no_lock_file_without_an_offset(actual: ActualConnector) -> None:
-    refuse_offset("c", actual, None, 9)
+    refuse_inconsistent_offset("c", actual, None, 9)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
     result = lock.model_copy(update={"source_epoch": locked}) if locked else None
     actual = ActualConnector(config, STOPPED, [])
     if not refused:
-        refuse_epoch("c", actual, result, increased=False)
+        refuse_lower_epoch("c", actual, result, increased=False)
         return
     with pytest.raises(RefusedError) as caught:
-        refuse_epoch("c", actual, result, increased=False)
+        refuse_lower_epoch("c", actual, result, increased=False)
     assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file has a lower one")
     assert caught.value.hint == "restore the lock file from version control"
 
@@ -129,6 +129,6 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
 def test_rejects_a_new_epoch_not_above_the_actual_one(lock: Lock) -> None:
     """A lock file that is one behind would raise the epoch to one that is already in use."""
     actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
-    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), increased=True)
+    refuse_lower_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), increased=True)
     with pytest.raises(RefusedError, match="writes source epoch 3"):
-        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), increased=True)
+        refuse_lower_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), increased=True)

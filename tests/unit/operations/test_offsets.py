@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
 from outbox_kit.operations import offsets
 from outbox_kit.operations.lag import Positions
-from outbox_kit.operations.offsets import OffsetChange, refuse_unreachable
+from outbox_kit.operations.offsets import OffsetChange, refuse_invalid_offset
 from outbox_kit.progress import silent
 
 PATH = f"/connectors/{NAME}"
@@ -189,16 +189,16 @@ def test_effect_of_a_move_whose_rows_are_not_counted() -> None:
 )
 def test_rejects_an_offset_that_would_lose_rows(actual: Positions, target: int, message: str) -> None:
     with pytest.raises(RefusedError, match=message) as refused:
-        refuse_unreachable(actual, target, skip=False)
+        refuse_invalid_offset(actual, target, skip=False)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("target", [999, 5001])
 def test_rejects_offsets_outside_the_slot_also_with_skip(target: int) -> None:
     with pytest.raises(RefusedError):
-        refuse_unreachable(positions(), target, skip=True)
+        refuse_invalid_offset(positions(), target, skip=True)
 
 
 @pytest.mark.parametrize(("target", "skip"), [(1000, False), (1200, False), (1201, True), (5000, True)])
 def test_accepts_offsets_inside_the_slot(target: int, skip: bool) -> None:
-    assert refuse_unreachable(positions(connector=1200), target, skip=skip) == OffsetChange(1200, target, 1000)
+    assert refuse_invalid_offset(positions(connector=1200), target, skip=skip) == OffsetChange(1200, target, 1000)

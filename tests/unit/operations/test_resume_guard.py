@@ -15,7 +15,7 @@ from tests.unit.postgres.samples import DEPLOYED, SLOT
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.resume_guard import refuse_other_source, refuse_unsafe_start, require_connector
+from outbox_kit.operations.resume_guard import refuse_replaced_source, refuse_unsafe_start, require_connector
 from outbox_kit.pipeline import Lock
 
 
@@ -73,7 +73,7 @@ def test_rejects_a_connector_with_a_later_epoch(deployment: Deployment, connect:
 
 def test_requires_a_lock_file(deployed: Callable[..., Deployment]) -> None:
     with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not contain the slot"):
-        refuse_other_source(deployed())
+        refuse_replaced_source(deployed())
 
 
 def test_requires_a_connector(deployment: Deployment, connect: FakeConnect) -> None:

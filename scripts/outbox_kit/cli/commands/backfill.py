@@ -15,10 +15,12 @@ from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
 
-LockTimeout = Annotated[
+LockTimeoutOption = Annotated[
     float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this many seconds for a lock.")
 ]
-Delete = Annotated[bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it.")]
+DeleteOption = Annotated[
+    bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it.")
+]
 
 
 @common_options("output")
@@ -40,8 +42,8 @@ def backfill(
     restart: Annotated[
         bool, typer.Option("--restart", help="Start again from the first aggregate, even after completion.")
     ] = False,
-    delete: Delete = False,
-    lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
+    delete: DeleteOption = False,
+    lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of every aggregate to the outbox.
 
@@ -71,8 +73,8 @@ def republish(
     tombstones: Annotated[
         bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")
     ] = False,
-    delete: Delete = False,
-    lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
+    delete: DeleteOption = False,
+    lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 

@@ -45,7 +45,7 @@ def show(
 ) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
-        letter, row = dead_letters.show(deployment.kafka, deployment.pipeline, _place(place, "PARTITION/OFFSET"))
+        letter, row = dead_letters.show(deployment.kafka, deployment.pipeline, _parse_place(place, "PARTITION/OFFSET"))
     print_json({**letter.to_dict(), "row": _parse_row(row)})
 
 
@@ -64,14 +64,14 @@ def acknowledge(
         raise typer.BadParameter("either --to PARTITION/OFFSET or --all is required", param_hint="--to")
     with common.deployment() as deployment:
         count = dead_letters.acknowledge(
-            deployment.kafka, deployment.pipeline, None if to is None else _place(to, "--to")
+            deployment.kafka, deployment.pipeline, None if to is None else _parse_place(to, "--to")
         )
     if common.output is Output.JSON:
         print_json({"acknowledged": count})
     print_message(f"{plural(count, 'dead letter')} acknowledged")
 
 
-def _place(text: str, option: str) -> Place:
+def _parse_place(text: str, option: str) -> Place:
     place = Place.parse(text)
     if place is None:
         raise typer.BadParameter(f"{text!r} is not PARTITION/OFFSET", param_hint=option)

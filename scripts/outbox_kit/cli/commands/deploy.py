@@ -18,11 +18,11 @@ from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.progress import plural
 
-Only = Annotated[
+OnlyOption = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="SYSTEM", help="Process only postgres, kafka, registry or connect; repeatable."),
 ]
-Recover = Annotated[
+RecoverOption = Annotated[
     bool,
     typer.Option("--recover", help="Accept a replaced slot or database: increase the source epoch, start at the slot."),
 ]
@@ -31,8 +31,8 @@ Recover = Annotated[
 @common_options("output")
 def plan(
     common: CommonOptions,
-    only: Only = None,
-    recover: Recover = False,
+    only: OnlyOption = None,
+    recover: RecoverOption = False,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the plan for `outbox apply --plan FILE`.")
     ] = None,
@@ -42,7 +42,7 @@ def plan(
     Exit code 3 when changes are pending.
     """
     with common.deployment() as deployment:
-        pending = deployments.make_plan(deployment, recover=recover, only=_systems(only))
+        pending = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
     if save is not None:
         write_report(save, json.dumps(deployments.to_document(pending), indent=2) + "\n")
     if common.output is Output.JSON:
@@ -59,8 +59,8 @@ def plan(
 @common_options("output", "yes")
 def apply(
     common: CommonOptions,
-    only: Only = None,
-    recover: Recover = False,
+    only: OnlyOption = None,
+    recover: RecoverOption = False,
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change of this object; repeatable."),
@@ -78,7 +78,7 @@ def apply(
     ] = True,
 ) -> None:
     """Deploy database objects, topics, schemas and connector."""
-    systems = _systems(only)
+    systems = _parse_systems(only)
     with common.deployment() as deployment:
         shown_plan = _read_saved_plan(plan_file, recover, systems) if plan_file else None
         if shown_plan is not None:
@@ -105,7 +105,7 @@ def apply(
     print_message(f"{plural(len(changes), 'change')} made" if changes else "nothing to change")
 
 
-def _systems(names: list[str] | None) -> list[System]:
+def _parse_systems(names: list[str] | None) -> list[System]:
     """Validate the names of systems and sort them by the order of deployment. Raises BadParameter."""
     unknown = set(names or []).difference(deployments.SYSTEMS)
     if unknown:

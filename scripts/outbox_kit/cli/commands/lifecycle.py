@@ -32,7 +32,7 @@ def status(common: CommonOptions) -> None:
     if common.output is Output.JSON:
         print_json(report.to_dict())
     else:
-        print_table(["property", "value"], _rows(report))
+        print_table(["property", "value"], _status_rows(report))
         for problem in report.problems:
             print_message(f"problem: {problem}")
         for note in report.notes:
@@ -94,7 +94,7 @@ def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = ""
         print_message(f"note: {note}")
 
 
-def _rows(report: PipelineStatus) -> list[list[str]]:
+def _status_rows(report: PipelineStatus) -> list[list[str]]:
     tasks = [[f"task {number}", f"{task.state} on {task.worker}"] for number, task in enumerate(report.tasks)]
     epoch = report.actual_epoch if report.connect_responded else UNKNOWN
     return [

@@ -11,7 +11,7 @@ from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """Log levels of Kafka Connect."""
 
     OFF = "OFF"
@@ -31,7 +31,7 @@ def log_level(
         typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all."),
     ] = None,
     level: Annotated[
-        Level | None,
+        LogLevel | None,
         typer.Argument(
             metavar="LEVEL",
             case_sensitive=False,

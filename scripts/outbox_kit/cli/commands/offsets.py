@@ -16,7 +16,7 @@ from outbox_kit.operations import offsets
 app = typer.Typer(help="Show, export and reset the connector's offset.", no_args_is_help=True)
 
 
-class Target(StrEnum):
+class ResetTarget(StrEnum):
     """Offset to which `reset` sets the connector, if --from is not given."""
 
     SLOT = "slot"
@@ -57,8 +57,8 @@ def export(
 @common_options("output", "yes")
 def reset(
     common: CommonOptions,
-    to: Annotated[Target, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = Target.SLOT,  # noqa: ARG001 - the only value
-    source: Annotated[
+    to: Annotated[ResetTarget, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = ResetTarget.SLOT,  # noqa: ARG001 - the only value
+    backup_file: Annotated[
         Path | None,
         typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`."),
     ] = None,
@@ -71,7 +71,7 @@ def reset(
     Prints which rows are sent again or lost before it asks for confirmation.
     """
     with common.deployment() as deployment:
-        offset_change = offsets.preview(deployment, source, skip=skip_rows)
+        offset_change = offsets.preview(deployment, backup_file, skip=skip_rows)
         print_message(
             f"offset of the connector: {lsn.describe(offset_change.before)}; "
             f"after the reset: {lsn.describe(offset_change.after)}"
@@ -79,7 +79,7 @@ def reset(
         print_message(f"effect: {offset_change.describe(None)}")
         hint = "run `outbox offsets show`, then `outbox offsets reset --yes`"
         common.confirm("Stop the connector and reset its offset?", hint=hint)
-        result = offsets.reset(deployment, source, print_message, skip=skip_rows)
+        result = offsets.reset(deployment, backup_file, print_message, skip=skip_rows)
     if common.output is Output.JSON:
         print_json(
             {

@@ -32,7 +32,7 @@ def verify(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")
     ] = None,
-    every: Annotated[
+    interval: Annotated[
         float | None,
         typer.Option(
             "--every",
@@ -48,8 +48,8 @@ def verify(
     """
     canary_seconds = None if no_canary else canary_timeout
     with common.deployment() as deployment:
-        if every is not None:
-            _watch(deployment, canary_seconds, every)
+        if interval is not None:
+            _watch(deployment, canary_seconds, interval)
             return
         started = datetime.now(UTC)
         checks = verification.verify(deployment, print_message, canary_seconds=canary_seconds)
