@@ -58,7 +58,7 @@ def _cluster(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.topics",
-    condition="every topic of the pipeline exists: at a missing one the producer blocks, while the task is RUNNING",
+    condition="every topic of the pipeline exists; at a missing topic the task blocks",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
 def _topics_exist(state: KafkaState) -> Finding:

@@ -25,7 +25,7 @@ DEAD_LETTER_HEADERS = ("dead_letter_reason", "dead_letter_message")
 CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
 """Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""
 
-# Part of COLUMN:header:HEADER_NAME, an item of a list in the connector config.
+# NAME of COLUMN:header:NAME, an item of a list in the connector config.
 HEADER_NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
 # RFC 3986: characters of a URI reference; `[` and `]` only around an IP address.
 IP_LITERAL = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")

@@ -87,7 +87,7 @@ def _record(delivery: Delivery) -> Finding:
 @RULES.rule(
     "canary.partition",
     condition="state and tombstone of the canary are in the partition that the murmur2 hash of the key selects",
-    remedy="the producer's partitioner was replaced, or partitions were added to the topic: see docs/contract.md",
+    remedy="use the default partitioner; if partitions were added to the topic, see docs/contract.md",
 )
 def _partition(delivery: Delivery) -> Finding:
     state, tombstone = delivery.state.message, delivery.tombstone.message
@@ -110,7 +110,7 @@ def _latency(delivery: Delivery) -> Finding:
 @RULES.rule(
     "canary.tombstone",
     condition="the deletion of the canary arrives as a null value with its key, so that compaction removes the key",
-    remedy="check the value converter: it must pass null through",
+    remedy="use a value converter that converts null to null",
 )
 def _tombstone(delivery: Delivery) -> Finding:
     message = delivery.tombstone.message

@@ -33,7 +33,7 @@ RULES = Rules[LiveState]()
 
 @RULES.rule(
     "path.partitions",
-    condition="every topic has the partition count of its route: the task blocks at a missing one in state RUNNING",
+    condition="every topic has the partition count of its route; at a missing partition the task blocks",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
 def _partitions(state: LiveState) -> Finding:
@@ -163,7 +163,7 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the producer has finite timeouts: with Connect's max.block.ms a task blocks forever in state RUNNING",
+    condition="the timeouts of the producer are limited; with Connect's default of max.block.ms the task can block forever",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
 def _producer_gives_up(state: LiveState) -> Finding:

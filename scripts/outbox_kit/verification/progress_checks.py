@@ -82,8 +82,8 @@ PROGRESS_RULES = tuple(RULES)
 
 @RULES.rule(
     "connect.restarts",
-    condition="the task does not restart: two samples show state RUNNING and the same server process at the slot",
-    remedy="the task restarts repeatedly: see the Connect worker's log for its errors",
+    condition="the task does not restart between two samples",
+    remedy="see the errors of the task in the log of the Connect worker",
     severity=Severity.WARNING,
 )
 def _restarts(samples: Samples) -> Finding:

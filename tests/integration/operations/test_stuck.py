@@ -37,11 +37,11 @@ def pipeline(stack: Stack, deploy_once: Deploy, source_dsn: str) -> Deployment:
     return deploy_once(NAME, aggregates=aggregates)
 
 
-Listed = Callable[..., dict[str, str]]
+ListReasons = Callable[..., dict[str, str]]
 
 
 @pytest.fixture
-def listed(pipeline: Deployment) -> Listed:
+def list_reasons(pipeline: Deployment) -> ListReasons:
     """Return the reasons that the command lists, by key; check that it exits with 1 if it lists any."""
 
     def keys(code: int, older_than: str = "0.1") -> dict[str, str]:
@@ -59,7 +59,7 @@ def stop(pipeline: Deployment) -> None:
 
 
 def wait_old_enough(pipeline: Deployment) -> None:
-    """Wait until each row is older than the default age of `listed`."""
+    """Wait until each row is older than the default age of `list_reasons`."""
     query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
     with connected(pipeline.environment.source) as connection:
 
@@ -77,12 +77,12 @@ def keep(dsn: str, *keys: str) -> None:
             connection.execute("insert into stuck_book values (%s, '{}')", (key,))
 
 
-def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Listed, source_dsn: str) -> None:
+def test_lists_rows_until_they_are_delivered(pipeline: Deployment, list_reasons: ListReasons, source_dsn: str) -> None:
     old, new, removed, never = (str(uuid4()) for _ in range(4))
     keep(source_dsn, old, new, removed)
     for key in (old, removed):
         wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
-    assert listed(1, "1") == {new: "missing"}
+    assert list_reasons(1, "1") == {new: "missing"}
     stop(pipeline)
     send(source_dsn, "book", old, book(old, pages=2), table=TABLE)
     send(source_dsn, "book", new, book(new), table=TABLE)
@@ -90,35 +90,35 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Liste
     send(source_dsn, "book", never, None, table=TABLE)
     wait_old_enough(pipeline)
     # `never` has no state anywhere: topic and database agree.
-    assert listed(1) == {old: "stale", new: "missing", removed: "stale"}
+    assert list_reasons(1) == {old: "stale", new: "missing", removed: "stale"}
     # The command waits for states missing in the business table, so none is missing here.
     keep(source_dsn, old, removed)
-    assert listed(0, "3600") == {}
+    assert list_reasons(0, "3600") == {}
     pipeline.connect.resume(NAME)
     connect_lifecycle.wait_for_state(pipeline.connect, NAME)
     wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
     wait_old_enough(pipeline)
-    assert listed(0) == {}
+    assert list_reasons(0) == {}
 
 
 def test_compares_by_the_business_table_when_the_outbox_is_empty(
-    pipeline: Deployment, listed: Listed, source_dsn: str
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str
 ) -> None:
-    there, silent, ghost = (str(uuid4()) for _ in range(3))
-    for key in (there, ghost):
+    with_event, without_event, deleted = (str(uuid4()) for _ in range(3))
+    for key in (with_event, deleted):
         wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         live = connection.execute(
             "select aggregate_id from stuck_event where payload is not null and aggregate_type = 'book'"
         ).fetchall()
-        dead = connection.execute("select aggregate_id from stuck_event where payload is null").fetchall()
+        tombstones = connection.execute("select aggregate_id from stuck_event where payload is null").fetchall()
         connection.execute("delete from stuck_event")
-    others = {key for (key,) in live} - {key for (key,) in dead} - {ghost}
+    others = {key for (key,) in live} - {key for (key,) in tombstones} - {deleted}
     # The query excludes ids that start with x: not an aggregate.
-    keep(source_dsn, *others, silent, "xyz")
-    assert listed(1, "1") == {silent: "missing", ghost: "ghost"}
-    keep(source_dsn, *others, ghost)
-    assert listed(0, "1") == {}
+    keep(source_dsn, *others, without_event, "xyz")
+    assert list_reasons(1, "1") == {without_event: "missing", deleted: "ghost"}
+    keep(source_dsn, *others, deleted)
+    assert list_reasons(0, "1") == {}
 
 
 def test_reports_when_no_comparison_is_possible(pipeline: Deployment) -> None:
@@ -132,5 +132,5 @@ def test_reports_a_missing_business_table(pipeline: Deployment, source_dsn: str)
             messages = in_process(pipeline)("stuck", "--older-than", "0.1", code=1).stderr
         finally:
             connection.execute("alter table stuck_books rename to stuck_book")
-    assert "error: the `backfill` of table public.stuck_book: relation" in messages
+    assert "error: backfill of table public.stuck_book: relation" in messages
     assert "hint: correct table, key and query of that `backfill`" in messages

@@ -111,7 +111,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({f"{SOURCE}/header_columns": {"no name": "t"}}, f"{SOURCE}/header_columns/no name", "must match "),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, f"{SOURCE}/cloudevents_source", "must be a URI reference (RFC 3986)")
-        for text in ("", "two message", "1:x", "urn:", "%zz", "a#b#c", "http://x/{y}", "/bücher", "x[1]")
+        for text in ("", "two parts", "1:x", "urn:", "%zz", "a#b#c", "http://x/{y}", "/bücher", "x[1]")
     ),
     ({f"{SOURCE}/schema_version_column": "a-b"}, f"{SOURCE}/schema_version_column", "found 'a-b'; must match "),
     ({f"{SOURCE}/updated_rows": "ignore"}, f"{SOURCE}/updated_rows", "must be 'fail', 'error' or 'warn'"),

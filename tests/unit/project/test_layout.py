@@ -230,8 +230,6 @@ def test_changelog_starts_with_this_version() -> None:
 def test_launchers_accept_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
     path = ROOT / "scripts" / launcher
     assert path.stat().st_mode & 0o111, "is executable"
-    result = subprocess.run(
-        [sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert f"Usage: {usage}" in result.stdout

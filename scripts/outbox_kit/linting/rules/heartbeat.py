@@ -21,7 +21,7 @@ RULES = LintRules()
 @RULES.rule(
     "heartbeat.interval",
     f"`{INTERVAL}` is above 0",
-    reason="without heartbeats the slot does not advance, and WAL fills the disk, while only other tables are written",
+    reason="without heartbeats, while only other tables are written, the slot does not advance and WAL fills the disk",
 )
 def interval(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config and parse_int(lint_input.config.get(INTERVAL)) <= 0:

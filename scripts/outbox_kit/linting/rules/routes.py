@@ -54,14 +54,14 @@ def aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
     for name in lint_input.pipeline.routed:
         expected = lint_input.pipeline.topic_of(name)
         if name not in topics:
-            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregate_routes` of the transform")
+            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregates` of the transform")
         elif topics[name] != expected and topics[name] in lint_input.topics:
             yield violation(f"aggregate {name} is routed to {topics[name]}", expected, "route it to its own topic")
 
 
 @RULES.rule(
     "route.compacted",
-    "topics of aggregate_routes have `cleanup.policy=compact`",
+    "topics of aggregates have `cleanup.policy=compact`",
     reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
 )
 def compacted(lint_input: LintInput) -> Iterator[Finding]:

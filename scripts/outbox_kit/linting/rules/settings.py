@@ -42,7 +42,7 @@ def _setting(
     `optional` allows that the key is not set, because its default in Connect or Debezium is an allowed value.
     `only_with` limits the rule to configs with that transform. An empty tuple allows any value.
     """
-    description = "as in the pipeline and environment files"
+    description = "that of the pipeline and environment files"
     if not callable(allowed):
         description = " or ".join(f"`{value}`" for value in allowed)
     condition = f"`{key}` is {description}" + (", or not set" if optional else "")
@@ -115,7 +115,7 @@ _setting(
     "trust_slot and trust_greater_lsn replace a lost slot by a new one and continue, without an error: rows are lost",
     optional=True,
 )
-_setting("lsn.flush.mode", ("connector",), "the slot must not advance beyond the rows that Kafka has", optional=True)
+_setting("lsn.flush.mode", ("connector",), "the slot must not pass rows that are not in Kafka yet", optional=True)
 _setting(
     "event.processing.failure.handling.mode",
     ("fail",),
@@ -134,7 +134,7 @@ _setting(
     lambda lint_input: (lint_input.environment.connector.exactly_once,),
     "connector.exactly_once defines it; with `required` Connect rejects the connector if the worker lacks support",
 )
-_setting("producer.override.acks", ("all", "-1"), "acknowledged rows would be lost with one broker", optional=True)
+_setting("producer.override.acks", ("all", "-1"), "acknowledged rows are lost if one broker fails", optional=True)
 _setting(
     "producer.override.enable.idempotence",
     ("true",),
@@ -150,7 +150,7 @@ _setting(
 _setting(
     "header.converter",
     (STRING_CONVERTER,),
-    "consumers would read header values of digits as numbers with the default converter",
+    "with the default converter a header value of digits is read as a number",
     only_with=ROUTER,
 )
 _setting(
@@ -246,7 +246,7 @@ def signals(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "topic-names",
-    "heartbeat and transaction topics have their default names, these are not set: "
+    "settings that change the names of heartbeat and transaction topics are not set: "
     + ", ".join(f"`{key}`" for key in TOPIC_NAME_KEYS),
     reason="`apply` creates topics with the default names, and Connect's producer does not create topics",
 )

@@ -17,7 +17,7 @@ FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fet
 # A connector config is one record of Connect's config topic, whose producer and topic allow 1 MiB.
 CONFIG_WARN_BYTES = 512 * 1024
 CONFIG_FAIL_BYTES = 900 * 1024
-DERIVED = "leave it to the template, which derives it from connector.max_record_bytes of the environment file"
+DERIVED_HINT = "leave it to the template, which derives it from connector.max_record_bytes of the environment file"
 RULES = LintRules()
 
 
@@ -32,7 +32,7 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
         limit = parse_int(router.settings.get("max.record.bytes"), lint_input.environment.connector.max_record_bytes)
         if limit + FRAMING_BYTES > request:
             actual = f"max.record.bytes={limit}, max.request.size={request}"
-            yield violation(actual, f"max.request.size of {limit + FRAMING_BYTES} or more", DERIVED)
+            yield violation(actual, f"max.request.size of {limit + FRAMING_BYTES} or more", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -46,7 +46,7 @@ def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
         limit = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
         if request > limit:
             actual = f"max.request.size={request}, max.message.bytes={limit} of topic {topic.name}"
-            yield violation(actual, f"max.message.bytes of {request} or more", DERIVED)
+            yield violation(actual, f"max.message.bytes of {request} or more", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -59,7 +59,7 @@ def buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
         producer_setting(lint_input.config, key) for key in ("buffer.memory", "max.request.size", "batch.size")
     )
     if lint_input.config and memory < request + batch:
-        yield violation(f"buffer.memory={memory}", f"{request + batch} or more", DERIVED)
+        yield violation(f"buffer.memory={memory}", f"{request + batch} or more", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -71,7 +71,7 @@ def buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
 def batch_size(lint_input: LintInput) -> Iterator[Finding]:
     batch, request = (producer_setting(lint_input.config, key) for key in ("batch.size", "max.request.size"))
     if lint_input.config and batch > request:
-        yield violation(f"batch.size={batch}", f"{request} or less", DERIVED)
+        yield violation(f"batch.size={batch}", f"{request} or less", DERIVED_HINT)
 
 
 @RULES.rule(
