@@ -70,7 +70,7 @@ def _with_pg_recvlogical(bench: BenchmarkStack, slot: str, rows: int, end: str) 
 
 def _with_sql(bench: BenchmarkStack, slot: str, rows: int) -> Drain:
     """Decode all changes with SQL; measure the whole query."""
-    flat = [text for pair in OPTIONS.items() for text in pair]
+    option_arguments = [text for pair in OPTIONS.items() for text in pair]
     query = (
         "select count(*) filter (where get_byte(data, 0) = ascii('I')), sum(length(data)) "
         "from pg_logical_slot_peek_binary_changes(%s, null, null, variadic %s)"
@@ -78,7 +78,7 @@ def _with_sql(bench: BenchmarkStack, slot: str, rows: int) -> Drain:
     with bench.database() as connection:
         pid = connection.info.backend_pid
         started, used = time.perf_counter(), cpu_seconds(pid)
-        row = connection.execute(query, [slot, flat]).fetchone()
+        row = connection.execute(query, [slot, option_arguments]).fetchone()
         seconds, used = time.perf_counter() - started, cpu_seconds(pid) - used
     if row is None or row[0] != rows:
         raise RuntimeError(f"the slot has {row} of {rows} rows")

@@ -88,7 +88,7 @@ class Cluster:
 
     def submit(self, *options: str, secrets: Mapping[str, str]) -> Driver:
         """Run spark-submit as in docs/scheduling.md, with separate Python environments for driver and executors."""
-        confs = {
+        configuration = {
             "spark.pyspark.driver.python": str(self.folder / "driver/bin/python"),
             "spark.pyspark.python": str(self.folder / "executor/bin/python"),
             "spark.driver.host": HOST,
@@ -102,7 +102,7 @@ class Cluster:
         command = [str(spark_home() / "bin/spark-submit"), "--master", self.url, "--driver-memory", "1g"]
         command += ["--executor-memory", "1g", "--executor-cores", "1", "--jars", ",".join(map(str, JARS))]
         command += ["--py-files", str(dist / ZIP_NAME)]
-        for name, value in confs.items():
+        for name, value in configuration.items():
             command += ["--conf", f"{name}={value}"]
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYTHONPATH": str(self.folder / "packages")}
         command += [str(dist / "materialize.py"), *options]
@@ -144,10 +144,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     for name in ("driver", "executor"):
         venv.create(folder / name, symlinks=True, with_pip=False)
     (folder / "packages").mkdir()
-    site = spark_home().parent
+    site_packages = spark_home().parent
     for name in DRIVER_MODULES:
-        if (site / name).exists():
-            (folder / "packages" / name).symlink_to(site / name)
+        if (site_packages / name).exists():
+            (folder / "packages" / name).symlink_to(site_packages / name)
     build(folder / "dist")
     port = free_port([])
     created = Cluster(folder, port, free_port([port]))

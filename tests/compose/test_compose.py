@@ -92,8 +92,8 @@ def test_materializes_the_same_table_in_and_outside_a_container(stack: ComposeSt
         send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (retained, changed, removed)
     }
     wait_for_events(stack, events)
-    inside = stack.command("run", "--rm", "spark")
-    assert inside.code == 0, inside.output
+    in_container = stack.command("run", "--rm", "spark")
+    assert in_container.code == 0, in_container.output
     query = "select id::text, price from book order by id"
     assert stack.rows(query) == sorted((key, Decimal("1.10")) for key in (retained, changed, removed))
 
@@ -102,8 +102,8 @@ def test_materializes_the_same_table_in_and_outside_a_container(stack: ComposeSt
         send(stack.source_dsn, "book", removed, None),
     }
     wait_for_events(stack, events)
-    outside = stack.materialize()
-    assert outside.code == 0, outside.output
+    on_host = stack.materialize()
+    assert on_host.code == 0, on_host.output
     assert stack.rows(query) == sorted([(retained, Decimal("1.10")), (changed, Decimal("2.20"))])
 
 
@@ -114,7 +114,7 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) ->
     worker = status.workers[1].partition(":")[0]  # the worker of the task; that of the connector may differ
     keys = [str(uuid4()) for _ in range(KEYS)]
     sent: list[tuple[str, str]] = []
-    halfway = threading.Event()
+    killable = threading.Event()
 
     def write() -> None:
         with psycopg.connect(stack.source_dsn) as connection:
@@ -130,11 +130,11 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) ->
                 connection.commit()
                 sent.append((key, str(event)))
                 if number == EVENTS // 3:
-                    halfway.set()
+                    killable.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert halfway.wait(COMMITTED_SECONDS)
+    assert killable.wait(COMMITTED_SECONDS)
     stack.container(worker).kill()
     writer.join(COMMITTED_SECONDS)
     assert len(sent) == EVENTS

@@ -69,8 +69,8 @@ def test_delivers_rows_to_tables(stack: ComposeStack) -> None:
         return Observation(True if actual == [key] else None, f"rows {actual}")
 
     wait_for("the row", poll, seconds=ARRIVE_SECONDS, interval=1.0)
-    inside = stack.command("run", "--rm", "spark")
-    assert inside.code == 0, inside.output
+    in_container = stack.command("run", "--rm", "spark")
+    assert in_container.code == 0, in_container.output
 
 
 def test_worker_config_contains_no_password(stack: ComposeStack) -> None:
@@ -125,8 +125,8 @@ def test_rejects_a_server_certificate_of_another_authority(
 
 
 def test_rejects_connections_without_tls(stack: ComposeStack) -> None:
-    plain = ["--set", "environment.source.sslmode=disable", "--set", "environment.source.sslrootcert=null"]
-    assert_rejected(stack.outbox(*plain, "plan"), stack, "no encryption")
+    without_tls = ["--set", "environment.source.sslmode=disable", "--set", "environment.source.sslrootcert=null"]
+    assert_rejected(stack.outbox(*without_tls, "plan"), stack, "no encryption")
     url = f"environment.connect.url=http://127.0.0.1:{stack.values['CONNECT_1_PORT']}"
     workers = "environment.connect.workers=[]"
     assert_rejected(stack.outbox("--set", url, "--set", workers, "plan"), stack, "Kafka Connect at http://127.0.0.1")

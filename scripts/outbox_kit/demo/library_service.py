@@ -162,8 +162,8 @@ def _in_transaction(connection: Connection[Any]) -> Iterator[None]:
         yield
 
 
-def _lock_author(connection: Connection[Any], author_id: UUID, strength: LiteralString) -> bool:
-    query = sql.SQL("select id from library.author where id = %s ") + sql.SQL(strength)
+def _lock_author(connection: Connection[Any], author_id: UUID, lock_clause: LiteralString) -> bool:
+    query = sql.SQL("select id from library.author where id = %s ") + sql.SQL(lock_clause)
     return bool(_ids(connection, query, [author_id]))
 
 

@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.waiting import Observation, wait_for
 
 # Connect's validation does not check it; the task does at its start.
-BREAKS = {"converters": "broken", "broken.type": "no.such.Converter"}
+INVALID_CONFIG = {"converters": "broken", "broken.type": "no.such.Converter"}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_failed_update_is_rolled_back_without_data_loss(
     before = deployment.lock()
     assert before is not None
     assert before.config is not None
-    override(project / "connectors" / "relapse.yaml", BREAKS)
+    override(project / "connectors" / "relapse.yaml", INVALID_CONFIG)
     with writing(source_dsn, "public.relapse_event") as sent:
         done = outbox("apply", "--yes", pipeline="relapse")
     assert done.code == 1, done.output
@@ -89,7 +89,7 @@ def test_failed_update_is_rolled_back_without_data_loss(
 
 
 def test_first_config_that_fails_stops_the_connector(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
-    connector = {"name": "stillborn", "template": "outbox-postgres", "overrides": BREAKS}
+    connector = {"name": "stillborn", "template": "outbox-postgres", "overrides": INVALID_CONFIG}
     path = make_pipeline("stillborn", connector=connector)
     done = outbox("apply", "--yes", pipeline="stillborn")
     assert done.code == 1, done.output
@@ -143,8 +143,8 @@ def test_applies_the_declared_state(
         planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
         done = outbox("apply", "--yes", pipeline="halting", environment="halting")
         assert done.code == 0, done.output
-        settled = outbox("plan", pipeline="halting", environment="halting")
-        assert settled.code == 0, settled.output
+        second_plan = outbox("plan", pipeline="halting", environment="halting")
+        assert second_plan.code == 0, second_plan.output
         return [change for change in json.loads(planned.stdout)["changes"] if change["system"] == "connect"]
 
     (created,) = applied("stopped")
@@ -169,8 +169,8 @@ def test_applies_the_declared_state(
 
 def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Deploy) -> None:
     deployment = deploy("crowded")
-    foreign = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
-    deployment.connect.create_stopped("a stranger", foreign)
+    foreign_config = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
+    deployment.connect.create_stopped("a stranger", foreign_config)
     try:
         refused = outbox("plan", pipeline="crowded")
     finally:
@@ -229,5 +229,5 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     visible = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]
     assert set(visible.values()) == {"DEBUG"}, "those below it have its level"
     assert library.connect.loggers()["root"] in outbox("log-level").stdout
-    wrong = outbox("log-level", "io.outboxkit.smt", "LOUD")
-    assert wrong.code == 2, wrong.output
+    invalid_level = outbox("log-level", "io.outboxkit.smt", "LOUD")
+    assert invalid_level.code == 2, invalid_level.output

@@ -33,12 +33,12 @@ INSERT = (
 def paragraphs(text: str) -> Iterator[tuple[str, str]]:
     """Yield (database, statement) of a psql script."""
     database = "library"
-    for part in re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
-        match = re.fullmatch(r"\\connect -reuse-previous=on '.* dbname=(\w+)'", part.strip())
+    for paragraph in re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
+        match = re.fullmatch(r"\\connect -reuse-previous=on '.* dbname=(\w+)'", paragraph.strip())
         if match:
             database = match[1]
-        elif part.strip():
-            yield database, part
+        elif paragraph.strip():
+            yield database, paragraph
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from tests.integration.support import Deploy, Outbox
 from outbox_kit.deployment import Deployment
 from outbox_kit.verification.check_catalogue import IDS
 
-# What the local environment file leaves open.
-NOT_TOLD = {"connect.workers", "kafka.cluster"}
+# Checks of optional settings that the local environment file does not have.
+NOT_CONFIGURED = {"connect.workers", "kafka.cluster"}
 
 
 def test_a_second_apply_changes_nothing(outbox: Outbox, library: Deployment) -> None:
@@ -35,9 +35,9 @@ def test_verify_passes_every_check(outbox: Outbox, library: Deployment) -> None:
     assert done.code == 0, done.output
     checks = json.loads(done.stdout)["checks"]
     assert [check["id"] for check in checks] == IDS
-    not_well = {check["id"]: check["status"] for check in checks if check["status"] != "pass"}
-    assert not_well.keys() <= NOT_TOLD, not_well
-    assert set(not_well.values()) <= {"unknown"}
+    not_passed = {check["id"]: check["status"] for check in checks if check["status"] != "pass"}
+    assert not_passed.keys() <= NOT_CONFIGURED, not_passed
+    assert set(not_passed.values()) <= {"unknown"}
 
 
 def test_plan_shows_pending_changes_with_exit_code_3(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:

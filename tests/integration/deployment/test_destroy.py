@@ -80,8 +80,8 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
 
     apply(deployment, silent)
     assert write(deployment, source_dsn, "torn").startswith("0002_"), "above the states that stayed on the topic"
-    rest = outbox("destroy", "--yes", "--delete-topics", "--delete-schemas", pipeline="torn")
-    assert rest.code == 0, rest.output
+    destroyed = outbox("destroy", "--yes", "--delete-topics", "--delete-schemas", pipeline="torn")
+    assert destroyed.code == 0, destroyed.output
     assert [name for name in deployment.kafka.topics() if "torn" in name] == []
     assert deployment.registry.latest("torn.book-value") is None
     assert not deployment.lock_file.exists()

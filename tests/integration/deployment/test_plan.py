@@ -37,7 +37,7 @@ def edit(project: Path) -> Edit:
 
 
 @pytest.fixture(scope="module")
-def steady(deploy_once: Deploy) -> Deployment:
+def unchanged(deploy_once: Deploy) -> Deployment:
     """A deployment that the tests do not change."""
     return deploy_once("steady")
 
@@ -84,8 +84,8 @@ def test_adds_partitions_only_when_allowed_and_before_the_connector(
     assert only.code == 0, only.output
     assert deployment.kafka.topics()["growing.book"][0] == 6
     assert objects(planned(outbox, "growing")) == ["connector growing"]
-    rest = outbox("apply", "--yes", "--only", "connect", pipeline="growing")
-    assert rest.code == 0, rest.output
+    remaining = outbox("apply", "--yes", "--only", "connect", pipeline="growing")
+    assert remaining.code == 0, remaining.output
     assert planned(outbox, "growing")["changes"] == []
     key = str(uuid4())
     wait_record(deployment, "growing.book", 6, send(source_dsn, "book", key, book(key), table="public.growing_event"))
@@ -111,8 +111,8 @@ def test_saved_plan_is_applied_once_or_rejected(
         "deploy the service that writes isbn",
     ]
     deployment.kafka.set_config("saved.author", {"segment.ms": "604800000"})
-    moved = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
-    assert_rejected(moved, "since the plan was made: update topic saved.author was not in the plan")
+    stale_plan = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
+    assert_rejected(stale_plan, "since the plan was made: update topic saved.author was not in the plan")
     assert objects(planned(outbox, "saved")) == ["topic saved.author", "schema saved.book-value", "connector saved"]
     deployment.kafka.set_config("saved.author", {"segment.ms": "86400000"})
     done = outbox("apply", "--yes", "--plan", str(file), "--output", "json", pipeline="saved")
@@ -180,8 +180,8 @@ def test_registers_shared_types_first_and_lets_them_evolve(
     assert decode(deployment, "order", message) == payload
 
 
-def test_rejects_a_concurrent_apply(outbox: Outbox, steady: Deployment, source_dsn: str) -> None:
-    with exclusive(steady.environment.source, "steady"):
+def test_rejects_a_concurrent_apply(outbox: Outbox, unchanged: Deployment, source_dsn: str) -> None:
+    with exclusive(unchanged.environment.source, "steady"):
         done = outbox("apply", "--yes", pipeline="steady")
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
     assert_rejected(
@@ -195,11 +195,13 @@ def test_rejects_a_concurrent_apply(outbox: Outbox, steady: Deployment, source_d
     assert after.code == 0, after.output
 
 
-def test_next_command_does_not_wait_for_an_ended_session(steady: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = steady.environment.source
-    with postgres_client.connected(database) as still_there:
+def test_next_command_does_not_wait_for_an_ended_session(
+    unchanged: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = unchanged.environment.source
+    with postgres_client.connected(database) as session:
         with monkeypatch.context() as patch:
-            patch.setattr(postgres_client, "connected", lambda _: nullcontext(still_there))
+            patch.setattr(postgres_client, "connected", lambda _: nullcontext(session))
             with exclusive(database, "steady"):
                 pass
         with exclusive(database, "steady"):
@@ -207,7 +209,7 @@ def test_next_command_does_not_wait_for_an_ended_session(steady: Deployment, mon
 
 
 @pytest.fixture
-def elsewhere(project: Path) -> Callable[..., str]:
+def make_environment(project: Path) -> Callable[..., str]:
     """Write an environment file with another Kafka cluster id, or another Connect."""
 
     def make(name: str, **sections: dict[str, object]) -> str:
@@ -226,37 +228,39 @@ def elsewhere(project: Path) -> Callable[..., str]:
 def test_rejects_another_kafka_cluster_before_any_change(
     outbox: Outbox,
     make_pipeline: Callable[..., Path],
-    elsewhere: Callable[..., str],
+    make_environment: Callable[..., str],
     state: StackState,
     source_dsn: str,
     command: list[str],
 ) -> None:
     make_pipeline("astray")
-    environment = elsewhere("astray", kafka={"cluster_id": "another-cluster"})
+    environment = make_environment("astray", kafka={"cluster_id": "another-cluster"})
     done = outbox(*command, pipeline="astray", environment=environment)
     assert_rejected(done, f"belongs to cluster {state.kafka_cluster_id}; kafka.cluster_id", "is another-cluster")
     with psycopg.connect(source_dsn) as connection:
         assert connection.execute("select to_regclass('public.astray_event')").fetchone() == (None,)
 
 
-def test_records_the_cluster_of_the_first_apply(outbox: Outbox, steady: Deployment, state: StackState) -> None:
-    lock = steady.lock()
+def test_records_the_cluster_of_the_first_apply(outbox: Outbox, unchanged: Deployment, state: StackState) -> None:
+    lock = unchanged.lock()
     assert lock is not None
     assert lock.cluster_id == state.kafka_cluster_id
-    steady.write_lock(lock.model_copy(update={"cluster_id": "the-old-one"}))
+    unchanged.write_lock(lock.model_copy(update={"cluster_id": "the-old-one"}))
     try:
         assert_rejected(outbox("plan", pipeline="steady"), "the cluster of the first apply (steady.local.lock.json)")
     finally:
-        steady.write_lock(lock)
+        unchanged.write_lock(lock)
 
 
 def test_database_only_plan_queries_no_other_system(
-    outbox: Outbox, make_pipeline: Callable[..., Path], elsewhere: Callable[..., str], source_dsn: str
+    outbox: Outbox, make_pipeline: Callable[..., Path], make_environment: Callable[..., str], source_dsn: str
 ) -> None:
     """A database administrator may have no access to Kafka."""
     make_pipeline("alone")
-    nowhere = {"url": "http://127.0.0.1:1"}
-    environment = elsewhere("alone", kafka={"bootstrap_servers": "127.0.0.1:1"}, connect=nowhere, registry=nowhere)
+    unreachable = {"url": "http://127.0.0.1:1"}
+    environment = make_environment(
+        "alone", kafka={"bootstrap_servers": "127.0.0.1:1"}, connect=unreachable, registry=unreachable
+    )
     done = outbox("apply", "--yes", "--only", "postgres", pipeline="alone", environment=environment)
     assert done.code == 0, done.output
     with psycopg.connect(source_dsn) as connection:
@@ -279,7 +283,7 @@ def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_p
 
 
 def test_rejects_a_plan_when_files_changed(
-    outbox: Outbox, steady: Deployment, edit: Edit, project: Path, tmp_path: Path
+    outbox: Outbox, unchanged: Deployment, edit: Edit, project: Path, tmp_path: Path
 ) -> None:
     """Both plans list the same changes, but the schemas that they register differ."""
     schema = json.loads((project / "schemas" / "book.avsc").read_text())
@@ -293,6 +297,6 @@ def test_rejects_a_plan_when_files_changed(
     (project / "schemas" / "edited.avsc").write_text(json.dumps(schema))
     done = outbox("apply", "--yes", "--plan", str(file), pipeline="steady")
     assert_rejected(done, "since the plan was made: pipeline, environment or schema files were changed")
-    assert steady.registry.versions("steady.book-value") == [1]
+    assert unchanged.registry.versions("steady.book-value") == [1]
     edit("steady", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     assert planned(outbox, "steady")["changes"] == []

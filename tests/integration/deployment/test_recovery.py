@@ -45,8 +45,8 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
     assert headers(first)["source_sequence"].startswith("0001_")
     assert headers(again)["source_sequence"].startswith("0002_")
 
-    settled = outbox("apply", "--yes", pipeline="lostslot")
-    assert "nothing to change" in settled.stderr, settled.output
+    second_apply = outbox("apply", "--yes", pipeline="lostslot")
+    assert "nothing to change" in second_apply.stderr, second_apply.output
     assert outbox("verify", pipeline="lostslot").code == 0
 
 

@@ -31,7 +31,7 @@ PAYLOAD = "planted-payload"
 
 
 @dataclass(frozen=True)
-class Planted:
+class PipelineWithSecrets:
     """A deployed pipeline with a secret in every supported place."""
 
     project: Path
@@ -51,7 +51,7 @@ class Planted:
 
 
 @pytest.fixture(scope="module")
-def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> Planted:
+def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> PipelineWithSecrets:
     make_pipeline("secretive")
     environment = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
     environment["name"] = "secretive"
@@ -63,7 +63,7 @@ def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]
     (project / "connectors" / "environments" / "secretive.yaml").write_text(yaml.safe_dump(environment))
     environ = {**PLANTED, "ADMIN_PASSWORD": state.admin_password}
     secrets = (*PLANTED.values(), state.admin_password, state.connector_password, PAYLOAD)
-    actual = Planted(project, environ, secrets)
+    actual = PipelineWithSecrets(project, environ, secrets)
     printed = actual.run("apply", "--yes")
     assert "changes made" in printed, printed
     bad_row(state)
@@ -125,13 +125,13 @@ def test_covers_every_command() -> None:
     assert commands() - OWN_STACK - SHOWS_PAYLOAD == ARGUMENTS.keys()
 
 
-def test_lock_file_contains_no_secret(planted: Planted) -> None:
+def test_lock_file_contains_no_secret(planted: PipelineWithSecrets) -> None:
     (lock,) = planted.project.rglob("secretive.secretive.lock.json")
     assert not planted.shown(lock.read_text())
 
 
 @pytest.mark.parametrize("command", ARGUMENTS)
-def test_command_output_contains_no_secret(planted: Planted, command: str, tmp_path: Path) -> None:
+def test_command_output_contains_no_secret(planted: PipelineWithSecrets, command: str, tmp_path: Path) -> None:
     for arguments in ARGUMENTS[command]:
         given = [argument.format(folder=tmp_path) for argument in arguments]
         printed = planted.run("--debug", *command.split(), *given)
@@ -141,27 +141,32 @@ def test_command_output_contains_no_secret(planted: Planted, command: str, tmp_p
         assert not planted.shown(report.read_text())
 
 
-def test_error_output_contains_no_secret(planted: Planted) -> None:
+def test_error_output_contains_no_secret(planted: PipelineWithSecrets) -> None:
     """Rejected logins, an unset variable, a value of the wrong type, a missing system."""
-    wrong = "planted-wrong-password"
-    nobody = ["--set", "environment.connect.url=http://127.0.0.1:1", "--set", "environment.connect.workers=[]"]
-    worlds: list[tuple[list[str], dict[str, str]]] = [
-        (["plan"], {"ADMIN_PASSWORD": wrong}),
-        (["verify", "--no-canary"], {"ADMIN_PASSWORD": wrong}),
+    wrong_password = "planted-wrong-password"
+    unreachable_connect = [
+        "--set",
+        "environment.connect.url=http://127.0.0.1:1",
+        "--set",
+        "environment.connect.workers=[]",
+    ]
+    cases: list[tuple[list[str], dict[str, str]]] = [
+        (["plan"], {"ADMIN_PASSWORD": wrong_password}),
+        (["verify", "--no-canary"], {"ADMIN_PASSWORD": wrong_password}),
         (["plan", "--set", "environment.source.port=planted-payload"], {}),
-        (["plan", *nobody], {}),
+        (["plan", *unreachable_connect], {}),
         (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
         (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
     ]
-    for arguments, variables in worlds:
+    for arguments, variables in cases:
         printed = planted.run("--debug", *arguments, **variables)
         assert "error" in printed or "fail" in printed, arguments
-        assert wrong not in printed
-        hidden = planted.secrets if "source.port" not in str(arguments) else planted.secrets[:-1]
-        assert not [secret for secret in hidden if secret in printed], arguments
+        assert wrong_password not in printed
+        expected_secrets = planted.secrets if "source.port" not in str(arguments) else planted.secrets[:-1]
+        assert not [secret for secret in expected_secrets if secret in printed], arguments
 
 
-def test_service_logs_contain_no_secret(planted: Planted) -> None:
+def test_service_logs_contain_no_secret(planted: PipelineWithSecrets) -> None:
     """Logs of worker, broker and registry after all commands above."""
     logs = list(planted.project.glob("build/stack/logs/*.log*"))
     assert logs

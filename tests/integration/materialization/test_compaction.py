@@ -38,7 +38,7 @@ from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget, Reg
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.materialize_table import materialize
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 PARTITIONS = 2
 KEYS = [f"key-{number}" for number in range(12)]
 BATCH_RECORDS = 60
@@ -71,7 +71,7 @@ class Topic:
         self.producer.begin_transaction()
         for key, commit, there in events:
             state = {"n": commit} if there else None
-            value = framed(THING, self.schema_id, state) if state else None
+            value = framed(SCHEMA, self.schema_id, state) if state else None
 
             def delivered(
                 error: object,
@@ -100,8 +100,8 @@ class Topic:
 
         def poll() -> Observation[bool]:
             self.send(self.events(["nudge-1", "nudge-2", "nudge-3", "nudge-4"], "u"))
-            left = removed & self.available()
-            return Observation(None if left else True, f"{len(left)} records are left")
+            remaining = removed & self.available()
+            return Observation(None if remaining else True, f"{len(remaining)} records are left")
 
         wait_for(f"the cleaner on {self.name}", poll, seconds=COMPACT_SECONDS)
 
@@ -141,7 +141,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
     new = NewTopic(name, PARTITIONS, 1, config=settings)
     admin.create_topics([new])[name].result(REQUEST_SECONDS)
     subject = f"{state.registry}/subjects/{name}-value/versions"
-    answer = requests.post(subject, json={"schema": json.dumps(THING)}, timeout=REQUEST_SECONDS)
+    answer = requests.post(subject, json={"schema": json.dumps(SCHEMA)}, timeout=REQUEST_SECONDS)
     assert answer.ok, answer.text
     producer = Producer(
         {
@@ -221,10 +221,10 @@ def check(topic: Topic, *tables: str) -> None:
     """Check that each table equals the oracle's result for all committed records."""
     assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
     expected = oracle.expected(oracle.ReadRecord(record) for record in topic.records)
-    wanted = {key: (row.state, row.version) for key, row in expected.rows.items()}
+    expected_rows = {key: (row.state, row.version) for key, row in expected.rows.items()}
     assert expected.deleted
     for table in tables:
-        assert rows(topic.state, table) == wanted
+        assert rows(topic.state, table) == expected_rows
 
 
 def test_compacted_topic_gives_the_table_of_the_whole_history(

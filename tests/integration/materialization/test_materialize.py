@@ -27,7 +27,7 @@ MATERIALIZATIONS = [
     {"aggregate": "book", "target": "warehouse", "table": "shelf_book"},
     {"aggregate": "book", "target": "lake", "table": "shelf_book"},
 ]
-KEPT, CHANGED, REMOVED = (str(uuid4()) for _ in range(3))
+UNCHANGED, CHANGED, DELETED = (str(uuid4()) for _ in range(3))
 
 
 def send(state: StackState, key: str, payload: dict[str, object] | None) -> str:
@@ -75,13 +75,13 @@ def lake(project: Path) -> dict[str, str]:
 def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str, Any]]:
     """Return outcomes of three runs: three books, no new records, one changed and one deleted book."""
     deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
-    for key in (CHANGED, REMOVED):
+    for key in (CHANGED, DELETED):
         send(state, key, book(key))
-    wait_record(deployment, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    wait_record(deployment, "shelf.book", 4, send(state, UNCHANGED, book(UNCHANGED)))
     first = materialize(project)
     second = materialize(project)
     send(state, CHANGED, book(CHANGED, title="changed"))
-    wait_record(deployment, "shelf.book", 4, send(state, REMOVED, None))
+    wait_record(deployment, "shelf.book", 4, send(state, DELETED, None))
     return [first, second, materialize(project)]
 
 
@@ -96,7 +96,7 @@ def test_runs_apply_only_new_records(runs: list[dict[str, Any]], target: str) ->
 
 def test_tables_equal_the_committed_rows(runs: list[dict[str, Any]], project: Path, state: StackState) -> None:
     del runs
-    expected = {KEPT: str(book(KEPT)["title"]), CHANGED: "changed"}
+    expected = {UNCHANGED: str(book(UNCHANGED)["title"]), CHANGED: "changed"}
     assert warehouse(state) == expected
     assert lake(project) == expected
 
@@ -116,7 +116,7 @@ def test_dry_run_reports_what_the_next_run_reads(
 
     before = dry_run()
     assert (before.returncode, before.stderr) == (0, "")
-    wait_record(library, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    wait_record(library, "shelf.book", 4, send(state, UNCHANGED, book(UNCHANGED)))
     after = dry_run()
     assert (after.returncode, after.stderr) == (3, "")
     entry = json.loads(after.stdout)["dry_run"][0]

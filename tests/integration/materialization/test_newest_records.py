@@ -143,20 +143,22 @@ def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: b
         value = None if random_.random() < 0.1 else random_.randbytes(random_.randrange(60))
         topic.send(key, value, sequence(commit) if headers else [], partition=random_.randrange(PARTITIONS))
     read = topic.range()
-    every = select_columns(read_records(topic.spark, topic.kafka, read))
-    assert every.count() == 600
-    fewer = read_newest(topic.spark, topic.kafka, read, limit)
-    assert fewer.count() < 600
-    results = [newest_per_key(frame, 0, key_format=RecordFormat.TEXT).collect() for frame in (every, fewer)]
+    all_records = select_columns(read_records(topic.spark, topic.kafka, read))
+    assert all_records.count() == 600
+    newest_records = read_newest(topic.spark, topic.kafka, read, limit)
+    assert newest_records.count() < 600
+    results = [
+        newest_per_key(frame, 0, key_format=RecordFormat.TEXT).collect() for frame in (all_records, newest_records)
+    ]
     assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
 
 
 def test_reads_exactly_the_requested_offsets(topic: Topic) -> None:
     for number in range(30):
         topic.send(b"key-%d" % number, b"v", [], partition=number % PARTITIONS)
-    whole = topic.range()
-    part = ReadRange(whole.topic, whole.topic_id, 0, {0: 2, 1: 0, 2: 10}, {0: 5, 1: 1, 2: 10})
-    actual = read_newest(topic.spark, topic.kafka, part).collect()
+    full_range = topic.range()
+    partial_range = ReadRange(full_range.topic, full_range.topic_id, 0, {0: 2, 1: 0, 2: 10}, {0: 5, 1: 1, 2: 10})
+    actual = read_newest(topic.spark, topic.kafka, partial_range).collect()
     assert sorted((row["partition"], row["offset"]) for row in actual) == [(0, 2), (0, 3), (0, 4), (1, 0)]
 
 
@@ -173,9 +175,9 @@ def test_rejects_a_range_below_the_log_start(topic: Topic) -> None:
 def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
     topic.send(b"a", b"v")
     read = topic.range()
-    beyond = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
+    range_beyond_end = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
     with pytest.raises(Exception, match="no records after offset 1 within 1 s; the range ends at 5"):
-        read_newest(topic.spark, topic.kafka, beyond, timeout_millis=1_000).collect()
+        read_newest(topic.spark, topic.kafka, range_beyond_end, timeout_millis=1_000).collect()
 
 
 def test_setting_selects_the_reader(topic: Topic) -> None:
@@ -199,18 +201,18 @@ def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
     """The task waits for records that never arrive; canceling the job ends it."""
     topic.send(b"a", b"v", sequence(1))
     read = topic.range()
-    beyond = replace(read, end={partition: offset + 1 for partition, offset in read.end.items()})
+    range_beyond_end = replace(read, end={partition: offset + 1 for partition, offset in read.end.items()})
     group, state = f"cancelled {topic.name}", spark.sparkContext.statusTracker()
     ended: list[BaseException] = []
 
-    def work() -> None:
+    def run_job() -> None:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
         try:
-            read_newest(spark, topic.kafka, beyond, timeout_millis=10**7).collect()
+            read_newest(spark, topic.kafka, range_beyond_end, timeout_millis=10**7).collect()
         except Exception as error:  # any error shows that the job was cancelled
             ended.append(error)
 
-    thread = InheritableThread(target=work, session=spark)
+    thread = InheritableThread(target=run_job, session=spark)
     thread.start()
     running = wait_for("the job to run", lambda: _running(state, group), seconds=60)
     spark.sparkContext.cancelJobGroup(group)

@@ -37,7 +37,7 @@ from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.missed_tombstones import now
 
 TOPIC = "zombies.thing"
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 EAGER = {
     "cleanup.policy": "compact",
     "segment.ms": "50",
@@ -89,7 +89,7 @@ def job(state: StackState) -> MaterializeJob:
 
 def schema_id(state: StackState, topic: str) -> int:
     answer = requests.post(
-        f"{state.registry}/subjects/{topic}-value/versions", json={"schema": json.dumps(THING)}, timeout=30
+        f"{state.registry}/subjects/{topic}-value/versions", json={"schema": json.dumps(SCHEMA)}, timeout=30
     )
     answer.raise_for_status()
     return int(answer.json()["id"])
@@ -108,7 +108,7 @@ class Sender:
         value = None
         if n is not None:
             body = io.BytesIO()
-            fastavro.schemaless_writer(body, fastavro.parse_schema(THING), {"n": n})
+            fastavro.schemaless_writer(body, fastavro.parse_schema(SCHEMA), {"n": n})
             value = b"\x00" + struct.pack(">I", self._id) + body.getvalue()
         headers: dict[str, str | bytes | None] = {}
         if commit is not None:
@@ -189,7 +189,7 @@ def create_topic(admin: AdminClient, topic: str) -> Observation[bool]:
 
 
 @pytest.fixture
-def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
+def uncompacted_job(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
     """Create a topic for this test; yield a job that materializes it."""
     name = request.function.__name__.removeprefix("test_")
     topic = f"plain.{name}"
@@ -199,51 +199,53 @@ def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest
     client.delete_topics([topic])[topic].result()
 
 
-def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, plain: MaterializeJob) -> None:
+def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, uncompacted_job: MaterializeJob) -> None:
     """The offsets are valid: only the topic id differs."""
     admin = AdminClient({"bootstrap.servers": state.kafka})
-    sender = Sender(state, plain.topic)
+    sender = Sender(state, uncompacted_job.topic)
     sender.send("before", 1)
-    materialize(spark, plain, print)
-    first = describe(plain.kafka, plain.topic)
-    admin.delete_topics([plain.topic])[plain.topic].result()
-    wait_for(f"topic {plain.topic} made again", lambda: create_topic(admin, plain.topic), seconds=30)
-    sender = Sender(state, plain.topic)
+    materialize(spark, uncompacted_job, print)
+    first = describe(uncompacted_job.kafka, uncompacted_job.topic)
+    admin.delete_topics([uncompacted_job.topic])[uncompacted_job.topic].result()
+    wait_for(
+        f"topic {uncompacted_job.topic} made again", lambda: create_topic(admin, uncompacted_job.topic), seconds=30
+    )
+    sender = Sender(state, uncompacted_job.topic)
     sender.send("after", 1)
     sender.send("later", 2)
-    second = describe(plain.kafka, plain.topic)
+    second = describe(uncompacted_job.kafka, uncompacted_job.topic)
     assert second.topic_id != first.topic_id
     assert (first.latest, second.latest) == ({0: 1}, {0: 2})
     with pytest.raises(RefusedError, match="was deleted and recreated") as refused:
-        materialize(spark, plain, print)
+        materialize(spark, uncompacted_job, print)
     assert "outbox-rebuild" in refused.value.hint
-    assert rows(state, plain.table) == {"before": 1}
+    assert rows(state, uncompacted_job.table) == {"before": 1}
 
 
 def test_continues_in_a_new_epoch_after_partitions_are_added(
-    spark: SparkSession, state: StackState, plain: MaterializeJob
+    spark: SparkSession, state: StackState, uncompacted_job: MaterializeJob
 ) -> None:
     admin = AdminClient({"bootstrap.servers": state.kafka})
-    sender = Sender(state, plain.topic)
+    sender = Sender(state, uncompacted_job.topic)
     for commit in (1, 2, 3):
         sender.send("moves", commit, commit=commit)
-    materialize(spark, plain, print)
-    admin.create_partitions([NewPartitions(plain.topic, 2)])[plain.topic].result()
+    materialize(spark, uncompacted_job, print)
+    admin.create_partitions([NewPartitions(uncompacted_job.topic, 2)])[uncompacted_job.topic].result()
 
     def has_new_partitions() -> Observation[bool]:
-        actual = describe(plain.kafka, plain.topic).latest
+        actual = describe(uncompacted_job.kafka, uncompacted_job.topic).latest
         return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
-    wait_for(f"two partitions of {plain.topic}", has_new_partitions, seconds=30)
+    wait_for(f"two partitions of {uncompacted_job.topic}", has_new_partitions, seconds=30)
     # Keys have moved: to a lower offset in another partition, while records that the old one still receives are older.
-    sender = Sender(state, plain.topic)
+    sender = Sender(state, uncompacted_job.topic)
     sender.send("moves", 4, partition=1, commit=4)
     sender.send("moves", 2, partition=0, commit=2)
-    outcome = materialize(spark, plain, print)
+    outcome = materialize(spark, uncompacted_job, print)
     assert (outcome.offsets_from, outcome.offsets_to) == ({0: 3, 1: 0}, {0: 4, 1: 1})
     with psycopg.connect(state.target) as connection:
-        query = SQL("select n, _partition_epoch, _partition, _offset from {}").format(Identifier(plain.table))
+        query = SQL("select n, _partition_epoch, _partition, _offset from {}").format(Identifier(uncompacted_job.table))
         assert connection.execute(query).fetchall() == [(4, 1, 1, 0)]
         progress = "select (progress->>'partition_epoch')::int from outbox_offsets where table_name = %s"
-        assert connection.execute(progress, (plain.table,)).fetchone() == (1,)
-    assert reconcile(spark, plain, print).result is ComparisonResult.SAME
+        assert connection.execute(progress, (uncompacted_job.table,)).fetchone() == (1,)
+    assert reconcile(spark, uncompacted_job, print).result is ComparisonResult.SAME

@@ -147,8 +147,8 @@ def test_resumes_an_interrupted_backfill_without_duplicates(
         assert run.stderr is not None
         line = run.stderr.readline()
         run.send_signal(signal.SIGTERM)  # ends like Ctrl-C, also where SIGINT is ignored
-        rest = run.stderr.read()
-    assert run.returncode == 130, line + rest
+        stderr = run.stderr.read()
+    assert run.returncode == 130, line + stderr
     assert line.startswith("plain: ")
     written = len(outbox_rows(connection, "plain"))
     assert 0 < written < 30

@@ -32,7 +32,7 @@ NAME, TOPIC = "incidents", "incidents.book"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 BLOCK = re.compile(r"^```sh incident=(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXIT_CODE = re.compile(r"#.*exit code (\d)")
-BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
+COMMAND_BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
 
 
 @dataclass
@@ -137,7 +137,7 @@ def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
     def lines(incident: str) -> list[CommandResult]:
         done = []
-        for line in BLOCKS[incident].splitlines():
+        for line in COMMAND_BLOCKS[incident].splitlines():
             message = shlex.split(line.replace("library", NAME), comments=True)
             if not message:
                 continue
@@ -155,7 +155,7 @@ Play = Callable[[str], list[CommandResult]]
 def test_every_incident_has_a_test() -> None:
     """Every incident of the document has a test in this module."""
     played = set(re.findall(r'play\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
-    assert played == BLOCKS.keys()
+    assert played == COMMAND_BLOCKS.keys()
 
 
 def test_dead_letters(scenario: Scenario, play: Play) -> None:

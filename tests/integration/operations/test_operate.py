@@ -132,7 +132,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         # In the WAL the row still has the columns of before the rename. A reset below skips it on purpose.
         connection.execute("alter table operate_event rename column other_type to event_type")
     assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
-    exported = beyond(operate, server_position(source_dsn), run)
+    exported = export_with_offset(operate, server_position(source_dsn), run)
     skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", "--yes")
     assert "1 outbox rows in " in skipped.stderr
     assert "SKIPPED" in skipped.stderr
@@ -141,7 +141,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
     wait_record(operate, TOPIC, 4, write())
 
 
-def beyond(deployment: Deployment, position: int, run: Run) -> Path:
+def export_with_offset(deployment: Deployment, position: int, run: Run) -> Path:
     """Write an export file with another offset."""
     path = deployment.lock_file.with_name(f"export-{uuid4()}.json")
     run("offsets", "export", str(path))
@@ -196,7 +196,7 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
 
 def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
     """Return the export of the offset after the reset, which the connector has passed since."""
-    return str(beyond(deployment, result["after"]["number"] - 8, run))
+    return str(export_with_offset(deployment, result["after"]["number"] - 8, run))
 
 
 def test_resumes_a_running_connector_after_a_reset(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
@@ -216,8 +216,8 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         late = send_within(connection, "book", key, book(key), table=TABLE)
-        soon = write()
-    for event in (soon, late):
+        next_event = write()
+    for event in (next_event, late):
         wait_record(operate, TOPIC, 4, event)
     run("stop")
     actual = document(run("offsets", "show", "--output", "json"))
@@ -240,15 +240,19 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
 
 @pytest.mark.parametrize(
     ("distance", "words"),
-    [(2**40, "is beyond the server's"), (-(2**20), "is below the slot's confirmed LSN"), (0, "--skip-rows")],
+    [
+        (2**40, "is beyond the server's"),
+        (-(2**20), "is below the slot's confirmed LSN"),
+        (0, "--skip-rows"),
+    ],
 )
 def test_rejects_an_offset_that_would_lose_rows(
-    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, words: str
+    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, fragment: str
 ) -> None:
     run("stop")
     event = write()
-    path = beyond(operate, server_position(source_dsn) + distance, run)
-    assert words in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
+    path = export_with_offset(operate, server_position(source_dsn) + distance, run)
+    assert fragment in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
     run("resume")
     wait_record(operate, TOPIC, 4, event)
 
@@ -286,8 +290,8 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert document(run("status", "--output", "json"))["dead_letters_unacknowledged"] == 2
 
     assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
-    left = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
-    assert [entry["key"] for entry in left] == ["dead-2"]
+    remaining_letters = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
+    assert [entry["key"] for entry in remaining_letters] == ["dead-2"]
     assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--all").stderr
     assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []

@@ -34,7 +34,7 @@ def kinds(connection: Connection) -> list[str]:
     return [event[0] for event in events(connection)]
 
 
-def one_book(connection: Connection) -> tuple[UUID, UUID]:
+def add_one_book(connection: Connection) -> tuple[UUID, UUID]:
     author = library_service.add_author(connection, name="Ursula K. Le Guin")
     book = library_service.add_book(connection, author_id=author, title="The Dispossessed", price=Decimal("12.30"))
     assert book is not None
@@ -55,13 +55,13 @@ def test_columns_match_the_fields_of_the_schema(connection: Connection, kind: st
 
 
 def test_repeated_create_changes_nothing(connection: Connection) -> None:
-    one_book(connection)
+    add_one_book(connection)
     library_service.create(connection)
     assert len(events(connection)) == 2
 
 
 def test_payload_equals_the_database_row(connection: Connection) -> None:
-    author, book = one_book(connection)
+    author, book = add_one_book(connection)
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         [row] = cursor.execute("select * from library.book").fetchall()
     kind, aggregate, key, payload = events(connection)[1]
@@ -82,21 +82,21 @@ def test_payload_equals_the_database_row(connection: Connection) -> None:
 
 def test_payloads_match_the_schemas(connection: Connection) -> None:
     """Convert JSON forms to the values of the Avro writer."""
-    author, book = one_book(connection)
+    author, book = add_one_book(connection)
     library_service.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
     library_service.change_book(connection, book, published_on=date(1974, 5, 1), pages=341, tags=["a"], subtitle="x")
     for _, aggregate, _, payload in events(connection):
-        datum = dict(payload, updated_at=datetime.fromisoformat(payload["updated_at"]))
-        for name in {"born", "published_on"} & datum.keys():
-            datum[name] = None if datum[name] is None else date.fromisoformat(datum[name])
-        if "price" in datum:
-            datum["price"] = Decimal(str(datum["price"]))
+        record = dict(payload, updated_at=datetime.fromisoformat(payload["updated_at"]))
+        for name in {"born", "published_on"} & record.keys():
+            record[name] = None if record[name] is None else date.fromisoformat(record[name])
+        if "price" in record:
+            record["price"] = Decimal(str(record["price"]))
         schema = fastavro.parse_schema(read_schema(SCHEMAS / f"{aggregate}.avsc"))
-        assert fastavro.validate(datum, schema, strict=True)
+        assert fastavro.validate(record, schema, strict=True)
 
 
 def test_change_events_contain_the_whole_state(connection: Connection) -> None:
-    _, book = one_book(connection)
+    _, book = add_one_book(connection)
     assert library_service.change_book(connection, book, status=library_service.BookStatus.LENT)
     kind, _, _, payload = events(connection)[2]
     assert (kind, payload["status"], payload["title"]) == ("book_changed", "LENT", "The Dispossessed")
@@ -104,7 +104,7 @@ def test_change_events_contain_the_whole_state(connection: Connection) -> None:
 
 def test_change_updates_the_time_within_one_transaction(connection: Connection) -> None:
     with connection.transaction():
-        author, _ = one_book(connection)
+        author, _ = add_one_book(connection)
         library_service.change_author(connection, author, name="U.")
         library_service.change_author(connection, author, name="K.")
     times = [event[3]["updated_at"] for event in events(connection) if event[1] == "author"]
@@ -113,7 +113,7 @@ def test_change_updates_the_time_within_one_transaction(connection: Connection) 
 
 
 def test_deleting_an_author_deletes_the_books_first(connection: Connection) -> None:
-    author, book = one_book(connection)
+    author, book = add_one_book(connection)
     second = library_service.add_book(connection, author_id=author, title="Lavinia", price=Decimal(1))
     assert set(library_service.remove_author(connection, author) or []) == {book, second}
     last = events(connection)[3:]
@@ -127,19 +127,19 @@ def test_deleting_an_author_deletes_the_books_first(connection: Connection) -> N
 
 
 def test_no_event_for_a_missing_aggregate(connection: Connection) -> None:
-    nobody = uuid4()
-    _, book = one_book(connection)
-    assert not library_service.change_author(connection, nobody, name="x")
-    assert not library_service.change_book(connection, nobody, title="x")
-    assert not library_service.change_book(connection, book, author_id=nobody)
-    assert not library_service.remove_book(connection, nobody)
-    assert library_service.remove_author(connection, nobody) is None
-    assert library_service.add_book(connection, author_id=nobody, title="x", price=Decimal(1)) is None
+    missing_author = uuid4()
+    _, book = add_one_book(connection)
+    assert not library_service.change_author(connection, missing_author, name="x")
+    assert not library_service.change_book(connection, missing_author, title="x")
+    assert not library_service.change_book(connection, book, author_id=missing_author)
+    assert not library_service.remove_book(connection, missing_author)
+    assert library_service.remove_author(connection, missing_author) is None
+    assert library_service.add_book(connection, author_id=missing_author, title="x", price=Decimal(1)) is None
     assert kinds(connection) == ["author_added", "book_added"]
 
 
 def test_deleted_book_can_be_recreated_with_its_id(connection: Connection) -> None:
-    author, book = one_book(connection)
+    author, book = add_one_book(connection)
     library_service.remove_book(connection, book)
     assert library_service.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
     assert kinds(connection)[1:] == ["book_added", "book_removed", "book_added"]
@@ -151,14 +151,14 @@ def test_rejects_unknown_fields(connection: Connection) -> None:
 
 
 def test_each_call_is_one_transaction_when_none_is_open(connection: Connection, second_session: Connection) -> None:
-    one_book(connection)
+    add_one_book(connection)
     assert kinds(second_session) == ["author_added", "book_added"]
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def test_calls_join_the_open_transaction(connection: Connection, second_session: Connection) -> None:
     connection.execute("select 1")
-    one_book(connection)
+    add_one_book(connection)
     assert kinds(second_session) == []
     connection.rollback()
     assert kinds(second_session) == []

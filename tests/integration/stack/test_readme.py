@@ -37,7 +37,7 @@ def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, com
 
 def test_readme_table_equals_the_printed_table() -> None:
     report = DemoReport()
-    nothing = {"fields": []}
-    report.comparisons.append(compare("book", "warehouse", schema=nothing, source=[], rows=[]))
+    empty_schema = {"fields": []}
+    report.comparisons.append(compare("book", "warehouse", schema=empty_schema, source=[], rows=[]))
     table = next(item for item in report.tables() if item.title == "Source and targets")
     assert " ".join(table.heads) in re.sub(r" +", " ", README)

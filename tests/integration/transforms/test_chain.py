@@ -80,8 +80,8 @@ def key_text(message: Message) -> str:
     """Return the Avro string of a key in Confluent's wire format."""
     key = message.key()
     assert isinstance(key, bytes)
-    length, odd = divmod(key[5], 2)
-    assert (key[0], odd, len(key)) == (0, 0, 6 + length)
+    length, remainder = divmod(key[5], 2)
+    assert (key[0], remainder, len(key)) == (0, 0, 6 + length)
     return key[6:].decode()
 
 

@@ -61,12 +61,12 @@ def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, sourc
         assert row is not None
 
         def poll() -> Observation[bool]:
-            moved = connection.execute(
+            has_advanced = connection.execute(
                 "select confirmed_flush_lsn > %s, confirmed_flush_lsn from pg_replication_slots"
                 " where slot_name = 'routed_s'",
                 row,
             ).fetchone()
-            return Observation(True if moved and moved[0] else None, f"{moved} of {row}")
+            return Observation(True if has_advanced and has_advanced[0] else None, f"{has_advanced} of {row}")
 
         wait_for("the slot to move", poll, seconds=60)
     assert read_all(routed.environment.kafka, "__debezium-heartbeat.routed", 1)

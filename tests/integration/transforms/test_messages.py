@@ -94,7 +94,7 @@ def test_does_not_deliver_a_rolled_back_message(messages: Deployment, source_dsn
 def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, source_dsn: str) -> None:
     valid = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
-        outside = emit(connection, valid, book(valid), transactional=False)
+        not_transactional = emit(connection, valid, book(valid), transactional=False)
         connection.execute(EMIT, (True, "outbox", "no json"))
         unknown = emit(connection, valid, {}, aggregate_type="magazine")
         connection.execute(EMIT, (True, "another-prefix", "nobody's"))
@@ -103,7 +103,7 @@ def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, so
     letters = records(messages, "messages.dead-letter", 1)
     reasons = [headers(letter)["dead_letter_reason"] for letter in letters]
     assert sorted(reasons) == ["message-invalid", "message-not-transactional", "unknown-aggregate-type"]
-    assert {headers(letter).get("event_id") for letter in letters} == {outside, unknown, None}
+    assert {headers(letter).get("event_id") for letter in letters} == {not_transactional, unknown, None}
     by_reason = dict(zip(reasons, letters, strict=True))
     assert json.loads(by_reason["unknown-aggregate-type"].value() or b"")["aggregate_type"] == "magazine"
     assert messages.connect.status("messages").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]

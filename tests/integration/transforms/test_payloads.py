@@ -105,9 +105,9 @@ def test_version_column_selects_the_schema(
 
 def test_dead_letter_for_a_missing_or_mismatched_version(typed: Typed, source_dsn: str) -> None:
     unknown = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version="9")
-    unfit = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
+    mismatched = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
     assert read_dead_letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
-    actual, row = read_dead_letter(typed.deployment, unfit)
+    actual, row = read_dead_letter(typed.deployment, mismatched)
     assert actual["dead_letter_reason"] == "payload-invalid"
     assert "secret" not in actual["dead_letter_message"]
     assert row["schema_version"] == "1"

@@ -61,9 +61,9 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
             wait_record(deployment, "mended.book", 4, event)
         connection.execute(f"update {table} set payload = null where id = %s", (sent[1],))
         sent.append(row())
-        words = failure(deployment)
-        assert f"{table} with op=u" in words
-        assert "table.op.invalid.behavior=warn" in words
+        error_message = failure(deployment)
+        assert f"{table} with op=u" in error_message
+        assert "table.op.invalid.behavior=warn" in error_message
         actual = {headers(message)["event_id"] for message in records(deployment, "mended.book", 4)}
         assert actual == set(sent[:2])
 
@@ -75,8 +75,8 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
 
         allow(project, "mended", deleted_rows="ignore")
         wait_record(deployment, "mended.book", 4, sent[3])
-    once = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
-    assert sorted(once) == sorted(sent)
+    delivered = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
+    assert sorted(delivered) == sorted(sent)
     assert connector_state(deployment) == RUNNING
     with open_deployment(project / "connectors" / "mended.yaml", "local") as now:
         checks = {check.id: check for check in verify(now, silent)}

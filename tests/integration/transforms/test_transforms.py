@@ -74,10 +74,12 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
     connector = {"name": "chainmore", "template": "outbox-postgres-chain"}
     deployment = deploy("chainmore", source=source, aggregates=aggregates, connector=connector)
     key = str(uuid4())
-    here = insert(source_dsn, table, "book", key, to_json(book(key)), tenant="north")
+    first_event = insert(source_dsn, table, "book", key, to_json(book(key)), tenant="north")
     removed = insert(source_dsn, table, "book", key, '{"fits": "nothing"}', event_type="BookRemoved")
-    after = insert(source_dsn, table, "book", key, to_json(book(key)), event_type="BookAdded")
-    first, second, third = (wait_record(deployment, "chainmore.book", 1, event) for event in (here, removed, after))
+    last_event = insert(source_dsn, table, "book", key, to_json(book(key)), event_type="BookAdded")
+    first, second, third = (
+        wait_record(deployment, "chainmore.book", 1, event) for event in (first_event, removed, last_event)
+    )
     assert headers(first)["x-tenant"] == "north"
     assert str(decode(deployment, "book", first)["id"]) == key
     assert second.value() is None
@@ -88,7 +90,7 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
 
 # --- every transform in every template
 
-OURS = "io.outboxkit.smt."
+PACKAGE = "io.outboxkit.smt."
 TEMPLATES = {
     # template: the transforms of outbox-kit in it, and the test module that runs it
     "outbox-postgres": (["OutboxRouter"], "test_records.py"),
@@ -103,8 +105,8 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
     del stack  # must be running: the local environment has its addresses
     folder = project / "connectors"
     pipeline, environment = load_files(folder / "library.yaml", "local")
-    own = {path.name.removesuffix(".json.j2") for path in (folder / "templates").glob("outbox-*.json.j2")}
-    assert own == TEMPLATES.keys()
+    template_names = {path.name.removesuffix(".json.j2") for path in (folder / "templates").glob("outbox-*.json.j2")}
+    assert template_names == TEMPLATES.keys()
     used: set[str] = set()
     for template, (expected, module) in TEMPLATES.items():
         prefix = "outbox" if template.endswith("messages") else None
@@ -115,8 +117,8 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
             }
         )
         config = render_connector(changed, environment, None, folder / "templates")
-        actual = [step.class_name for step in transforms(config) if step.class_name.startswith(OURS)]
-        assert list(dict.fromkeys(actual)) == [f"{OURS}{name}" for name in expected]
+        actual = [step.class_name for step in transforms(config) if step.class_name.startswith(PACKAGE)]
+        assert list(dict.fromkeys(actual)) == [f"{PACKAGE}{name}" for name in expected]
         text = (Path(__file__).parent / module).read_text(encoding="utf-8")
         assert template == "outbox-postgres" or f'"{template}"' in text
         used |= set(actual)

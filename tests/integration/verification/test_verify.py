@@ -164,8 +164,8 @@ BREAKAGES = [
 NOT_BROKEN_HERE = {
     "postgres.primary": "a standby is another server: tests/unit/postgres/test_checks.py",
     "postgres.wal-level": "a server with a logical slot does not start under another one: test_checks.py",
-    "postgres.slot-wal": "a lost slot needs a server of its own: test_verify_postgres.py",
-    "postgres.slot-failover": "on a server of its own: test_verify_postgres.py",
+    "postgres.slot-wal": "a lost slot needs a separate server: test_verify_postgres.py",
+    "postgres.slot-failover": "on a separate server: test_verify_postgres.py",
     "kafka.in-sync": "the stack has one broker, without which nothing answers: tests/unit/kafka/test_checks.py",
     "connect.cluster": "the stack has one Kafka cluster: tests/unit/connect/test_checks.py",
     "canary.partition": "OutboxRouter sets it itself, no setting can move it: tests/unit/verification/test_canary.py",

@@ -230,14 +230,14 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
         "rollback",
     )
     end = client.read_server(connection)["wal_position"]
-    nothing, everything = undelivered_events.Delivered(), undelivered_events.Delivered(commit=end)
+    none_delivered, all_delivered = undelivered_events.Delivered(), undelivered_events.Delivered(commit=end)
     try:
-        assert undelivered_events.count_undelivered(connection, source, nothing) == 2
-        assert undelivered_events.count_undelivered(connection, source, everything) == 0
+        assert undelivered_events.count_undelivered(connection, source, none_delivered) == 2
+        assert undelivered_events.count_undelivered(connection, source, all_delivered) == 0
         assert undelivered_events.count_between(connection, source, after=start, upto=end) == 2
         assert undelivered_events.count_between(connection, source, after=end, upto=end) == 0
         rows = source.model_copy(update={"message_prefix": None})
-        assert undelivered_events.count_undelivered(connection, rows, nothing) == 0
+        assert undelivered_events.count_undelivered(connection, rows, none_delivered) == 0
     finally:
         client.drop_slot(connection, source.slot)
         client.drop_publication(connection, source.publication)
