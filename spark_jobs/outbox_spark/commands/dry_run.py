@@ -40,12 +40,8 @@ class Preview:
 
     @property
     def offsets(self) -> int:
-        """Number of offsets that would be read; compacted topics have fewer records."""
-        return (
-            0
-            if self.read_range is None
-            else sum(end - self.read_range.start[p] for p, end in self.read_range.end.items())
-        )
+        """Number of offsets that would be read."""
+        return 0 if self.read_range is None else self.read_range.offset_count
 
     @property
     def has_work(self) -> bool:
@@ -91,11 +87,9 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Repo
     retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed)
     read_range = resolve_range(retention.topic, committed)
     retention.check(read_range)
-    known = read_range.end if committed is None else committed.offsets
-    added = sorted(set(read_range.end) - set(known))
-    return Preview(
-        job, committed, read_range, retention.warning() if retention.missed(read_range) else None, None, added
-    )
+    added = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
+    warning = retention.warning() if retention.missed(read_range) else None
+    return Preview(job, committed, read_range, warning, None, added)
 
 
 def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:

@@ -31,7 +31,7 @@ def export(
             path = folder.resolve() / job.target_name / job.table
             writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
             if file_format is ExportFormat.JSON:
-                # Microseconds and the zone offset, whatever the session's settings.
+                # With microseconds and the zone offset, for any settings of the session.
                 writer = writer.options(**JSON_OPTIONS)
             writer.save(path.as_uri())
 

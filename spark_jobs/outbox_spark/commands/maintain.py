@@ -69,4 +69,4 @@ def _as_table(results: Sequence[MaintainedTable]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    return command_parser("outbox-maintain", "Compact the files of tables and expire data that is no longer needed.")
+    return command_parser("outbox-maintain", "Compact tables, and remove obsolete snapshots, files and dead rows.")

@@ -186,7 +186,7 @@ def _write_job(options: argparse.Namespace) -> Exit:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("outbox-materialize", "Bring tables to the latest state of their topics.")
+    parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
     add("--replay-from", metavar="TIME", help=f"read the topic again from TIME: ISO 8601, or {BEGINNING}")
@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         "--export-format",
         type=ExportFormat,
         choices=formats,
-        help="format of exported files; default json (JSON lines)",
+        help="file format; default json (JSON lines)",
     )
     metrics_help = "append a JSON line to FILE for every batch and every run of a table; - for stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
@@ -205,16 +205,14 @@ def _parser() -> argparse.ArgumentParser:
         "--interval",
         type=positive_seconds,
         metavar="SECONDS",
-        help="run all tables every SECONDS seconds, until SIGTERM or SIGINT",
+        help="repeat the run every SECONDS seconds",
     )
-    alternative(
-        "--dry-run", action="store_true", help="print the offsets that a run would read, without locks and writes"
-    )
+    alternative("--dry-run", action="store_true", help="print the offsets that a run would read")
     alternative(
         "--write-job",
         type=Path,
         metavar="FILE",
-        help="write the selected jobs to a job file for --job, without secrets",
+        help="write the jobs to a job file, without secrets",
     )
     add_rule = parser.add_argument_group("options for --interval").add_argument
     failures = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"

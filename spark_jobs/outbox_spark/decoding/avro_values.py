@@ -109,7 +109,7 @@ def _any_item(items: Expression, kind: DataType) -> Expression | None:
         # Joined and checked once, as `exists` resolves the method for every item; a line feed is never part of a
         # multi-byte character.
         return ~F.is_valid_utf8(F.array_join(items, "\n"))
-    # `exists` needs a condition, so whether the items have strings is determined beforehand.
+    # `exists` requires a condition, which items without strings do not have.
     if invalid_utf8(F.lit(None), kind) is None:
         return None
 

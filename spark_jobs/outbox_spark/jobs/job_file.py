@@ -1,4 +1,4 @@
-"""Job files: what a driver needs to run jobs without the deploy tool, its pipeline file and its packages.
+"""Job files, with which a driver runs jobs without the deploy tool, its pipeline file and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}

@@ -61,7 +61,7 @@ class Ordering(StrEnum):
     """By (source_sequence header, partition epoch, offset): topics of outbox-kit."""
 
     OFFSET = "offset"
-    """By (partition epoch, offset): topics whose records carry no source_sequence."""
+    """By (partition epoch, offset): topics whose records have no source_sequence."""
 
 
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,9 +227,14 @@ class ReadRange:
     end: Mapping[int, int]
 
     @property
+    def offset_count(self) -> int:
+        """Number of offsets in the range; compacted topics have fewer records."""
+        return sum(end - self.start[partition] for partition, end in self.end.items())
+
+    @property
     def is_empty(self) -> bool:
-        """Whether there are no offsets between start and end."""
-        return all(self.start[partition] == end for partition, end in self.end.items())
+        """Whether the range has no offsets."""
+        return self.offset_count == 0
 
     def committed(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
         """Return the progress of the table after this range has been applied."""

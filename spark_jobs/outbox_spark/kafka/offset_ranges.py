@@ -113,7 +113,7 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     if offset > topic.latest[partition]:
         message = f"{location} ends at offset {topic.latest[partition]}; the table has read up to {offset}"
         raise RefusedError(message, f"the broker lost records, or this is a different cluster; {_REBUILD}")
-    # Only retention and DeleteRecords move the log start, not compaction: both remove records that the table lacks.
+    # Retention and DeleteRecords move the log start, compaction does not: the table has not read the removed records.
     if offset < topic.earliest[partition]:
         message = (
             f"{location} starts at offset {topic.earliest[partition]}; "

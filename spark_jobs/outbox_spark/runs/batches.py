@@ -28,12 +28,12 @@ class Batches:
     @property
     def remaining(self) -> int:
         """Number of offsets that are not yet in a batch."""
-        return sum(end - self._next[partition] for partition, end in self._range.end.items())
+        return replace(self._range, start=self._next).offset_count
 
     @property
     def share_done(self) -> float:
         """Share of the offsets that are in a batch, from 0 to 1."""
-        total = sum(end - self._range.start[partition] for partition, end in self._range.end.items())
+        total = self._range.offset_count
         return 1.0 if total == 0 else 1 - self.remaining / total
 
     def next_batch(self) -> ReadRange | None:

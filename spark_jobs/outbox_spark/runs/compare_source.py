@@ -36,8 +36,6 @@ _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
 
-Sources = Mapping[str, SourceTable]
-
 
 @dataclass(frozen=True)
 class SourceDifferences:

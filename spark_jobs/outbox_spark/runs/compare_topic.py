@@ -41,7 +41,7 @@ class DifferenceKind(StrEnum):
     """Difference of a key between table and topic."""
 
     MISSING = "missing"
-    """Live in the topic, no row."""
+    """The topic has a live record of the key, but there is no row."""
     STALE = "stale"
     """The row is older than the topic's record."""
     ZOMBIE = "zombie"
@@ -53,7 +53,7 @@ class DifferenceKind(StrEnum):
     UNPROVEN = "unproven"
     """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
     UNSURE = "unsure"
-    """Live in the topic, no row; but partitions were added, and the tombstone may be in another partition."""
+    """As MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
 
 
 DIFFERENCES = (DifferenceKind.MISSING, DifferenceKind.STALE, DifferenceKind.ZOMBIE)
@@ -63,7 +63,7 @@ _DELETED, _ABSENT = "deleted", "absent"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of compare(). The frames are persisted until its ExitStack is closed."""
+    """Result of compare_with_topic(). The frames are persisted until its ExitStack is closed."""
 
     committed: TableProgress
     newest: DataFrame
@@ -192,7 +192,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords move the log start, compaction does not: records below it are not proof.
+    # Retention and DeleteRecords also remove live records: below the log start, no record does not mean deleted.
     truncated = _by_partition(scan.topic.earliest, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -214,8 +214,7 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
         scan.complete = True
         scan.message = f"all records of pass {scan.passes} are younger than min.compaction.lag.ms"
     else:
-        offsets = sum(end - pass_range.start[partition] for partition, end in pass_range.end.items())
-        scan.message = f"pass {scan.passes} still had {offsets} offsets, {row['keys']} keys"
+        scan.message = f"pass {scan.passes} still had {pass_range.offset_count} offsets, {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 
@@ -263,7 +262,7 @@ def _count(kinds: DataFrame, examples: int) -> tuple[dict[DifferenceKind, int], 
     within = Window.partitionBy("_kind")
     rank = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
     count = F.count(F.lit(1)).over(within)
-    # At least one row of each kind, for its count.
+    # At least one row of each kind, which has the count.
     listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(examples, 1))
     counts = dict.fromkeys(DifferenceKind, 0)
     example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}

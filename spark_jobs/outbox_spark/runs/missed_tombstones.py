@@ -58,7 +58,7 @@ class TombstoneRetention:
         return self.since is None or (half > timedelta(0) and self.requested_at - self.since > half)
 
     def missed(self, read_range: ReadRange) -> bool:
-        """Whether tombstones may have been removed before `read` is read."""
+        """Whether tombstones may have been removed before the range is read."""
         if self.since is None:
             return True
         return not read_range.is_empty and now() - self.since > self.topic.delete_retention
@@ -81,7 +81,7 @@ class TombstoneRetention:
         raise RefusedError(self.warning(), _HINT)
 
     def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
-        """Return the progress to commit with a batch of `read`; `last` if it ends at the end offsets of the topic."""
+        """Return the progress to commit with a batch of the range; `last` if it ends at the end offsets of the topic."""
         time = self.since
         if last:
             time = None if self.missed(read_range) else self.requested_at

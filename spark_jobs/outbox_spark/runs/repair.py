@@ -54,11 +54,11 @@ def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
     A tombstone has the version of its row, with the next offset: (`_sequence`, `_partition_epoch`, `_offset` + 1).
     - It is newer than the row, so the row is deleted.
     - It is not newer than any unread record. With a sequence, a later event has a greater one. Without a sequence,
-      offsets decide: compare() has found no record of the key after the row's offset, so its next record is at the end
-      offset or later. That end is at least the row's offset + 2, because the record that superseded the row's is
+      offsets decide: the comparison found no record of the key after the row's offset, so its next record is at the
+      end offset or later. That end is at least the row's offset + 2, because the record that superseded the row's is
       before it.
-    - Unlike the end offset of the topic, which would be correct too, each key has its own offset, and PostgreSQL
-      detects incomplete staging by counting offsets.
+    - The offsets of different keys differ, unlike the end offset of the topic: PostgreSQL detects incomplete staging
+      by counting offsets.
     The timestamp is the current time: that of the deletion is unknown, and the ledger must retain the entry for its
     whole TTL.
     """

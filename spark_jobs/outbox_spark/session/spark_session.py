@@ -49,7 +49,7 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     # Cache of compiled code. One Delta MERGE fills the default of 100, and the next run would compile everything again:
     # with more entries the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # Spark keeps the consumers of a query, and the records of their last polls, for five minutes for the same query.
+    # Spark caches the consumers of a query, and the records of their last polls, for five minutes.
     # Every batch is a new query, and each would retain hundreds of MB.
     **{
         f"spark.kafka.consumer.{pool}.{name}": "1s"

@@ -18,7 +18,7 @@ def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-    # Jobs carry the session's settings, and the event log redacts only those that the application has too.
+    # The event log contains the session's settings with each job, and redacts only those of the application.
     application: Any = spark._jsc.sc().conf()
     for key, value in settings:
         application.set(f"{prefix}.{key}", value)

@@ -116,7 +116,7 @@ class Lease:
         """Raise OverlapError when another run took the lease because it was not renewed in time."""
         if self._lost_to is not None:
             message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
-            raise OverlapError(message, "uncommitted rows are read again: run again")
+            raise OverlapError(message, "run again: it reads the uncommitted records again")
 
     def renew(self) -> bool:
         """Renew once; return False when another run has taken the lease."""

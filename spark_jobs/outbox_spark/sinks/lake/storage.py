@@ -15,7 +15,7 @@ class LakeStorage(ABC):
     """The table and its companion tables. Methods select one by its suffix, which is empty for the table itself."""
 
     stored_names: ClassVar[Mapping[str, str]] = {}
-    """Names in storage of columns that cannot have their own name there. `read` and `append` translate them."""
+    """Stored names of columns whose names the format reserves. `read` and `append` translate them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark

@@ -295,9 +295,7 @@ class PostgresTable:
         total = counts.rows + counts.tombstones + counts.quarantined
         if total != batch.counts.rows:
             message = f"staging of {self._tables.label} holds {total} of {batch.counts.rows} rows"
-            raise OutboxKitError(
-                message, "nothing was changed; run again. A crash of the server empties staging tables"
-            )
+            raise OutboxKitError(message, "nothing was changed; run again. A server crash empties staging tables")
         return counts
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
