@@ -51,7 +51,7 @@ class PipelineWithSecrets:
 
 
 @pytest.fixture(scope="module")
-def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> PipelineWithSecrets:
+def pipeline(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> PipelineWithSecrets:
     make_pipeline("secretive")
     environment = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
     environment["name"] = "secretive"
@@ -125,23 +125,23 @@ def test_covers_every_command() -> None:
     assert commands() - OWN_STACK - SHOWS_PAYLOAD == ARGUMENTS.keys()
 
 
-def test_lock_file_contains_no_secret(planted: PipelineWithSecrets) -> None:
-    (lock,) = planted.project.rglob("secretive.secretive.lock.json")
-    assert not planted.shown(lock.read_text())
+def test_lock_file_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
+    (lock,) = pipeline.project.rglob("secretive.secretive.lock.json")
+    assert not pipeline.shown(lock.read_text())
 
 
 @pytest.mark.parametrize("command", ARGUMENTS)
-def test_command_output_contains_no_secret(planted: PipelineWithSecrets, command: str, tmp_path: Path) -> None:
+def test_command_output_contains_no_secret(pipeline: PipelineWithSecrets, command: str, tmp_path: Path) -> None:
     for arguments in ARGUMENTS[command]:
         given = [argument.format(folder=tmp_path) for argument in arguments]
-        printed = planted.run("--debug", *command.split(), *given)
+        printed = pipeline.run("--debug", *command.split(), *given)
         assert printed.strip()
-        assert not planted.shown(printed)
+        assert not pipeline.shown(printed)
     for report in tmp_path.iterdir():
-        assert not planted.shown(report.read_text())
+        assert not pipeline.shown(report.read_text())
 
 
-def test_error_output_contains_no_secret(planted: PipelineWithSecrets) -> None:
+def test_error_output_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
     """Rejected logins, an unset variable, a value of the wrong type, a missing system."""
     wrong_password = "planted-wrong-password"
     unreachable_connect = [
@@ -159,16 +159,16 @@ def test_error_output_contains_no_secret(planted: PipelineWithSecrets) -> None:
         (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
     ]
     for arguments, variables in cases:
-        printed = planted.run("--debug", *arguments, **variables)
+        printed = pipeline.run("--debug", *arguments, **variables)
         assert "error" in printed or "fail" in printed, arguments
         assert wrong_password not in printed
-        expected_secrets = planted.secrets if "source.port" not in str(arguments) else planted.secrets[:-1]
+        expected_secrets = pipeline.secrets if "source.port" not in str(arguments) else pipeline.secrets[:-1]
         assert not [secret for secret in expected_secrets if secret in printed], arguments
 
 
-def test_service_logs_contain_no_secret(planted: PipelineWithSecrets) -> None:
+def test_service_logs_contain_no_secret(pipeline: PipelineWithSecrets) -> None:
     """Logs of worker, broker and registry after all commands above."""
-    logs = list(planted.project.glob("build/stack/logs/*.log*"))
+    logs = list(pipeline.project.glob("build/stack/logs/*.log*"))
     assert logs
     for path in logs:
-        assert not planted.shown(path.read_text(errors="replace")), path.name
+        assert not pipeline.shown(path.read_text(errors="replace")), path.name

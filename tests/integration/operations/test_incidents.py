@@ -129,7 +129,9 @@ def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], so
 
 
 @pytest.fixture
-def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[CommandResult]]:
+def run_incident(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], list[CommandResult]]:
     """Return a function that runs the commands of an incident; environment variables select the pipeline."""
     monkeypatch.setenv("OUTBOX_PIPELINE", str(scenario.file))
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
@@ -141,7 +143,7 @@ def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
             message = shlex.split(line.replace("library", NAME), comments=True)
             if not message:
                 continue
-            assert message[0] == "outbox", f"only commands of the kit are played: {line}"
+            assert message[0] == "outbox", f"only `outbox` commands can be run: {line}"
             code = EXIT_CODE.search(line)
             done.append(in_process()(*message[1:], code=int(code[1]) if code else 0))
         return done
@@ -149,46 +151,46 @@ def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return lines
 
 
-Play = Callable[[str], list[CommandResult]]
+RunIncident = Callable[[str], list[CommandResult]]
 
 
 def test_every_incident_has_a_test() -> None:
     """Every incident of the document has a test in this module."""
-    played = set(re.findall(r'play\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
-    assert played == COMMAND_BLOCKS.keys()
+    tested = set(re.findall(r'run_incident\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
+    assert tested == COMMAND_BLOCKS.keys()
 
 
-def test_dead_letters(scenario: Scenario, play: Play) -> None:
+def test_dead_letters(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.write("dead-1", {"no": "book"})
     scenario.wait_delivered(scenario.write()[1])
     assert not scenario.has_state("dead-1")
-    done = play("dead-letters")
+    done = run_incident("dead-letters")
     assert "payload-invalid" in done[0].stdout
     scenario.wait_state("dead-1", live=True)
     assert "1 dead letter acknowledged" in done[-1].stderr
 
 
-def test_slot_lost(scenario: Scenario, play: Play) -> None:
+def test_slot_lost(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.stop()
     scenario.sql("select pg_drop_replication_slot('incidents_outbox')")
     lost, _ = scenario.write()
-    done = play("slot-lost")
+    done = run_incident("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
     scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_wal_filling(scenario: Scenario, play: Play) -> None:
+def test_wal_filling(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.stop()
     _, event = scenario.write()
-    done = play("wal-filling")
+    done = run_incident("wal-filling")
     assert "slot incidents_outbox is not active" in done[0].stderr
     assert re.search(r"retained WAL +\d", done[0].stdout)
     scenario.wait_delivered(event)
 
 
-def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
+def test_failover_and_restore(scenario: Scenario, run_incident: RunIncident) -> None:
     """Change the database in the lock file: equivalent to a restored server."""
     _, before = scenario.write()
     scenario.wait_delivered(before)
@@ -200,7 +202,7 @@ def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
         lock.model_copy(update={"source": lock.source.model_copy(update={"system_identifier": "1"})})
     )
     meanwhile, _ = scenario.write()
-    done = play("restore")
+    done = run_incident("restore")
     assert "system identifier of the database is " in done[1].stderr
     assert "system identifier of the database is " in done[2].stderr
     scenario.wait_state(meanwhile, live=True)
@@ -210,30 +212,30 @@ def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
     assert raised.source_epoch == lock.source_epoch + 1
 
 
-def test_two_connectors_on_one_slot(scenario: Scenario, play: Play) -> None:
+def test_two_connectors_on_one_slot(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.stop()
     lost, _ = scenario.write()
     # Another client confirms rows that this connector never received.
     scenario.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
-    done = play("two-readers")
+    done = run_incident("two-readers")
     assert "beyond the offset of connector" in done[0].stderr
     scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_poisoned_config(scenario: Scenario, play: Play) -> None:
+def test_poisoned_config(scenario: Scenario, run_incident: RunIncident) -> None:
     name = scenario.deployment.pipeline.connector.name
     config = scenario.deployment.connect.config(name)
     assert config is not None
     scenario.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
     connect_lifecycle.wait_for_state(scenario.deployment.connect, name)
-    done = play("poisoned-config")
+    done = run_incident("poisoned-config")
     assert "connect.config" in done[0].stderr
     assert "poll.interval.ms" in done[1].stdout
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_failed_task(scenario: Scenario, play: Play) -> None:
+def test_failed_task(scenario: Scenario, run_incident: RunIncident) -> None:
     name = scenario.deployment.pipeline.connector.name
     scenario.sql("alter publication incidents_outbox rename to elsewhere")
     scenario.deployment.connect.restart(name)
@@ -244,18 +246,18 @@ def test_failed_task(scenario: Scenario, play: Play) -> None:
 
     wait_for("the task to fail", poll, seconds=60)
     scenario.sql("alter publication elsewhere rename to incidents_outbox")
-    done = play("failed-task")
+    done = run_incident("failed-task")
     assert "root cause" in done[0].stdout
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_stuck_aggregates(scenario: Scenario, play: Play) -> None:
+def test_stuck_aggregates(scenario: Scenario, run_incident: RunIncident) -> None:
     """A state without an event, and a record of an aggregate deleted without an event."""
     scenario.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
     _, event = scenario.write("ghost", row=False)
     scenario.wait_delivered(event)
     scenario.sql("delete from incidents_event where aggregate_id = 'ghost'")
-    done = play("stuck")
+    done = run_incident("stuck")
     listed = done[0].stdout
     assert re.search(r"book +silent +no record on the topic", listed)
     assert re.search(r"book +ghost +a record on the topic, no aggregate", listed)
@@ -263,31 +265,31 @@ def test_stuck_aggregates(scenario: Scenario, play: Play) -> None:
     scenario.wait_state("ghost", live=False)
 
 
-def test_connector_upgrade(scenario: Scenario, play: Play) -> None:
-    done = play("connector-upgrade")
+def test_connector_upgrade(scenario: Scenario, run_incident: RunIncident) -> None:
+    done = run_incident("connector-upgrade")
     assert Path("before-upgrade.json").stat().st_mode & 0o777 == 0o600
     assert "connector STOPPED" in done[1].stderr
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_schema_roll_out(scenario: Scenario, play: Play, project: Path) -> None:
+def test_schema_roll_out(scenario: Scenario, run_incident: RunIncident, project: Path) -> None:
     path = project / "schemas" / "incidents.avsc"
     schema = json.loads(path.read_text())
     schema["fields"].append({"name": "shelf", "type": ["null", "string"], "default": None})
     path.write_text(json.dumps(schema))
-    play("schema-roll-out")
+    run_incident("schema-roll-out")
     scenario.extra = {"shelf": "A7"}
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_partition_growth(scenario: Scenario, play: Play) -> None:
+def test_partition_growth(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
-    play("partition-growth")
+    run_incident("partition-growth")
     scenario.partitions = 6
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_removing_an_aggregate(scenario: Scenario, play: Play) -> None:
+def test_removing_an_aggregate(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.change(lambda data: data["aggregates"].pop("author"))
-    play("removing-an-aggregate")
+    run_incident("removing-an-aggregate")
     scenario.wait_delivered(scenario.write()[1])

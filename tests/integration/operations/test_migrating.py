@@ -76,7 +76,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Before:
+class ExistingConnector:
     """A pipeline, and the running connector that it adopts."""
 
     deployment: Deployment
@@ -111,10 +111,10 @@ class Before:
 
 
 @pytest.fixture(scope="module")
-def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
+def start_existing(deploy_once: Deploy, source_dsn: str) -> Callable[..., ExistingConnector]:
     """Start an existing connector on a separate table."""
 
-    def make(name: str, **changes: str) -> Before:
+    def make(name: str, **changes: str) -> ExistingConnector:
         deployment = deploy_once(name, applied=False)
         with psycopg.connect(source_dsn, autocommit=True) as connection:
             connection.execute(OUTBOX.format(deployment.pipeline.source.table))
@@ -127,9 +127,9 @@ def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
         connect_lifecycle.stop(deployment.connect, old)
         deployment.connect.resume(old)
         connect_lifecycle.wait_for_state(deployment.connect, old)
-        before = Before(deployment, old)
-        before.wait_streaming(source_dsn)
-        return before
+        existing = ExistingConnector(deployment, old)
+        existing.wait_streaming(source_dsn)
+        return existing
 
     return make
 
@@ -179,11 +179,11 @@ def wait_for_records(description: str, count: Callable[[], int], minimum: int) -
     wait_for(description, poll, seconds=60)
 
 
-def sql_of_the_guide(before: Before, heading: str) -> list[str]:
+def sql_of_the_guide(existing: ExistingConnector, heading: str) -> list[str]:
     """Return the statements below a heading of docs/migrating.md, with the names of this test."""
     section = GUIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
-    source = before.deployment.pipeline.source
+    source = existing.deployment.pipeline.source
     text = "".join(blocks).replace("library_outbox", source.publication).replace("public.outbox_event", source.table)
     assert text, heading
     return [statement for statement in text.split(";") if statement.strip()]
@@ -199,12 +199,14 @@ def interrupt_at(prefix: str) -> Reporter:
     return progress
 
 
-def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[..., Before], source_dsn: str) -> None:
-    moving = before("moved")
-    deployment, outbox = moving.deployment, in_process(moving.deployment)
+def test_adopts_a_running_connector_without_gaps_or_duplicates(
+    start_existing: Callable[..., ExistingConnector], source_dsn: str
+) -> None:
+    existing = start_existing("moved")
+    deployment, outbox = existing.deployment, in_process(existing.deployment)
     with load(source_dsn, "public.moved_event") as service:
-        wait_for_records("records on the old topic", lambda: len(moving.sent_by_old()), 100)
-        columns, publication = sql_of_the_guide(moving, "Take over")
+        wait_for_records("records on the old topic", lambda: len(existing.sent_by_old()), 100)
+        columns, publication = sql_of_the_guide(existing, "Take over")
         with psycopg.connect(source_dsn, autocommit=True) as connection:
             for statement, missing in (
                 (columns, "headers is missing; created_at is missing"),
@@ -223,9 +225,9 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
         assert "`outbox adopt old-moved`" in outbox("apply", "--yes", code=1).stderr
         done = outbox("adopt", "old-moved", "--yes", "--output", "json")
         assert json.loads(done.stdout)["offset"]["lsn"] > 0
-        wait_for_records("records on the new topic", lambda: len(moving.sent_by_new()), 100)
+        wait_for_records("records on the new topic", lambda: len(existing.sent_by_new()), 100)
     wait_record(deployment, "moved.book", PARTITIONS, service.events[-1])
-    old, new = moving.sent_by_old(), moving.sent_by_new()
+    old, new = existing.sent_by_old(), existing.sent_by_new()
     assert len(old) >= 100
     assert len(new) >= 100
     assert Counter(old + new) == Counter(service.events)
@@ -238,20 +240,20 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
 
 
 @pytest.fixture(scope="module")
-def shared(before: Callable[..., Before], source_dsn: str) -> Before:
+def shared(start_existing: Callable[..., ExistingConnector], source_dsn: str) -> ExistingConnector:
     """Start a connector whose publication has more tables. The tests run in order: the last one adopts it."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table freed_other (id int primary key)")
     tables = "public.freed_event,public.freed_other"
-    moving = before("freed", **{"publication.name": "shared", "table.include.list": tables})
+    existing = start_existing("freed", **{"publication.name": "shared", "table.include.list": tables})
     with psycopg.connect(source_dsn, autocommit=True) as connection:
-        columns, _ = sql_of_the_guide(moving, "Take over")
-        for statement in [columns, *sql_of_the_guide(moving, "A shared publication")]:
+        columns, _ = sql_of_the_guide(existing, "Take over")
+        for statement in [columns, *sql_of_the_guide(existing, "A shared publication")]:
             connection.execute(statement)
-    return moving
+    return existing
 
 
-def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, library: Deployment) -> None:
+def test_rejects_an_unsupported_connector_before_stopping_it(shared: ExistingConnector, library: Deployment) -> None:
     deployment = shared.deployment
 
     def with_source(**changes: str) -> Deployment:
@@ -281,7 +283,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, lib
     assert deployment.lock() is None
 
 
-def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
+def test_keeps_a_shared_publication(shared: ExistingConnector, source_dsn: str) -> None:
     """A separate publication is created while the old connector runs."""
     store_offset(shared.deployment, 10**15)
     with load(source_dsn, "public.freed_event") as service:

@@ -25,16 +25,16 @@ NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 
 
 @pytest.fixture(scope="module")
-def operate(stack: Stack, deploy_once: Deploy) -> Deployment:
+def deployment(stack: Stack, deploy_once: Deploy) -> Deployment:
     """A pipeline for this module."""
     del stack  # must be running
     return deploy_once(NAME)
 
 
 @pytest.fixture
-def run(operate: Deployment) -> Run:
+def run(deployment: Deployment) -> Run:
     """Return a function that runs a command in this process and checks its exit code."""
-    return in_process(operate)
+    return in_process(deployment)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_status_of_a_running_pipeline(run: Run) -> None:
     assert actual["problems"] == []
 
 
-def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+def test_stop_keeps_rows_and_can_be_repeated(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     stopped = run("stop")
     assert "connector STOPPED" in stopped.stderr
     assert "`outbox apply` makes it running; set connector.state: stopped to keep it" in stopped.stderr
@@ -95,21 +95,21 @@ def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, writ
     ]
     assert "is paused or stopped: connector STOPPED, tasks: no task yet" in run("restart", code=1).stderr
     assert "connector RUNNING, tasks: RUNNING" in run("resume").stderr
-    wait_record(operate, TOPIC, 4, event)
+    wait_record(deployment, TOPIC, 4, event)
     assert "is already RUNNING" in run("resume").stderr
 
 
-def test_pause_keeps_the_slot(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+def test_pause_keeps_the_slot(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     assert document(run("pause", "--output", "json")) == {"connector": "PAUSED", "tasks": ["PAUSED"]}
     assert document(run("pause", "--output", "json"))["connector"] == "PAUSED"
     event = write()
     assert document(run("status", "--output", "json", code=1))["slot"]["active"] is True
     run("resume")
-    wait_record(operate, TOPIC, 4, event)
+    wait_record(deployment, TOPIC, 4, event)
 
 
 def test_shows_the_cause_of_a_failed_task_and_restarts_it(
-    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+    run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     assert "neither connector nor task is FAILED" in run("restart", "--failed").stderr
     with psycopg.connect(source_dsn, autocommit=True) as connection:
@@ -119,7 +119,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         )
 
         def poll() -> Observation[bool]:
-            status = operate.connect.status(NAME)
+            status = deployment.connect.status(NAME)
             return Observation(True if connect_lifecycle.has_failed(status) else None, str(status))
 
         wait_for("the task to fail", poll, seconds=60)
@@ -132,13 +132,13 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         # In the WAL the row still has the columns of before the rename. A reset below skips it on purpose.
         connection.execute("alter table operate_event rename column other_type to event_type")
     assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
-    exported = export_with_offset(operate, server_position(source_dsn), run)
+    exported = export_with_offset(deployment, server_position(source_dsn), run)
     skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", "--yes")
     assert "1 outbox rows in " in skipped.stderr
     assert "SKIPPED" in skipped.stderr
-    wait_record(operate, TOPIC, 4, write())
+    wait_record(deployment, TOPIC, 4, write())
     run("restart")
-    wait_record(operate, TOPIC, 4, write())
+    wait_record(deployment, TOPIC, 4, write())
 
 
 def export_with_offset(deployment: Deployment, position: int, run: Run) -> Path:
@@ -163,15 +163,15 @@ def test_shows_offsets_in_both_notations(run: Run) -> None:
     assert len(actual["meaning"]) == 3
 
 
-def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
+def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
     """Write rows before, during and after: each is delivered at least once; rows already processed are sent again."""
     before = [write() for _ in range(5)]
     for event in before:
-        wait_record(operate, TOPIC, 4, event)
+        wait_record(deployment, TOPIC, 4, event)
     run("stop")
     during = [write() for _ in range(3)]
     # Simulates processed rows: the connector is ahead of its slot.
-    operate.connect.patch_offsets(NAME, {"server": NAME}, seed(server_position(source_dsn)))
+    deployment.connect.patch_offsets(NAME, {"server": NAME}, seed(server_position(source_dsn)))
     done = run("offsets", "reset", "--yes", "--output", "json")
     result = document(done)
     assert result["rows"] == 3
@@ -185,12 +185,12 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
     run("resume")
     after = [write() for _ in range(3)]
     for event in [*during, *after]:
-        wait_record(operate, TOPIC, 4, event)
-    assert min(occurrences(operate, [*before, *during, *after])) >= 1
+        wait_record(deployment, TOPIC, 4, event)
+    assert min(occurrences(deployment, [*before, *during, *after])) >= 1
     # Restore the offset of before the reset: it is behind the slot now.
     assert (
         "is below the slot's confirmed LSN"
-        in run("offsets", "reset", "--from", export_of(operate, result, run), "--yes", code=1).stderr
+        in run("offsets", "reset", "--from", export_of(deployment, result, run), "--yes", code=1).stderr
     )
 
 
@@ -199,18 +199,18 @@ def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
     return str(export_with_offset(deployment, result["after"]["number"] - 8, run))
 
 
-def test_resumes_a_running_connector_after_a_reset(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+def test_resumes_a_running_connector_after_a_reset(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     events = [write() for _ in range(5)]
     refused = run("offsets", "reset", code=1)
     assert "--yes is required" in refused.stderr
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
     events += [write() for _ in range(5)]
     for event in events:
-        wait_record(operate, TOPIC, 4, event)
+        wait_record(deployment, TOPIC, 4, event)
 
 
 def test_concurrent_transactions_are_not_reported_as_lost_rows(
-    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+    run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     """A row written before another transaction's commit is sent after it: its own LSN is lower."""
     key = str(uuid4())
@@ -218,7 +218,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
         late = send_within(connection, "book", key, book(key), table=TABLE)
         next_event = write()
     for event in (next_event, late):
-        wait_record(operate, TOPIC, 4, event)
+        wait_record(deployment, TOPIC, 4, event)
     run("stop")
     actual = document(run("offsets", "show", "--output", "json"))
     assert actual["slot_confirmed_flush"]["number"] <= actual["connector"]["number"]
@@ -226,16 +226,16 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
         behind = send_within(connection, "book", key, book(key), table=TABLE)
         write()
         written = server_position(source_dsn)
-    source = operate.pipeline.source
+    source = deployment.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
         assert undelivered_events.count_between(connection, source, **after) == 1, (
             "by its commit, not by its own position"
         )
     run("resume")
-    wait_record(operate, TOPIC, 4, behind)
+    wait_record(deployment, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
-    wait_record(operate, TOPIC, 4, write())
+    wait_record(deployment, TOPIC, 4, write())
 
 
 @pytest.mark.parametrize(
@@ -247,17 +247,19 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     ],
 )
 def test_rejects_an_offset_that_would_lose_rows(
-    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, fragment: str
+    run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str], distance: int, fragment: str
 ) -> None:
     run("stop")
     event = write()
-    path = export_with_offset(operate, server_position(source_dsn) + distance, run)
+    path = export_with_offset(deployment, server_position(source_dsn) + distance, run)
     assert fragment in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
     run("resume")
-    wait_record(operate, TOPIC, 4, event)
+    wait_record(deployment, TOPIC, 4, event)
 
 
-def test_export_is_not_overwritten_and_belongs_to_one_pipeline(run: Run, operate: Deployment, tmp_path: Path) -> None:
+def test_export_is_not_overwritten_and_belongs_to_one_pipeline(
+    run: Run, deployment: Deployment, tmp_path: Path
+) -> None:
     path = tmp_path / "offsets.json"
     run("offsets", "export", str(path))
     assert "already exists" in run("offsets", "export", str(path), code=1).stderr
@@ -267,15 +269,15 @@ def test_export_is_not_overwritten_and_belongs_to_one_pipeline(run: Run, operate
     path.write_text(json.dumps(content))
     refused = run("offsets", "reset", "--from", str(path), "--yes", code=1)
     assert "is a backup of system_identifier 1, not " in refused.stderr
-    assert connect_lifecycle.is_running(operate.connect.status(NAME)), "nothing was touched"
+    assert connect_lifecycle.is_running(deployment.connect.status(NAME)), "nothing was touched"
 
 
 def test_lists_dead_letters_without_payload_and_acknowledges_them(
-    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+    run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     first = send(source_dsn, "book", "dead-1", {"s3cret-field": "s3cret"}, table=TABLE)
     second = send(source_dsn, "nobody", "dead-2", {"s3cret-field": "s3cret"}, table=TABLE)
-    wait_record(operate, TOPIC, 4, write())
+    wait_record(deployment, TOPIC, 4, write())
     listed = run("dead-letter", "list", "--output", "json")
     letters = document(listed)["dead_letters"]
     assert [(entry["key"], entry["event_id"], entry["reason"]) for entry in letters] == [
@@ -301,10 +303,10 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert "has no record at 0/9999 yet" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 
 
-def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, source_dsn: str) -> None:
+def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment, source_dsn: str) -> None:
     """A slot that was recreated with the same name, and a connector without an offset."""
     run("stop")
-    before = operate.connect.offsets(NAME)
+    before = deployment.connect.offsets(NAME)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute(
             "insert into operate_event (aggregate_type, aggregate_id, event_type) values ('book','l','t')"
@@ -320,7 +322,7 @@ def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, so
     assert "slot 'operate_s' is at " in refused.stderr
     assert "beyond the offset of connector" in refused.stderr
     assert "SKIPPED" in run("offsets", "reset", "--yes", code=1).stderr
-    operate.connect.delete_offsets(NAME)
+    deployment.connect.delete_offsets(NAME)
     assert "has no offset" in run("resume", code=1).stderr
     assert before
     run("offsets", "reset", "--yes")
