@@ -61,8 +61,8 @@ def test_rate_limit_waits_no_longer_than_needed() -> None:
     run = meter(None, stored(1000))
     run.update(stored(1010))
     started = time.monotonic()
-    run.pace(50)
+    run.limit_rate(50)
     assert 0.1 < time.monotonic() - started < 2
     started = time.monotonic()
-    run.pace(1_000_000)
+    run.limit_rate(1_000_000)
     assert time.monotonic() - started < 0.1

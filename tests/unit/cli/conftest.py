@@ -1,4 +1,4 @@
-"""A deployment whose plan is known."""
+"""Fixture: a deployment with a given plan."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from outbox_kit.deployment import Plan
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., list[str]]:
-    """A deployment with a known plan; returns the list of the applied changes."""
+    """Return a function that sets the pending changes; it returns the list of the changes that were applied."""
 
-    def known(changes: list[Change]) -> list[str]:
+    def set_plan(changes: list[Change]) -> list[str]:
         applied: list[str] = []
 
         def apply(*_: object, **__: object) -> list[Change]:
@@ -33,4 +33,4 @@ def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., l
         monkeypatch.setenv("OUTBOX_ENVIRONMENT", "production.example")
         return applied
 
-    return known
+    return set_plan

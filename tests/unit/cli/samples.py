@@ -1,4 +1,4 @@
-"""Variables that the production example requires, and a plan."""
+"""Environment variables for the production example, and pending changes."""
 
 from outbox_kit.changes import Change
 

@@ -42,10 +42,10 @@ def outbox(workspace: Path) -> Outbox:
 
 
 @pytest.fixture
-def called(
+def run_main(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """main() in this process, which is quicker: exit code, stdout, stderr."""
+    """Run main() in this process, which is faster. Return exit code, stdout and stderr."""
     handler = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -71,8 +71,8 @@ def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     assert hint.startswith("hint:  name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
 
 
-def test_debug_prints_the_traceback_of_the_error(called: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = called("render", "--debug", "-p", "connectors/none.yaml")
+def test_debug_prints_the_traceback_of_the_error(run_main: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = run_main("render", "--debug", "-p", "connectors/none.yaml")
     assert (code, out) == (1, "")
     assert err.startswith("Traceback (most recent call last):")
     assert err.splitlines()[-2].startswith("error: cannot read ")
@@ -94,9 +94,9 @@ def test_render_prints_only_json(outbox: Outbox) -> None:
     assert "s3cret" not in done.stdout
 
 
-def test_render_requires_no_secret(called: Callable[..., tuple[int, str, str]]) -> None:
-    """It is pure: a review job renders the production config without production's passwords."""
-    code, out, err = called("render", "-e", "production.example")
+def test_render_requires_no_secret(run_main: Callable[..., tuple[int, str, str]]) -> None:
+    """A CI job can render the production config without the passwords of production."""
+    code, out, err = run_main("render", "-e", "production.example")
     assert (code, err) == (0, "")
     assert json.loads(out)["config"]["database.user"] == "outbox_connector"
 
@@ -110,21 +110,21 @@ def test_render_requires_no_secret(called: Callable[..., tuple[int, str, str]]) 
     ],
 )
 def test_render_requires_the_variables_it_prints(
-    called: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
+    run_main: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
 ) -> None:
     """An unset variable must not become an empty host name in a config that may be deployed."""
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in example
     (folder / "edited.yaml").write_text(example.replace(old, new), encoding="utf-8")
-    code, out, err = called("render", "-e", "edited")
+    code, out, err = run_main("render", "-e", "edited")
     assert (code, out) == (1, "")
     assert "environment variable UNSET is not set" in err
 
 
 @pytest.mark.parametrize("service", ["registry", "connect"])
 def test_render_needs_no_address_of_a_service(
-    called: Callable[..., tuple[int, str, str]], workspace: Path, service: str
+    run_main: Callable[..., tuple[int, str, str]], workspace: Path, service: str
 ) -> None:
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
@@ -132,26 +132,26 @@ def test_render_needs_no_address_of_a_service(
     assert url in example
     edited = re.sub(rf"{url}.*", 'url: "{{ env.UNSET }}"', example)
     (folder / "edited.yaml").write_text(edited, encoding="utf-8")
-    code, out, err = called("render", "-e", "edited")
+    code, out, err = run_main("render", "-e", "edited")
     assert (code, err) == (0, "")
     assert json.loads(out)["name"] == "library-outbox"
 
 
-def test_reports_that_the_stack_is_not_running(called: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = called("plan")
+def test_reports_that_the_stack_is_not_running(run_main: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = run_main("plan")
     assert (code, out) == (1, "")
     assert "error: the embedded stack is not running\n" in err
     assert "`outbox stack up`" in err
 
 
 def test_sigterm_exits_like_sigint(workspace: Path) -> None:
-    """The command waits for a pipeline file that is a pipe without a writer."""
-    waiting = {sent: waiting_command(workspace, sent.name) for sent in (signal.SIGTERM, signal.SIGINT)}
-    for sent, process in waiting.items():
-        # Returns once the command has opened its end; the command then waits for data that is never written.
+    """The command blocks on a pipeline file that is a named pipe without data."""
+    processes = {sent: start_blocked_command(workspace, sent.name) for sent in (signal.SIGTERM, signal.SIGINT)}
+    for sent, process in processes.items():
+        # open() returns when the command has opened the pipe. The command then waits for data that is never written.
         writer = os.open(workspace / "connectors" / f"{sent.name}.yaml", os.O_WRONLY)
         try:
-            await_sleep(process.pid)
+            wait_until_blocked(process.pid)
             process.send_signal(sent)
             out, err = process.communicate(timeout=20)
         finally:
@@ -161,31 +161,31 @@ def test_sigterm_exits_like_sigint(workspace: Path) -> None:
         assert "Traceback" not in err
 
 
-def await_sleep(pid: int) -> None:
-    """A signal between Python's last check for signals and the read itself does not end the read."""
+def wait_until_blocked(pid: int) -> None:
+    """Wait until the process blocks in read(). A signal just before the read would not interrupt it."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
-        pytest.skip("needs /proc to see that the command waits")
+        pytest.skip("requires /proc to check that the command is blocked")
 
-    asleep = 0
+    blocked_polls = 0
 
     def poll() -> Observation[bool]:
-        nonlocal asleep
+        nonlocal blocked_polls
         state = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
-        # Several checks in a row: in the read, not on a lock before it.
-        return Observation(True if asleep >= 4 else None, f"state {state}")
+        blocked_polls = blocked_polls + 1 if state == "S" else 0
+        # Several polls in a row, because the process may also block on a lock before the read.
+        return Observation(True if blocked_polls >= 4 else None, f"state {state}")
 
     wait_for(f"process {pid} to sleep", poll, seconds=20, interval=0.05)
 
 
-def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:
+def start_blocked_command(workspace: Path, name: str) -> subprocess.Popen[str]:
     pipe = workspace / "connectors" / f"{name}.yaml"
     os.mkfifo(pipe)
-    # A background start of the tests passes on that Ctrl-C is ignored, and Python keeps it so.
-    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    # If the tests were started in the background, SIGINT is ignored, and the process inherits this.
+    enable_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     return subprocess.Popen(
-        [sys.executable, "-c", heeding + RUN[-1], "render", "-p", str(pipe)],
+        [sys.executable, "-c", enable_sigint + RUN[-1], "render", "-p", str(pipe)],
         cwd=workspace,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

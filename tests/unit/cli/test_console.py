@@ -22,7 +22,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-ODD = [
+UNUSUAL_TEXTS = [
     "plain",
     "a [bold]b[/] c",
     "[/x]",
@@ -36,10 +36,10 @@ ODD = [
 
 
 def test_prints_text_unchanged() -> None:
-    code = f"for text in {ODD!r}:\n    print_message(text)\n    print_error(OutboxKitError(text, text))\n"
+    code = f"for text in {UNUSUAL_TEXTS!r}:\n    print_message(text)\n    print_error(OutboxKitError(text, text))\n"
     code += "print_error(OutboxKitError('no'))\n"
     done = run(code)
-    expected = [line for text in ODD for line in (text, f"error: {text}", f"hint:  {text}")]
+    expected = [line for text in UNUSUAL_TEXTS for line in (text, f"error: {text}", f"hint:  {text}")]
     assert done.stderr.splitlines() == [*expected, "error: no"]
     assert done.stdout == ""
 
@@ -51,7 +51,7 @@ def test_prints_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize("text", ODD, ids=lambda text: str(text)[:20])
+@pytest.mark.parametrize("text", UNUSUAL_TEXTS, ids=lambda text: str(text)[:20])
 def test_table_does_not_truncate_values(capsys: pytest.CaptureFixture[str], text: str) -> None:
     console.print_table(["check", "seen"], [["a.b", text]], title="title")
     out, err = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Commands in this process, with given results."""
+"""Commands in this process: help, list of commands, and verify with given results."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from outbox_kit import __version__, verification
 from outbox_kit.cli.app import app
 from outbox_kit.rules import Check, Status
 
-# --- in this process, with given results
-
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
-    """Every command by its path, groups among them."""
+    """Yield every command and group with its path."""
     yield path, command
     for name, entry in getattr(command, "commands", {}).items():
         yield from commands(entry, (*path, name))
@@ -39,7 +37,7 @@ def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) 
 
 
 def test_lists_the_commands() -> None:
-    """A change of this list is a change of what users type: write it into the changelog."""
+    """A change of this list is a change of the interface: add it to the changelog."""
     assert sorted(" ".join(path) for path, _ in COMMANDS if path) == [
         "adopt",
         "apply",
@@ -88,14 +86,14 @@ def test_rejects_an_unknown_output_with_exit_code_2(output: str) -> None:
 
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("connect.running", Status.FAIL, "no connector c", "RUNNING", "run `outbox apply`")
-WARNING = Check("a.b", Status.WARN, "1", "2", "look")
+WARNING = Check("a.b", Status.WARN, "1", "2", "remedy")
 
 
 @pytest.mark.parametrize(
-    ("checks", "code", "words"),
+    ("checks", "code", "messages"),
     [
         ([GOOD], 0, "1 passed\n"),
-        ([GOOD, WARNING], 0, "a.b: expected 2; look\n1 warned, 1 passed\n"),
+        ([GOOD, WARNING], 0, "a.b: expected 2; remedy\n1 warned, 1 passed\n"),
         ([GOOD, BAD], 1, "connect.running: expected RUNNING; run `outbox apply`\n1 failed, 1 passed\n"),
     ],
 )
@@ -104,12 +102,12 @@ def test_verify(
     monkeypatch: pytest.MonkeyPatch,
     checks: list[Check],
     code: int,
-    words: str,
+    messages: str,
 ) -> None:
     planned([])
     monkeypatch.setattr(verification, "verify", lambda *_, **__: checks)
     table = CliRunner().invoke(app, ["verify"])
-    assert (table.exit_code, table.stderr) == (code, words)
+    assert (table.exit_code, table.stderr) == (code, messages)
     assert [line.split()[0] for line in table.stdout.splitlines()] == [
         "check",
         *(check.id for check in checks),
@@ -123,15 +121,15 @@ def test_verify(
 
 def test_verify_passes_its_timeout(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned([])
-    bounds: list[float | None] = []
+    timeouts: list[float | None] = []
 
     def verify(*_: object, canary_seconds: float | None) -> list[Check]:
-        bounds.append(canary_seconds)
+        timeouts.append(canary_seconds)
         return []
 
     monkeypatch.setattr(verification, "verify", verify)
     assert CliRunner().invoke(app, ["verify", "--canary-timeout", "7.5"]).exit_code == 0
-    assert bounds == [7.5]
+    assert timeouts == [7.5]
     assert CliRunner().invoke(app, ["verify", "--canary-timeout", "0"]).exit_code == 2
     assert CliRunner().invoke(app, ["verify", "--no-canary"]).exit_code == 0
-    assert bounds == [7.5, None]
+    assert timeouts == [7.5, None]

@@ -1,4 +1,4 @@
-"""The shared options are accepted before and after a command."""
+"""Common options are accepted before and after a command."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[CommonOptions]:
-    """What the commands of `parse` received; no option is set by a variable."""
+    """Options that the commands of parse() received. No environment variable sets an option."""
     for name in ("OUTBOX_PIPELINE", "OUTBOX_ENVIRONMENT"):
         monkeypatch.delenv(name, raising=False)
     return []
 
 
 def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOptions:
-    """Return the options that a command of a small app receives."""
+    """Parse a command line with a test application; return the options that its command received."""
     app = typer.Typer()
 
     @app.callback()
@@ -38,17 +38,17 @@ def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOpt
 
     @app.command()
     @common_options()
-    def quiet(common: CommonOptions) -> None:
+    def minimal(common: CommonOptions) -> None:
         received.append(common)
 
-    things = typer.Typer()
+    subcommands = typer.Typer()
 
-    @things.command()
+    @subcommands.command()
     @common_options("output")
     def show(common: CommonOptions) -> None:
         received.append(common)
 
-    app.add_typer(things, name="things", callback=group)
+    app.add_typer(subcommands, name="things", callback=group)
     result = CliRunner().invoke(app, line.split(), env=environ)
     assert result.exit_code == 0, result.output
     return received[-1]
@@ -83,7 +83,7 @@ def test_accepts_options_before_and_after_the_command(
     assert parse(f"ask {after}", received) == expected
 
 
-def test_option_after_the_command_wins(received: list[CommonOptions]) -> None:
+def test_option_after_the_command_takes_precedence(received: list[CommonOptions]) -> None:
     assert parse("-e one --output json ask -e two --output table", received) == CommonOptions(PIPELINE, "two")
 
 
@@ -94,17 +94,17 @@ def test_settings_of_both_positions_are_combined(received: list[CommonOptions]) 
 @pytest.mark.parametrize(
     ("line", "expected"), [("ask", "variable"), ("-e before ask", "before"), ("ask -e after", "after")]
 )
-def test_option_wins_over_its_variable(received: list[CommonOptions], line: str, expected: str) -> None:
+def test_option_overrides_its_environment_variable(received: list[CommonOptions], line: str, expected: str) -> None:
     assert parse(line, received, OUTBOX_ENVIRONMENT="variable").environment == expected
 
 
 def test_accepts_a_value_that_starts_with_a_dash(received: list[CommonOptions]) -> None:
-    """`--key -e17` once became `-e 17`."""
+    """Regression: `--key -e17` was parsed as `-e 17`."""
     assert parse("ask --key -e17", received) == DEFAULTS
 
 
 def test_accepts_an_option_without_effect_before_the_command(received: list[CommonOptions]) -> None:
-    assert parse("--output json --yes quiet", received).output is Output.JSON
+    assert parse("--output json --yes minimal", received).output is Output.JSON
 
 
 def test_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
@@ -132,5 +132,5 @@ def test_the_groups_of_the_command_line_accept_the_options(tmp_path: Path) -> No
     pipeline = tmp_path / "connectors" / "none.yaml"
     for line in (f"offsets -p {pipeline} show", f"dead-letter -p {pipeline} list", f"stack -p {pipeline} status"):
         result = CliRunner().invoke(app, line.split())
-        assert result.exit_code == 1, result.output  # not 2, wrong usage: the options were accepted
+        assert result.exit_code == 1, result.output  # exit code 2 would mean that an option was rejected
         assert isinstance(result.exception, ConfigurationError | SystemExit)

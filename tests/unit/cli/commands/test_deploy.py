@@ -17,7 +17,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.deployment import Plan, RollOut
 from outbox_kit.errors import ConfigurationError
 
-BOTH = ["postgres", "kafka"]
+TWO_SYSTEMS = ["postgres", "kafka"]
 
 
 def test_plan_with_changes_exits_with_3(planned: Callable[..., list[str]]) -> None:
@@ -53,8 +53,8 @@ def test_apply_does_not_prompt_without_a_terminal(planned: Callable[..., list[st
     assert (result.exit_code, applied) == (1, [])
     assert "error: --yes is required" in result.stderr
     assert "`outbox apply --yes`" in result.stderr
-    assert "library.book" in result.stderr, "what it would do"
-    assert result.stdout == "", "data of what was done, and nothing was"
+    assert "library.book" in result.stderr, "the plan is printed"
+    assert result.stdout == "", "no change was made"
 
 
 def test_apply_with_yes(planned: Callable[..., list[str]]) -> None:
@@ -74,7 +74,7 @@ def test_apply_without_changes_needs_no_yes(planned: Callable[..., list[str]]) -
 @pytest.mark.parametrize("output", ["table", "json"])
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [([], {}), (["--recover"], {"recover": True}), (["--only", "kafka", "--only", "postgres"], {"only": BOTH})],
+    [([], {}), (["--recover"], {"recover": True}), (["--only", "kafka", "--only", "postgres"], {"only": TWO_SYSTEMS})],
 )
 def test_apply_executes_the_plan_that_was_confirmed(
     planned: Callable[..., list[str]],
@@ -98,8 +98,8 @@ def test_apply_executes_the_plan_that_was_confirmed(
     monkeypatch.setattr(deployment, "apply", apply)
     assert CliRunner().invoke(app, ["--output", output, "apply", *options]).exit_code == 1
     assert CliRunner().invoke(app, ["--output", output, "--yes", "apply", *options]).exit_code == 0
-    wanted = (expected.get("recover", False), expected.get("only", []))
-    assert received == [("plan", *wanted), ("apply", *wanted)]
+    expected_options = (expected.get("recover", False), expected.get("only", []))
+    assert received == [("plan", *expected_options), ("apply", *expected_options)]
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])
@@ -112,9 +112,9 @@ def test_rejects_an_unknown_system_with_exit_code_2(planned: Callable[..., list[
 
 def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned([])
-    risky = replace(CHANGES[0], danger="keys move")
-    order = RollOut("book", ("isbn",), (), ("outbox apply", "deploy the service that writes isbn"))
-    plan = Plan("library", "production", (risky,), (order,), waits_for=("slot s",))
+    dangerous = replace(CHANGES[0], danger="keys move")
+    roll_out = RollOut("book", ("isbn",), (), ("outbox apply", "deploy the service that writes isbn"))
+    plan = Plan("library", "production", (dangerous,), (roll_out,), waits_for=("slot s",))
     monkeypatch.setattr(deployment, "make_plan", lambda *_, **__: plan)
     result = CliRunner().invoke(app, ["plan"])
     assert result.exit_code == 3
@@ -123,7 +123,7 @@ def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], mo
         "DANGER  topic library.book: keys move",
         '        requires --allow "topic library.book"',
         "the connector requires pending objects: slot s",
-        "roll out the schema of book in this order:",
+        "roll out the schema of book in this roll_out:",
         "  1. outbox apply",
         "  2. deploy the service that writes isbn",
     ]
@@ -140,7 +140,7 @@ def test_passes_allow_and_wait_to_apply(planned: Callable[..., list[str]], monke
     monkeypatch.setattr(deployment, "apply", apply)
     options = ["--allow", "topic a", "--allow", "schema b", "--wait", "5"]
     assert CliRunner().invoke(app, ["--yes", "apply", *options]).exit_code == 0
-    assert (received["allow"], received["wait_seconds"], received["shown"]) == (["topic a", "schema b"], 5, None)
+    assert (received["allow"], received["wait_seconds"], received["shown_plan"]) == (["topic a", "schema b"], 5, None)
 
 
 def test_apply_receives_the_saved_plan(
@@ -158,7 +158,7 @@ def test_apply_receives_the_saved_plan(
 
     monkeypatch.setattr(deployment, "apply", apply)
     assert CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved)]).exit_code == 0
-    assert received["shown"] == Plan("library", "production", tuple(CHANGES))
+    assert received["shown_plan"] == Plan("library", "production", tuple(CHANGES))
     refused = CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved), "--recover"])
     assert isinstance(refused.exception, ConfigurationError)
 
@@ -192,7 +192,7 @@ def test_apply_as_json_prints_one_document(planned: Callable[..., list[str]]) ->
 
 
 def test_apply_as_json_prints_no_table_when_rejected(planned: Callable[..., list[str]]) -> None:
-    """stdout stays valid JSON also when the command fails."""
+    """stdout is valid JSON even if the command fails."""
     planned(CHANGES)
     result = CliRunner().invoke(app, ["--output", "json", "apply"])
     assert result.exit_code == 1
@@ -205,7 +205,7 @@ def test_reports_expected_errors_in_one_handler(
     planned([])
 
     def fails(*_: object, **__: object) -> list[Change]:
-        raise ConfigurationError("what", "how")
+        raise ConfigurationError("message", "hint")
 
     monkeypatch.setattr(deployment, "make_plan", fails)
     assert isinstance(CliRunner().invoke(app, ["plan"]).exception, ConfigurationError)

@@ -1,4 +1,4 @@
-"""Operating commands in this process: exit codes, data on stdout, messages on stderr, payloads only in `show`."""
+"""Operations commands in this process: exit codes, data on stdout, messages on stderr, payloads only in `show`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
-    """Run a command on the production example; the test supplies what the command calls, nothing is reached."""
+    """Run a command with the production example. Tests stub what it calls, so no system is contacted."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(workspace)
@@ -43,15 +43,15 @@ def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
     return command
 
 
-def give(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: object) -> list[dict[str, Any]]:  # noqa: ANN401
-    """Let a function return `value`; returns the options that it is called with."""
+def stub(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: object) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Replace a function by one that returns `value`; return the list of its calls."""
     calls: list[dict[str, Any]] = []
 
-    def answer(*arguments: object, **options: object) -> object:
+    def stubbed(*arguments: object, **options: object) -> object:
         calls.append({"arguments": arguments[1:], **options})
         return value
 
-    monkeypatch.setattr(module, name, answer)
+    monkeypatch.setattr(module, name, stubbed)
     return calls
 
 
@@ -68,26 +68,28 @@ GOOD = PipelineStatus(
     actual_epoch=1,
     locked_epoch=1,
 )
-BAD = PipelineStatus(connector="library-outbox", state="RUNNING", cause="y.Error: why", problems=["it is not well"])
+BAD = PipelineStatus(
+    connector="library-outbox", state="RUNNING", cause="y.Error: why", problems=["slot s is not active"]
+)
 
 
-@pytest.mark.parametrize(("found", "code"), [(GOOD, 0), (BAD, 1)])
-def test_status(run: Run, monkeypatch: pytest.MonkeyPatch, found: PipelineStatus, code: int) -> None:
-    give(monkeypatch, pipeline_status, "read_status", found)
+@pytest.mark.parametrize(("report", "code"), [(GOOD, 0), (BAD, 1)])
+def test_status(run: Run, monkeypatch: pytest.MonkeyPatch, report: PipelineStatus, code: int) -> None:
+    stub(monkeypatch, pipeline_status, "read_status", report)
     table, document = run("status"), run("status", "--output", "json")
     assert (table.exit_code, document.exit_code) == (code, code)
-    assert json.loads(document.stdout) == found.to_dict()
+    assert json.loads(document.stdout) == report.to_dict()
     assert document.stderr == ""
-    assert table.stderr == "".join(f"problem: {message}\n" for message in found.problems)
-    assert ("root cause" in table.stdout) == bool(found.cause)
+    assert table.stderr == "".join(f"problem: {message}\n" for message in report.problems)
+    assert ("root cause" in table.stdout) == bool(report.cause)
 
 
 def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    give(monkeypatch, pipeline_status, "read_status", GOOD)
-    visible = run("status").stdout
-    assert len(visible.splitlines()) <= 24
+    stub(monkeypatch, pipeline_status, "read_status", GOOD)
+    result = run("status").stdout
+    assert len(result.splitlines()) <= 24
     for message in ("RUNNING on w:2", "active, WAL reserved", "3.9 KiB behind", "0/3E8 (1000)", "2 not acknowledged"):
-        assert message in visible
+        assert message in result
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_connector_commands(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, function: str, options: dict[str, object]
 ) -> None:
-    calls = give(monkeypatch, lifecycle, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
+    calls = stub(monkeypatch, lifecycle, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.startswith("connector PAUSED, tasks: PAUSED\n")
@@ -113,21 +115,21 @@ def test_connector_commands(
 
 
 def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    give(monkeypatch, offsets, "show", positions(1200))
-    visible = run("offsets", "show")
-    assert "0/4B0 (1200)" in visible.stdout
-    assert "200 bytes of WAL are in Kafka and not yet confirmed" in visible.stderr
+    stub(monkeypatch, offsets, "show", positions(1200))
+    result = run("offsets", "show")
+    assert "0/4B0 (1200)" in result.stdout
+    assert "200 bytes of WAL are in Kafka and not yet confirmed" in result.stderr
     assert json.loads(run("offsets", "show", "--output", "json").stdout) == positions(1200).to_dict()
 
 
 @pytest.mark.parametrize(
     ("line", "code", "resets"), [("offsets reset", 1, 0), ("offsets reset --yes", 0, 1), ("offsets reset --to x", 2, 0)]
 )
-def test_reset_shows_its_effect_and_prompts(
+def test_reset_prints_its_effect_and_prompts(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
 ) -> None:
-    give(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
-    calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
+    calls = stub(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run(*line.split())
     assert (done.exit_code, len(calls), done.stdout) == (code, resets, "")
     assert code == 2 or "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
@@ -135,8 +137,8 @@ def test_reset_shows_its_effect_and_prompts(
 
 
 def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    previews = give(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
-    calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    previews = stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
+    calls = stub(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
     assert json.loads(done.stdout) == {
         "backup": "b.json",
@@ -154,20 +156,20 @@ LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k"
 
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = give(monkeypatch, dead_letters, "list_letters", [LETTER])
-    visible = run("dead-letter", "list")
-    assert visible.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
-    assert visible.stderr == "1 dead letter not acknowledged\n"
+    calls = stub(monkeypatch, dead_letters, "list_letters", [LETTER])
+    result = run("dead-letter", "list")
+    assert result.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
+    assert result.stderr == "1 dead letter not acknowledged\n"
     document = run("dead-letter", "list", "--all", "--output", "json")
     assert json.loads(document.stdout) == {"dead_letters": [LETTER.to_dict()]}
     assert [call["everything"] for call in calls] == [False, True]
 
 
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = give(monkeypatch, dead_letters, "show", (LETTER, '{"payload": {"a": 1}}'))
+    calls = stub(monkeypatch, dead_letters, "show", (LETTER, '{"payload": {"a": 1}}'))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
     assert calls[0]["arguments"][-1] == Place(0, 7)
-    give(monkeypatch, dead_letters, "show", (LETTER, "no JSON"))
+    stub(monkeypatch, dead_letters, "show", (LETTER, "no JSON"))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
 
 
@@ -182,35 +184,35 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
     ],
 )
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: Place | None) -> None:
-    calls = give(monkeypatch, dead_letters, "acknowledge", 2)
+    calls = stub(monkeypatch, dead_letters, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
     assert [call["arguments"][-1] for call in calls] == ([] if code else [upto])
     assert code or done.stderr == "2 dead letters acknowledged\n"
 
 
-FOUND = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
+STUCK = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
 
 
 @pytest.mark.parametrize(
-    ("line", "found", "sent", "code"),
+    ("line", "aggregates", "resent", "code"),
     [
         ("stuck", [], 0, 0),
-        ("stuck", FOUND, 0, 1),
-        ("stuck --resend", FOUND, 1, 0),
-        ("stuck --resend", FOUND, 0, 1),
+        ("stuck", STUCK, 0, 1),
+        ("stuck --resend", STUCK, 1, 0),
+        ("stuck --resend", STUCK, 0, 1),
         ("stuck --resend", [], 0, 0),
         ("stuck --older-than 0", [], 0, 2),
     ],
 )
 def test_stuck(
-    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[StuckAggregate], sent: int, code: int
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, aggregates: list[StuckAggregate], resent: int, code: int
 ) -> None:
-    give(monkeypatch, stuck, "list_stuck", found)
-    calls = give(monkeypatch, stuck, "resend", sent)
+    stub(monkeypatch, stuck, "list_stuck", aggregates)
+    calls = stub(monkeypatch, stuck, "resend", resent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, document.exit_code) == (code, code)
-    assert len(calls) == (2 if "--resend" in line and found else 0)
-    assert ("no record on the topic" in done.stdout) == bool(found)
+    assert len(calls) == (2 if "--resend" in line and aggregates else 0)
+    assert ("no record on the topic" in done.stdout) == bool(aggregates)
     if code < 2:
-        assert json.loads(document.stdout) == {"stuck": [vars(entry) for entry in found], "resent": sent}
+        assert json.loads(document.stdout) == {"stuck": [vars(entry) for entry in aggregates], "resent": resent}

@@ -26,15 +26,15 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command against the worker at a URL."""
+    """Run the command with a Connect worker at the given URL."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
 
     def command(url: str, *arguments: str) -> Result:
-        here = example.replace("https://connect.example.internal:8083", url)
-        (folder / "here.yaml").write_text(here, encoding="utf-8")
+        environment = example.replace("https://connect.example.internal:8083", url)
+        (folder / "here.yaml").write_text(environment, encoding="utf-8")
         pipeline = str(workspace / "connectors" / "library.yaml")
         return CliRunner().invoke(app, ["-p", pipeline, "-e", "here", *arguments])
 
@@ -42,7 +42,7 @@ def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
+    ("arguments", "expected"),
     [
         ([], {"io.debezium", "io.debezium.connector", "io.debeziumlike", "root"}),
         (["io.debezium"], {"io.debezium", "io.debezium.connector"}),
@@ -50,11 +50,11 @@ def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["org.apache"], set()),
     ],
 )
-def test_shows_levels(serve: Serve, run: Run, arguments: list[str], shown: set[str]) -> None:
+def test_shows_levels(serve: Serve, run: Run, arguments: list[str], expected: set[str]) -> None:
     server = serve([(200, LOGGERS)])
     result = run(server.url, "--output", "json", "log-level", *arguments)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == {"loggers": {name: LOGGERS[name]["level"] for name in sorted(shown)}}
+    assert json.loads(result.stdout) == {"loggers": {name: LOGGERS[name]["level"] for name in sorted(expected)}}
     assert [(request.method, request.path) for request in server.seen] == [("GET", "/admin/loggers")]
 
 
@@ -76,7 +76,7 @@ def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> Non
 
 
 def test_rejects_an_unknown_level_with_exit_code_2(serve: Serve, run: Run) -> None:
-    """Connect responds with 404, as if there were no such logger."""
+    """For an unknown level Connect would return 404, as for an unknown logger."""
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", "LOUD")
     assert result.exit_code == 2

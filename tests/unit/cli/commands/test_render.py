@@ -1,4 +1,4 @@
-"""`outbox render`: its formats, and that it needs no secret."""
+"""`outbox render`: formats, required variables and overrides."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EXAMPLE = ("-e", "production.example")
 
 
 @pytest.fixture(autouse=True)
-def at_home(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the workspace, with no variable of ours set."""
+def isolated_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in the workspace, without OUTBOX variables."""
     monkeypatch.chdir(workspace)
     for name in [name for name in os.environ if name.upper().startswith("OUTBOX_")]:
         monkeypatch.delenv(name)
@@ -29,9 +29,9 @@ def run(*arguments: str) -> Result:
 
 
 def test_connect_is_the_default() -> None:
-    plain, named = run(*EXAMPLE, "render"), run(*EXAMPLE, "render", "--format", "connect")
-    assert plain.stdout == named.stdout
-    assert json.loads(plain.stdout)["name"] == "library-outbox"
+    default, explicit = run(*EXAMPLE, "render"), run(*EXAMPLE, "render", "--format", "connect")
+    assert default.stdout == explicit.stdout
+    assert json.loads(default.stdout)["name"] == "library-outbox"
 
 
 def test_prints_only_sql() -> None:
@@ -41,9 +41,9 @@ def test_prints_only_sql() -> None:
     assert 'create role "outbox_materializer";' in result.stdout
 
 
-@pytest.mark.parametrize("form", ["strimzi", "yaml", ""])
-def test_rejects_other_formats_with_exit_code_2(form: str) -> None:
-    assert run(*EXAMPLE, "render", "--format", form).exit_code == 2
+@pytest.mark.parametrize("output_format", ["strimzi", "yaml", ""])
+def test_rejects_other_formats_with_exit_code_2(output_format: str) -> None:
+    assert run(*EXAMPLE, "render", "--format", output_format).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_rejects_other_formats_with_exit_code_2(form: str) -> None:
     ],
 )
 def test_sql_requires_the_variables_it_prints(workspace: Path, old: str, new: str) -> None:
-    """An unset variable must not leave a role out, or name it `unset`."""
+    """With an unset variable no role may be missing or get an empty name."""
     folder = workspace / "connectors" / "environments"
     text = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in text
@@ -66,12 +66,12 @@ def test_sql_requires_the_variables_it_prints(workspace: Path, old: str, new: st
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("form", ["connect", "sql"])
-def test_set_and_variables_override_files(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("output_format", ["connect", "sql"])
+def test_set_and_variables_override_files(output_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = re.compile(r'"slot.name": "(\w+)"|replication_slot\(\'(\w+)\'')
 
     def rendered(*options: str) -> str:
-        match = slot.search(run(*EXAMPLE, *options, "render", "--format", form).stdout)
+        match = slot.search(run(*EXAMPLE, *options, "render", "--format", output_format).stdout)
         assert match
         return match[1] or match[2]
 

@@ -1,4 +1,4 @@
-"""`outbox verify`: report files, and drift until interrupted."""
+"""`outbox verify`: report files, and repeated checks until interrupted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_reports_an_unwritable_report_path(check_runs: list[list[Check]], tmp_pa
     assert error.message == f"cannot write {path}: No such file or directory"
 
 
-def test_drift_prints_changes_until_interrupted(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_prints_changes_until_interrupted(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
     check_runs += [[GOOD], [GOOD], [BAD], [BAD], [GOOD]]
     delays: list[float] = []
 
@@ -67,6 +67,6 @@ def test_drift_prints_changes_until_interrupted(check_runs: list[list[Check]], m
     assert done.stderr == "stopped\n"
 
 
-def test_drift_waits_between_rounds(check_runs: list[list[Check]]) -> None:
+def test_every_rejects_an_interval_below_one_second(check_runs: list[list[Check]]) -> None:
     check_runs.append([GOOD])
     assert CliRunner().invoke(app, ["verify", "--every", "0"]).exit_code == 2
