@@ -1,4 +1,4 @@
-"""The transform chain with an Avro converter, in the worker of the stack: docs/contract.md, "The chain"."""
+"""The transform chain with an Avro converter, in the worker of the stack: docs/contract.md, "Classic chain"."""
 
 from __future__ import annotations
 
