@@ -88,7 +88,7 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Repo
     read_range = resolve_range(retention.topic, committed)
     retention.check(read_range)
     added = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
-    warning = retention.warning() if retention.missed(read_range) else None
+    warning = retention.warning() if retention.may_miss_tombstones(read_range) else None
     return Preview(job, committed, read_range, warning, None, added)
 
 
@@ -117,7 +117,7 @@ def _entry(preview: Preview) -> dict[str, Any]:
     job, committed, error = preview.job, preview.committed, preview.error
     start, end = (preview.read_range.start, preview.read_range.end) if preview.read_range else ({}, {})
     return {
-        **job.names,
+        **job.report_fields,
         "run": committed.run if committed else None,
         "committed_at": committed.committed_at.isoformat() if committed and committed.committed_at else None,
         "offsets": preview.offsets,

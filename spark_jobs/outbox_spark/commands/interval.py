@@ -91,7 +91,7 @@ class Rounds:
     rules: RoundRules
     stop: StopRequest
     report: Reporter
-    alive: Callable[[], bool] = lambda: True
+    driver_responds: Callable[[], bool] = lambda: True
     """Whether Spark's driver responds; called after a failure."""
     last: dict[int, Outcome] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Rounds:
             if code is not None:
                 return code
             if self.stop.wait(next_start - time.monotonic()):
-                return self._stopped()
+                return self._report_stop()
 
     def _round(self) -> Exit | None:
         for index, job in enumerate(self.jobs):
@@ -121,18 +121,18 @@ class Rounds:
             except Stopped:
                 self.report(f"{job}: stopped after a batch; the next run continues from there")
                 return None
-            code = self._after(index)
+            code = self._check_outcome(index)
             if code is not None:
                 return code
         return None
 
-    def _after(self, index: int) -> Exit | None:
+    def _check_outcome(self, index: int) -> Exit | None:
         """Return the exit code if the last outcome of a table ends the process."""
         outcome, job = self.last[index], self.jobs[index]
         if outcome.status is not Status.FAILED:
             self._failures.pop(index, None)
             return None
-        if not self.alive():
+        if not self.driver_responds():
             return self._end(Exit.FAILED, "Spark's driver does not respond")
         return self._count_failure(index, job) if outcome.transient else self._exclude(index, job)
 
@@ -156,7 +156,7 @@ class Rounds:
         self.report(f"ending: {reason}")
         return code
 
-    def _stopped(self) -> Exit:
+    def _report_stop(self) -> Exit:
         if not self._excluded:
             self.report("stopped")
             return Exit.DONE

@@ -55,7 +55,7 @@ class Runner:
     def attempt(self, job: MaterializeJob) -> Outcome:
         """Run one table. Errors are reported and returned in the outcome; only Stopped is raised."""
         if self.metrics is not None:
-            self.metrics.begin()
+            self.metrics.start_run()
         run = partial(
             materialize,
             self.spark,
@@ -72,10 +72,10 @@ class Runner:
 
         outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug)
         if self.metrics is not None:
-            self.metrics.run(job, outcome)
+            self.metrics.write_run(job, outcome)
         return outcome
 
-    def alive(self) -> bool:
+    def driver_responds(self) -> bool:
         """Whether the JVM responds and its SparkContext is not stopped."""
         try:
             return not self.spark.sparkContext._jsc.sc().isStopped()
@@ -84,7 +84,7 @@ class Runner:
 
     def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
         if self.metrics is not None:
-            self.metrics.batch(job, applied, read_range, remaining)
+            self.metrics.write_batch(job, applied, read_range, remaining)
         # After the last batch the run is complete.
         if self.stop is not None and remaining:
             self.stop.after_batch()
@@ -140,7 +140,7 @@ def _run_rounds(
     stop, report = StopRequest(), without_repeats(print_message)
     runner = Runner(spark, report, options.batch_records, options.debug, metrics_file, stop)
     rules = RoundRules(options.interval, options.max_failures, options.fail_fast)
-    rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.alive)
+    rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.driver_responds)
     with stopping_on_signals(stop, print_message):
         code = rounds.run()
     return [rounds.last[index] for index in sorted(rounds.last)], code

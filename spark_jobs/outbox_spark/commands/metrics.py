@@ -68,12 +68,12 @@ class Metrics:
         """Add Spark's figures to all later lines."""
         self._stages = StageMetrics(spark)
 
-    def begin(self) -> None:
+    def start_run(self) -> None:
         """Start the metrics of a run of a table."""
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest = self._committed_at = None
 
-    def batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
+    def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
         """Write the line of a committed batch; `remaining` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
@@ -93,7 +93,7 @@ class Metrics:
         self._write(job, "batch", values)
         self._batch_started = time.monotonic()
 
-    def run(self, job: MaterializeJob, outcome: Outcome) -> None:
+    def write_run(self, job: MaterializeJob, outcome: Outcome) -> None:
         """Write the line of a run of a table, failed or not."""
         failed = outcome.status is Status.FAILED
         counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
@@ -124,7 +124,7 @@ class Metrics:
         line = {
             "time": time_json(datetime.now(UTC)),
             "event": event,
-            **job.names,
+            **job.report_fields,
             **dict.fromkeys(_KEYS),
             "committed_at": time_json(self._committed_at),
             **values,

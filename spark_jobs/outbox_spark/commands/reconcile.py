@@ -63,7 +63,7 @@ def reconcile(
     scan = comparison.scan or "every row has a record in the topic"
     report(f"{job}: {comparison.records} records compared, {comparison.passes} additional passes; {scan}")
     return ReconciledTable(
-        **job.names,
+        **job.report_fields,
         result=result,
         counts=counts,
         examples=comparison.examples,
@@ -84,9 +84,8 @@ def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: To
         requested_at = now()
         committed = table.committed()
         state = topic.describe()
-    if committed is None or not TombstoneRetention(job, state, committed, requested_at).missed(
-        resolve_range(state, committed)
-    ):
+    retention = TombstoneRetention(job, state, committed, requested_at)
+    if committed is None or not retention.may_miss_tombstones(resolve_range(state, committed)):
         return
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
     materialize(spark, structs.replace(job, options=options), report, topic=topic)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
-from outbox_spark.commands.run_report import aligned
+from outbox_spark.commands.run_report import aligned_lines
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences
@@ -54,7 +54,7 @@ class ReconciledTable:
 
 def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> ReconciledTable:
     """Return the result for a table whose comparison failed."""
-    return ReconciledTable(**job.names, result=ComparisonResult.FAILED, **failure_fields(error))
+    return ReconciledTable(**job.report_fields, result=ComparisonResult.FAILED, **failure_fields(error))
 
 
 def exit_of(results: Sequence[ReconciledTable]) -> Exit:
@@ -101,7 +101,7 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
     for result in results:
         counts = [str(result.counts.get(kind, 0)) for kind in DifferenceKind]
         rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired)])
-    return "\n".join([*aligned(rows), *(line for result in results for line in _examples(result))])
+    return "\n".join([*aligned_lines(rows), *(line for result in results for line in _examples(result))])
 
 
 def _examples(result: ReconciledTable) -> list[str]:

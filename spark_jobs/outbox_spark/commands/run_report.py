@@ -22,7 +22,7 @@ _JSON_KEYS = [
 
 def failed_outcome(job: MaterializeJob, error: OutboxKitError) -> Outcome:
     """Return the outcome of a failed job."""
-    return Outcome(**job.names, status=Status.FAILED, **failure_fields(error))
+    return Outcome(**job.report_fields, status=Status.FAILED, **failure_fields(error))
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:
@@ -48,10 +48,10 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
 def as_table(outcomes: Sequence[Outcome]) -> str:
     """Return a table with one line per job."""
     rows = [[str(getattr(outcome, name)) for name in _TABLE_COLUMNS] for outcome in outcomes]
-    return "\n".join(aligned([_TABLE_COLUMNS, *rows]))
+    return "\n".join(aligned_lines([_TABLE_COLUMNS, *rows]))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows as lines with columns of equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -62,7 +62,7 @@ class ColumnType(StrEnum):
     JSON = "jsonb"
 
 
-_PLAIN = {
+_TYPES = {
     "string": ColumnType.TEXT,
     "enum": ColumnType.TEXT,
     "int": ColumnType.INTEGER,
@@ -76,7 +76,7 @@ _PLAIN = {
     "map": ColumnType.JSON,
     "record": ColumnType.JSON,
 }
-_LOGICAL = {
+_LOGICAL_TYPES = {
     ("string", "uuid"): ColumnType.UUID,
     ("fixed", "uuid"): ColumnType.UUID,
     ("int", "date"): ColumnType.DATE,
@@ -152,10 +152,10 @@ def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
         return Column(name, kind, "union", has_default=has_default)
     definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
     avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
-    if avro_type not in _PLAIN:
+    if avro_type not in _TYPES:
         raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "use a type of the Avro specification")
     # As Avro specifies, an unknown logical type is ignored.
-    kind = _LOGICAL.get((avro_type, logical), _PLAIN[avro_type])
+    kind = _LOGICAL_TYPES.get((avro_type, logical), _TYPES[avro_type])
     if kind is ColumnType.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
         kind = ColumnType.BYTES
     if kind is ColumnType.NUMERIC:

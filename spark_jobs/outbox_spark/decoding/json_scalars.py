@@ -14,7 +14,7 @@ from outbox_spark.decoding.json_text import has_kind
 Convert = Callable[[Column], Column]
 
 # Doubles represent all integers up to this one exactly.
-_EXACT = 2**53
+_MAX_EXACT_INTEGER = 2**53
 _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
 _UUID = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
@@ -29,8 +29,8 @@ _UNITS: Mapping[str, tuple[int, Convert]] = {"millis": (3, F.timestamp_millis), 
 def converter(node: Node) -> Convert:
     """Return the conversion for a scalar Avro type; an unknown logical type is ignored."""
     kind, definition = kind_of(node), node if isinstance(node, dict) else {}
-    logical = _LOGICAL.get((kind, str(definition.get("logicalType", ""))))
-    build = logical or _PLAIN.get(kind)
+    logical = _LOGICAL_TYPES.get((kind, str(definition.get("logicalType", ""))))
+    build = logical or _TYPES.get(kind)
     return build(definition) if build is not None else lambda _: F.lit(None)
 
 
@@ -46,7 +46,7 @@ def _integer(json: Column) -> Column:
     """Return an integer as long; 1.0 and 1e3 count as integers."""
     text = F.try_variant_get(json, "$", "string")
     number = F.try_variant_get(json, "$", "double")
-    exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_EXACT))
+    exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_MAX_EXACT_INTEGER))
     return (
         F.when(has_kind(json, "BIGINT"), F.try_variant_get(json, "$", "long"))
         .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(_INTEGER)), text.try_cast("long"))
@@ -189,7 +189,7 @@ def _fraction(digits: int) -> str:
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 
-_LOGICAL: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Convert]] = {
+_LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Convert]] = {
     ("string", "uuid"): lambda _: _uuid,
     ("fixed", "uuid"): _uuid_bytes,
     ("int", "date"): lambda _: _date,
@@ -202,7 +202,7 @@ _LOGICAL: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Convert]] = {
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
-_PLAIN: Mapping[str, Callable[[Mapping[str, Any]], Convert]] = {
+_TYPES: Mapping[str, Callable[[Mapping[str, Any]], Convert]] = {
     "string": lambda _: _string,
     "enum": _enum,
     "int": lambda _: _int,

@@ -12,7 +12,7 @@ from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings
 
 # Number of versions that records are likely to have: not all producers use the latest.
-_RECENT = 3
+_RECENT_VERSIONS = 3
 
 
 class SchemaRegistry:
@@ -54,7 +54,7 @@ class SchemaRegistry:
     def recent(self, subject: str) -> dict[int | str, str]:
         """Return the most recent schemas of a subject and all cached ones, by id, except those that cannot be used."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
-        for number in numbers[-_RECENT:]:
+        for number in numbers[-_RECENT_VERSIONS:]:
             if (subject, number) not in self._requested:
                 self._requested.add((subject, number))
                 with suppress(SchemaError):  # reported only if a record has this schema

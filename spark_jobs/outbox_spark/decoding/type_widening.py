@@ -18,7 +18,7 @@ _WIDER = frozenset(
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
-def widens(actual: str, desired: str) -> bool:
+def is_widening(actual: str, desired: str) -> bool:
     """Return whether a column of type `actual` may become `desired`, both in the form of format_type().
 
     long to double is included although doubles are exact up to 2^53 only: with the newest schema every Avro reader

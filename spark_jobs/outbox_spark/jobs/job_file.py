@@ -24,7 +24,7 @@ from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOpti
 VERSION = 1
 """Version of the file format; incremented when older files can no longer be read."""
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_REWRITE = "write the file again with `outbox-materialize --write-job`"
+_WRITE_AGAIN = "write the file again with `outbox-materialize --write-job`"
 
 S = TypeVar("S", bound=JobSettings)
 T = TypeVar("T")
@@ -128,11 +128,11 @@ def _read(path: Path) -> JobFile:
     try:
         data = msgspec.json.decode(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}", _REWRITE) from None
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}", _WRITE_AGAIN) from None
     except msgspec.DecodeError as error:
-        raise ConfigurationError(f"{path} is not JSON: {error}", _REWRITE) from None
+        raise ConfigurationError(f"{path} is not JSON: {error}", _WRITE_AGAIN) from None
     if not isinstance(data, dict) or "version" not in data:
-        raise ConfigurationError(f"{path} is not a job file: it has no `version`", _REWRITE)
+        raise ConfigurationError(f"{path} is not a job file: it has no `version`", _WRITE_AGAIN)
     if data["version"] != VERSION:
         message = f"{path} has version {data['version']!r}; this version of outbox-kit reads version {VERSION}"
         raise ConfigurationError(message, "write it again with the outbox-kit that runs it")
@@ -158,7 +158,7 @@ def _hint(message: str) -> str:
         return f"allowed keys of {key or 'the file'}: {'; or '.join(allowed)}"
     if message.startswith("Invalid") and key in _CHOICES:
         return f"allowed values of {key}: {', '.join(_CHOICES[key])}"
-    return _REWRITE
+    return _WRITE_AGAIN
 
 
 def _resolve(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON

@@ -165,8 +165,8 @@ class MaterializeJob(JobSettings, frozen=True):
         return f"{self.topic} -> {self.target_name}.{self.table}"
 
     @property
-    def names(self) -> dict[str, Any]:
-        """The fields of reports that identify the job."""
+    def report_fields(self) -> dict[str, Any]:
+        """The fields that identify the job in reports."""
         return {"aggregate": self.aggregate, "topic": self.topic, "target": self.target_name, "table": self.table}
 
 

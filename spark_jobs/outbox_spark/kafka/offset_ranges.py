@@ -21,7 +21,7 @@ from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 REQUEST_SECONDS = 30.0
 T = TypeVar("T")
 
-_REBUILD = "if this is intended, run outbox-rebuild: the table stays readable meanwhile"
+_REBUILD_HINT = "if this is intended, run outbox-rebuild: the table stays readable meanwhile"
 _CLIENT_ERRORS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, timedelta does not
 
@@ -92,34 +92,34 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
         message = f"the table was written from topic {committed.topic}, not from {topic.name}"
-        raise RefusedError(message, _REBUILD)
+        raise RefusedError(message, _REBUILD_HINT)
     if committed.topic_id != topic.topic_id:
         message = (
             f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, "
             f"the table was written from {committed.topic_id}"
         )
-        raise RefusedError(message, f"run `outbox apply` and `outbox backfill` to fill the new topic; {_REBUILD}")
+        raise RefusedError(message, f"run `outbox apply` and `outbox backfill` to fill the new topic; {_REBUILD_HINT}")
     missing = sorted(set(committed.offsets) - set(topic.latest))
     if missing:
         message = (
             f"topic {topic.name} has {len(topic.latest)} partitions; "
             f"the table has offsets of {len(committed.offsets)}, including partition {missing[0]}"
         )
-        raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD}")
+        raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD_HINT}")
 
 
 def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
     if offset > topic.latest[partition]:
         message = f"{location} ends at offset {topic.latest[partition]}; the table has read up to {offset}"
-        raise RefusedError(message, f"the broker lost records, or this is a different cluster; {_REBUILD}")
+        raise RefusedError(message, f"the broker lost records, or this is a different cluster; {_REBUILD_HINT}")
     # Retention and DeleteRecords move the log start, compaction does not: the table has not read the removed records.
     if offset < topic.earliest[partition]:
         message = (
             f"{location} starts at offset {topic.earliest[partition]}; "
             f"the table has read up to {offset}: the records between were deleted"
         )
-        raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD}")
+        raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD_HINT}")
 
 
 def _epoch(topic: TopicDescription, committed: TableProgress) -> int:

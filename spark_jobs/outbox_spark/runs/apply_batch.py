@@ -20,7 +20,7 @@ from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import (
     SUMMARIZED,
     RangeSummary,
-    aggregated,
+    collect_metrics,
     newest_of,
     ordering_of,
     summarize,
@@ -138,7 +138,7 @@ def _persist_decoded(
     with ExitStack() as attempt:
         rows = persist(attempt, rows)
         with allow_topic_reads(rows.sparkSession):
-            values = aggregated(rows, metrics, with_observation=with_observation)
+            values = collect_metrics(rows, metrics, with_observation=with_observation)
         if not decoder.likely_suffice(values):
             return None
         stack.push(attempt.pop_all())

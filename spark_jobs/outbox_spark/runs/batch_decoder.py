@@ -13,7 +13,7 @@ from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat
-from outbox_spark.runs.newest_per_key import SchemaReferences, are_expected
+from outbox_spark.runs.newest_per_key import SchemaReferences, schemas_are_expected
 from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED = 5
@@ -48,7 +48,7 @@ class BatchDecoder:
 
     def likely_suffice(self, metrics: Mapping[str, Any]) -> bool:
         """Return whether no record has a schema other than those given to newest_per_key.summary_metrics."""
-        return not self._is_avro or are_expected(metrics)
+        return not self._is_avro or schemas_are_expected(metrics)
 
     def writers(self, schemas: SchemaReferences, *, complete: bool = True) -> Writers:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.

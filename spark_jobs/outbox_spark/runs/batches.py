@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from outbox_spark.jobs.model import ReadRange
 
-_GROWTH = 4
+_MAX_GROWTH = 4
 """Maximum ratio of the number of offsets of a batch to that of the previous one: the density of records varies."""
 
 
@@ -54,4 +54,4 @@ class Batches:
         """Adapt the size of the next batch to the number of records in the last one."""
         density = max(records, 1) / max(self._last_span, 1)
         span = int(self._max_records / density)
-        self._span = max(self._max_records, min(span, self._last_span * _GROWTH))
+        self._span = max(self._max_records, min(span, self._last_span * _MAX_GROWTH))

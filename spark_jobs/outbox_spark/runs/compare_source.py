@@ -79,9 +79,9 @@ def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, rep
         # for the second snapshot, which has the same plan.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
-    both = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
+    joined = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
     kind = F.when(F.col(KEY_COLUMN).isNull(), F.lit("missing")).when(F.col("source_key").isNull(), F.lit("extra"))
-    differing = both.select(
+    differing = joined.select(
         F.coalesce(F.col(KEY_COLUMN), F.col("source_key")).alias(KEY_COLUMN), kind.alias("kind"), "xmin", "version"
     )
     return differing.where(F.col("kind").isNotNull()).localCheckpoint()

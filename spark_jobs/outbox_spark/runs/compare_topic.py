@@ -112,12 +112,14 @@ def compare_with_topic(
     with allow_topic_reads(records.sparkSession):
         summary, schemas = summarize(records, with_observation=True)
     forbid_topic_reads(stack, records.sparkSession)
-    different = _different_keys(stack, table, records)
-    grown = committed.partition_epoch > 0
-    absent = _classify_absent(stack, job, scan, topic, committed, different.where(F.col("_kind") == _ABSENT))
-    newest, columns, reader = _decoded(stack, job, table, registry, different, schemas, grown=grown)
+    differences = _different_keys(stack, table, records)
+    partitions_added = committed.partition_epoch > 0
+    absent = _classify_absent(stack, job, scan, topic, committed, differences.where(F.col("_kind") == _ABSENT))
+    newest, columns, reader = _decoded(
+        stack, job, table, registry, differences, schemas, partitions_added=partitions_added
+    )
     _check_progress_unchanged(job, table, committed)
-    ahead = different.where(F.col("_kind") == DifferenceKind.AHEAD.value)
+    ahead = differences.where(F.col("_kind") == DifferenceKind.AHEAD.value)
     frames = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
     counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), examples)
     return Comparison(
@@ -147,9 +149,11 @@ def _different_keys(stack: ExitStack, table: TargetTable, records: DataFrame) ->
     keyed = records.where(F.col("key").isNotNull()).withColumn("record_key", F.col("key").cast("string"))
     rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     joined = rows.join(keyed, F.col(KEY_COLUMN) == F.col("record_key"), how="full_outer")
-    different = joined.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
-    different = different.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("record_key"))).drop("record_key")
-    return persist(stack, different)
+    differences = joined.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
+    differences = differences.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("record_key"))).drop(
+        "record_key"
+    )
+    return persist(stack, differences)
 
 
 def _kind() -> Column:
@@ -223,21 +227,23 @@ def _decoded(
     job: MaterializeJob,
     table: TargetTable,
     registry: SchemaRegistry,
-    different: DataFrame,
+    differences: DataFrame,
     schemas: SchemaReferences,
     *,
-    grown: bool,
+    partitions_added: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
     """Return the newest records of missing, stale and deleted keys, the columns and the reader schema."""
-    differing = different.where(F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED))
+    decodable = differences.where(
+        F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
+    )
     # With the schema ids of the whole scan: those of the few records here might all be unknown to the registry.
     decoder = BatchDecoder(job, table, registry)
-    decoder.check_table(different.sparkSession)
-    rows = decoder.rows(differing.select(*LATEST_COLUMNS), decoder.writers(schemas))
-    kinds = differing.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
+    decoder.check_table(differences.sparkSession)
+    rows = decoder.rows(decodable.select(*LATEST_COLUMNS), decoder.writers(schemas))
+    kinds = decodable.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     same_record = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, same_record).drop("p", "o")
-    missing = F.lit((DifferenceKind.UNSURE if grown else DifferenceKind.MISSING).value)
+    missing = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
     kind = (
         F.when(F.col("_reason").isNotNull(), F.lit(DifferenceKind.UNREADABLE.value))
         .when(F.col("_kind") == _DELETED, F.lit(DifferenceKind.ZOMBIE.value))

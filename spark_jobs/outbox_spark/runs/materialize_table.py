@@ -57,7 +57,7 @@ def materialize(
             return outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
         retention.check(read_range)
         totals = _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch)
-        if retention.missed(read_range):
+        if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:
             table.expire_ledger(retention.expire_before)
@@ -163,7 +163,7 @@ def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: f
 def outcome_of(job: MaterializeJob, read_range: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
     """Return the outcome of a successful run; `started` is its time.monotonic()."""
     return Outcome(
-        **job.names,
+        **job.report_fields,
         status=status,
         records=totals.records,
         keys=totals.keys,

@@ -57,7 +57,7 @@ class TombstoneRetention:
         half = self.topic.delete_retention / 2
         return self.since is None or (half > timedelta(0) and self.requested_at - self.since > half)
 
-    def missed(self, read_range: ReadRange) -> bool:
+    def may_miss_tombstones(self, read_range: ReadRange) -> bool:
         """Whether tombstones may have been removed before the range is read."""
         if self.since is None:
             return True
@@ -68,12 +68,12 @@ class TombstoneRetention:
         retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
         if self.since is None:
             return f"{self.job}: the time of the table's last update is unknown and {retention}: some may be missed"
-        past = _duration(now() - self.since)
-        return f"{self.job}: the table was last up to date {past} ago and {retention}: some may be missed"
+        age = _duration(now() - self.since)
+        return f"{self.job}: the table was last up to date {age} ago and {retention}: some may be missed"
 
     def check(self, read_range: ReadRange) -> None:
         """Raise RefusedError if tombstones may be missed and the job does not reconcile."""
-        if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.missed(read_range):
+        if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.may_miss_tombstones(read_range):
             self.refuse()
 
     def refuse(self) -> NoReturn:
@@ -81,10 +81,10 @@ class TombstoneRetention:
         raise RefusedError(self.warning(), _HINT)
 
     def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
-        """Return the progress to commit with a batch of the range; `last` if it ends at the end offsets of the topic."""
+        """Return the progress to commit with a batch; `last` if it ends at the end offsets of the topic."""
         time = self.since
         if last:
-            time = None if self.missed(read_range) else self.requested_at
+            time = None if self.may_miss_tombstones(read_range) else self.requested_at
         progress = replace(after_batch, committed_at=time)
         if self.previous is not None:
             # A replay starts before the committed offsets and may stop before them.

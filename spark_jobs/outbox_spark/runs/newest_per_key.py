@@ -148,11 +148,11 @@ def _results(partition_epoch: int) -> list[Column]:
 
 def summarize(latest: DataFrame, *, with_observation: bool) -> tuple[RangeSummary, SchemaReferences]:
     """Count the result of `newest_per_key`: the action that persists it."""
-    row = aggregated(latest, [*_counts(), *_schemas()], with_observation=with_observation)
+    row = collect_metrics(latest, [*_counts(), *_schemas()], with_observation=with_observation)
     return summary_from(row), SchemaReferences(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
-def aggregated(frame: DataFrame, metrics: Sequence[Column], *, with_observation: bool) -> dict[str, Any]:
+def collect_metrics(frame: DataFrame, metrics: Sequence[Column], *, with_observation: bool) -> dict[str, Any]:
     """Return the metrics of a frame, among them `records` and `keys`: the action that persists it."""
     counts = frame.agg(*metrics)
     # Observed on the one row of the metrics, for listeners of Spark's queries: no cost per record.
@@ -171,7 +171,7 @@ def summary_metrics(expected: Iterable[int | str]) -> list[Column]:
     return [*_counts(), *count_expressions(), _unexpected(ids, guids)]
 
 
-def are_expected(metrics: Mapping[str, Any]) -> bool:
+def schemas_are_expected(metrics: Mapping[str, Any]) -> bool:
     """Whether no record has an unexpected schema."""
     return bool(metrics["unexpected"] == 0)
 

@@ -57,9 +57,9 @@ class Script:
         self.ran.append(job.aggregate)
         return outcome(job, error)
 
-    def rounds(self, rules: RoundRules = FAST, alive: Callable[[], bool] = lambda: True) -> Rounds:
+    def rounds(self, rules: RoundRules = FAST, driver_responds: Callable[[], bool] = lambda: True) -> Rounds:
         jobs = [job for job in (A, B) if job.aggregate in self._left]
-        return Rounds(jobs, self.attempt, rules, self.stop, self.messages.append, alive)
+        return Rounds(jobs, self.attempt, rules, self.stop, self.messages.append, driver_responds)
 
 
 def test_runs_all_tables_in_every_round_until_stopped() -> None:
@@ -122,7 +122,7 @@ def test_exits_when_no_table_remains() -> None:
 def test_exits_when_the_spark_session_is_lost() -> None:
     """Every further round would fail in the same way; only a new process has a new driver."""
     script = Script(a=[WRONG], b=[None])
-    assert script.rounds(alive=lambda: False).run() == Exit.FAILED
+    assert script.rounds(driver_responds=lambda: False).run() == Exit.FAILED
     assert script.ran == ["a"]
 
 
@@ -225,7 +225,7 @@ def test_does_not_interrupt_a_finished_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_detects_a_dead_driver() -> None:
-    assert not Runner(None, lambda _: None).alive()  # type: ignore[arg-type]
+    assert not Runner(None, lambda _: None).driver_responds()  # type: ignore[arg-type]
 
 
 def test_returns_raised_errors_as_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:

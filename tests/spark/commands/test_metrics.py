@@ -104,8 +104,10 @@ def two_batches(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) ->
     metrics = Metrics(stream, lambda _: None)
     with topic_in_memory(things()), listening(spark) as listener:
         metrics.attach(spark)
-        metrics.begin()
-        metrics.run(job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
+        metrics.start_run()
+        metrics.write_run(
+            job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.write_batch)
+        )
         # Listeners are called shortly after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
     return MetricsOfTwoBatches(job, lines(stream), listener.counts)
@@ -160,8 +162,8 @@ def test_batch_metrics_are_of_its_own_stages(metrics_lines: list[dict[str, Any]]
 def metrics_of(outcome: Outcome) -> dict[str, Any]:
     stream = io.StringIO()
     metrics = Metrics(stream, lambda _: None)
-    metrics.begin()
-    metrics.run(JOB, outcome)
+    metrics.start_run()
+    metrics.write_run(JOB, outcome)
     return lines(stream)[0]
 
 
@@ -194,8 +196,8 @@ def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 def line_to(name: str, messages: list[str]) -> None:
     with open_metrics(name, messages.append) as metrics:
         assert metrics is not None
-        metrics.begin()
-        metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
+        metrics.start_run()
+        metrics.write_run(JOB, failed_outcome(JOB, UnreachableError("down")))
 
 
 def test_appends_to_a_file(tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_flushes_every_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with open_metrics(str(path), lambda _: None) as metrics:
         assert metrics is not None
-        metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
+        metrics.write_run(JOB, failed_outcome(JOB, UnreachableError("down")))
         assert path.read_text().endswith("\n")
 
 
@@ -237,7 +239,7 @@ def test_reports_a_full_disk_once_and_continues() -> None:
     with open_metrics("/dev/full", messages.append) as metrics:
         assert metrics is not None
         for _ in range(2):
-            metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
+            metrics.write_run(JOB, failed_outcome(JOB, UnreachableError("down")))
     assert messages == ["warning: metrics cannot be written: No space left on device"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_spark.decoding.type_widening import widens
+from outbox_spark.decoding.type_widening import is_widening
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from outbox_spark.decoding.type_widening import widens
     ],
 )
 def test_widens_types_in_one_direction_only(actual: str, desired: str) -> None:
-    assert widens(actual, desired)
-    assert not widens(desired, actual)
+    assert is_widening(actual, desired)
+    assert not is_widening(desired, actual)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_widens_types_in_one_direction_only(actual: str, desired: str) -> None:
     ],
 )
 def test_rejects_other_type_changes(actual: str, desired: str) -> None:
-    assert not widens(actual, desired)
+    assert not is_widening(actual, desired)

@@ -166,7 +166,7 @@ def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datet
     assert late.advance(progress(noon), read_range=SOME, last=True).committed_at is None
     unknown = retention_of(delta_target, progress(None))
     assert unknown.advance(progress(noon), read_range=NOTHING, last=True).committed_at is None
-    assert unknown.missed(NOTHING)
+    assert unknown.may_miss_tombstones(NOTHING)
     assert unknown.commit_is_due
 
 
@@ -174,9 +174,9 @@ def test_compares_after_a_first_run_longer_than_the_retention(
     delta_target: Target, noon: datetime, later: Clock
 ) -> None:
     first = retention_of(delta_target, None)
-    assert not first.missed(SOME)
+    assert not first.may_miss_tombstones(SOME)
     later(2 * DAY)
-    assert first.missed(SOME)
+    assert first.may_miss_tombstones(SOME)
     assert first.advance(progress(noon), read_range=SOME, last=True).committed_at is None
     # If the run stops before the last batch, the time of its start is committed.
     assert first.advance(progress(None), read_range=SOME, last=False).committed_at == noon
@@ -186,7 +186,7 @@ def test_compares_after_a_first_run_longer_than_the_retention(
 def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime, age: timedelta, due: bool) -> None:
     quiet = retention_of(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
-    assert not quiet.missed(NOTHING)
+    assert not quiet.may_miss_tombstones(NOTHING)
     assert quiet.advance(progress(noon), read_range=NOTHING, last=True).committed_at == noon
 
 

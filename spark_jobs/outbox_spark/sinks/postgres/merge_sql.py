@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres.statements import TableStatements, assign, identifiers, joined, version
+from outbox_spark.sinks.postgres.statements import TableStatements, assign, comma_separated, identifiers, version
 
 READABLE = SQL("s._reason is null and not s._deleted")
 TOMBSTONE = SQL("s._reason is null and s._deleted")
@@ -76,7 +76,7 @@ class MergeStatements:
         ).format(
             **self._names(),
             deleted_at=Identifier(DELETED_AT_COLUMN),
-            metadata=joined(SQL("{0} = s.{0}").format(Identifier(name)) for name in METADATA_COLUMNS),
+            metadata=comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in METADATA_COLUMNS),
             stale=Identifier(STALE_COLUMN),
             is_stale=self.is_stale(),
             tombstone=TOMBSTONE,
@@ -104,7 +104,7 @@ class MergeStatements:
             **self._names(),
             insert=self._insert(),
             unless=SQL(" ").join(unless),
-            assignments=joined([assign(names), *set_null]),
+            assignments=comma_separated([assign(names), *set_null]),
         )
 
     def remove_superseded_tombstones(self) -> Composed:

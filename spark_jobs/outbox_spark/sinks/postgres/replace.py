@@ -14,7 +14,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import RefusedError
 from outbox_spark.sinks.postgres.catalog import column_types, constraints, primary_key
 from outbox_spark.sinks.postgres.connection import Connection
-from outbox_spark.sinks.postgres.statements import TableStatements, identifiers, joined
+from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers
 
 
 def replace_content(connection: Connection, tables: TableStatements, shadow: TableStatements) -> None:
@@ -47,7 +47,7 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
         SQL("delete from {} t where not exists (select from {} s where {})").format(target, source, same)
     )
     others = [name for name in column_types(connection, source) if name not in keys]
-    assignments = joined(SQL("{0} = s.{0}").format(Identifier(name)) for name in others)
+    assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in others)
     update = SQL("update {} t set {} from {} s where {} and ({}) is distinct from ({})")
     connection.execute(
         update.format(target, assignments, source, same, identifiers(others, "t"), identifiers(others, "s"))

@@ -26,7 +26,7 @@ from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.connection import LOCK_TIMEOUT, Connection, jdbc_settings, jdbc_url
-from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, typed
+from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_definitions, column_type
 
 STAGING_INFIX = "__staging_"
 _TOKEN_BYTES = 4
@@ -84,7 +84,7 @@ def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
     fields = {column.name: column_type(column) for column in columns}
     metadata = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
     types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **metadata, **_OUTCOME_TYPES}
-    return SQL("create unlogged table {} ({})").format(name, typed(types))
+    return SQL("create unlogged table {} ({})").format(name, column_definitions(types))
 
 
 def copy_rows(

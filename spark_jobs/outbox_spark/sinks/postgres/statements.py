@@ -114,9 +114,9 @@ class TableStatements:
     def create_target(self) -> Composed:
         """Create the table without its primary key; `add_keys` adds it after the rows, which takes half the time."""
         fields = [SQL("{} {}").format(Identifier(c.name), SQL(column_type(c))) for c in self.columns]
-        metadata = typed({**METADATA_TYPES, **STATE_TYPES[self.mode]})
+        metadata = column_definitions({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
-            self.target, Identifier(KEY_COLUMN), joined([*fields, metadata])
+            self.target, Identifier(KEY_COLUMN), comma_separated([*fields, metadata])
         )
 
     def add_keys(self) -> list[Composed]:
@@ -133,13 +133,17 @@ class TableStatements:
     def create_ledger(self) -> list[Composed]:
         """Create the ledger. That of a dropped table is replaced, because its entries do not apply to the new table."""
         create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
-            self.tombstones, Identifier(KEY_COLUMN), typed(METADATA_TYPES), identifiers(self.identity)
+            self.tombstones, Identifier(KEY_COLUMN), column_definitions(METADATA_TYPES), identifiers(self.identity)
         )
         return [SQL("drop table if exists {}").format(self.tombstones), create]
 
     def create_quarantine(self) -> list[Composed]:
         """Create the table, and an index for the rows that are stale."""
-        names = {"quarantine": self.quarantine, "key": Identifier(KEY_COLUMN), "metadata": typed(METADATA_TYPES)}
+        names = {
+            "quarantine": self.quarantine,
+            "key": Identifier(KEY_COLUMN),
+            "metadata": column_definitions(METADATA_TYPES),
+        }
         return [
             SQL(
                 "create table {quarantine} (topic_id text not null, {metadata}, key bytea, schema_id bigint, "
@@ -191,19 +195,19 @@ class TableStatements:
         return SQL("comment on column {}.{} is {}").format(self.target, Identifier(name), Literal(text))
 
 
-def joined(items: Iterable[Composed]) -> Composed:
+def comma_separated(items: Iterable[Composed]) -> Composed:
     """Join SQL by commas."""
     return SQL(", ").join(items)
 
 
 def identifiers(names: Iterable[str], alias: str = "") -> Composed:
     """List columns, qualified by `alias` if given."""
-    return joined(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
+    return comma_separated(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
 
 
-def typed(types: Mapping[str, str]) -> Composed:
+def column_definitions(types: Mapping[str, str]) -> Composed:
     """List column definitions."""
-    return joined(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
+    return comma_separated(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
 
 
 def version(alias: str) -> Composed:
@@ -213,4 +217,4 @@ def version(alias: str) -> Composed:
 
 def assign(names: Iterable[str]) -> Composed:
     """List the assignments of ON CONFLICT DO UPDATE."""
-    return joined(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)
+    return comma_separated(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)

@@ -29,7 +29,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.decoding.type_widening import widens
+from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.session.error_redaction import postgres_message
@@ -128,7 +128,7 @@ class PostgresTable:
         self._check_mode(types)
         for column in columns:
             actual, expected = types.get(column.name), column_type(column)
-            if actual is not None and actual != expected and not widens(actual, expected):
+            if actual is not None and actual != expected and not is_widening(actual, expected):
                 message = f"column {self._tables.label}.{column.name} is {actual}; the latest schema has {expected}"
                 raise SchemaError(message, f"revert the change of the type, or {REBUILD_HINT}")
 
