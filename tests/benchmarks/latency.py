@@ -111,7 +111,7 @@ class Run:
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Run the benchmark, print the report and write the JSON file."""
     machine_info = machine()
     samples: dict[Cell, Samples] = defaultdict(Samples)
     with benchmark_stack() as bench, worker_without_exactly_once(bench) as at_least_once, SPAWN.Pool(1) as writers:

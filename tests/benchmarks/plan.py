@@ -28,7 +28,7 @@ COMMANDS = {"version": ["--version"], "plan": ["plan"], "plan_database": ["plan"
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Run the benchmark, print the report and write the JSON file."""
     machine_info = machine()
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")

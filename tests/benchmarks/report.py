@@ -1,7 +1,7 @@
 """Reports of the benchmarks: build/bench/NAME.json in one form, and tables between markers in docs/performance.md.
 
 The JSON has `machine`, `samples` (by variant, a list with one entry per round), `measures` (by variant), `ratios` and
-`values` (numbers by name), and what is specific to a benchmark under further keys.
+`values` (numbers by name); other keys are specific to a benchmark.
 """
 
 from __future__ import annotations

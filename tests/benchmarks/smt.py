@@ -97,7 +97,7 @@ BOUNDS = (
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Run the benchmark, print the report and write the JSON file."""
     machine_info = machine()
     _write_configs()
     _report([_measure(number) for number in range(ROUNDS)], machine_info)

@@ -56,7 +56,7 @@ CPU_FIELDS = {"worker": "worker_processor", "broker": "broker_processor", "postg
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Run the benchmark, print the report and write the JSON file."""
     machine_info, names = machine(), [*selected_variants(), RAW]
     with benchmark_stack(plugins=(PLUGINS,)) as bench:
         end = write_backlog(bench)

@@ -83,7 +83,7 @@ Variant = Callable[[BenchmarkStack, str], dict[str, str]]
 
 
 def router_variants(text: str) -> dict[str, Variant]:
-    """Return OutboxRouter with each group of settings: `max.batch.size=8192 linger.ms=0; poll.interval.ms=1` is two."""
+    """Return one OutboxRouter per group of settings, such as `max.batch.size=8192 linger.ms=0; poll.interval.ms=1`."""
 
     def with_settings(settings: dict[str, str]) -> Variant:
         return lambda bench, topic: {**outbox_router(bench, topic), **settings}

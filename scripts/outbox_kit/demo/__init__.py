@@ -1,1 +1,1 @@
-"""The worked example: service, workload, comparison of values, report. No code of the product depends on it."""
+"""The worked example: service, workload, comparison of values, report. Other packages do not import it."""

@@ -16,7 +16,7 @@ from psycopg.rows import scalar_row
 
 from outbox_kit.demo import library_service, samples
 
-ROLLED_BACK = 0.08  # of all transactions, after both rows were written
+ROLLBACK_SHARE = 0.08  # of all transactions
 ATTEMPTS = 20
 
 
@@ -116,7 +116,7 @@ class Writer:
 
     def transact(self) -> tuple[Effects, bool]:
         """Run one transaction that writes; return its effects and whether it was committed."""
-        roll_back = self._rng.random() < ROLLED_BACK
+        roll_back = self._rng.random() < ROLLBACK_SHARE
         steps = self._random_steps()
         while True:
             wrote, effects = self._attempt(next(steps), roll_back=roll_back)

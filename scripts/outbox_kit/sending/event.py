@@ -80,7 +80,7 @@ def _text(name: str, value: object) -> str:
         raise InvalidEventError(f"{name} must be text, not {type(value).__name__}")
     if reason := text_reason(value):
         raise InvalidEventError(f"{name} {reason}")
-    return str.__str__(value)  # of a text Enum, the value
+    return str.__str__(value)  # for a text Enum, its value
 
 
 def _required_text(name: str, value: object) -> str:

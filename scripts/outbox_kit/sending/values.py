@@ -83,7 +83,7 @@ def _key(key: object) -> str:
         raise NotEncodableError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
     if reason := text_reason(key):
         raise NotEncodableError(f"has a key that {reason}")
-    return str.__str__(key)  # of a text Enum, the value
+    return str.__str__(key)  # for a text Enum, its value
 
 
 def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:

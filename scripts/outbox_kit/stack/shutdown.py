@@ -1,4 +1,4 @@
-"""Shutdown of the stack from any state."""
+"""Shutdown of the stack, including processes of a killed supervisord or `up`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> 
 def stop_by_signal(layout: Layout) -> None:
     """End the remaining processes: an unresponsive supervisord, and services whose supervisor was killed."""
     try:
-        terminate(layout, (NAME,), seconds=5)  # first, or it would restart the services
+        terminate(layout, (NAME,), seconds=5)  # supervisord first, because it would restart the services
         for names in (*STOP_ORDER, ("format",)):
             terminate(layout, names, seconds=SIGNAL_SECONDS)
     except (WaitTimeoutError, PermissionError) as error:

@@ -41,7 +41,7 @@ GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Run the benchmark, print the report and write the JSON file."""
     results = Results(machine(), EVENTS, ROUNDS)
     with benchmark_stack(plugins=(PLUGINS,)) as bench_stack, spark_bench(bench_stack) as bench:
         kinds = bench.kinds()

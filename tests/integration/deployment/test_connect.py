@@ -19,7 +19,7 @@ from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.waiting import Observation, wait_for
 
-# Connect's validation does not check it; the task does at its start.
+# Connect's validation accepts this setting; the task fails at its start.
 INVALID_CONFIG = {"converters": "broken", "broken.type": "no.such.Converter"}
 
 

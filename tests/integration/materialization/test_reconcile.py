@@ -237,7 +237,7 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
         return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
     wait_for(f"two partitions of {uncompacted_job.topic}", has_new_partitions, seconds=30)
-    # Keys have moved: to a lower offset in another partition, while records that the old one still receives are older.
+    # A key may have a lower offset in its new partition. Records that its old partition still receives are older.
     sender = Sender(state, uncompacted_job.topic)
     sender.send("moves", 4, partition=1, commit=4)
     sender.send("moves", 2, partition=0, commit=2)

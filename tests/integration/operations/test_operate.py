@@ -26,7 +26,7 @@ NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 
 @pytest.fixture(scope="module")
 def deployment(stack: Stack, deploy_once: Deploy) -> Deployment:
-    """A pipeline for this module."""
+    """Deploy a pipeline for this module."""
     del stack  # must be running
     return deploy_once(NAME)
 

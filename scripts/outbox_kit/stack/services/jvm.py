@@ -29,7 +29,7 @@ def jvm_command(
         str(context.java),
         f"-D{process_marker(context.layout, service)}",
         f"-Xmx{heap}",
-        # Supervisor restarts it; a JVM that ran out of memory is not reliable.
+        # After an OutOfMemoryError the JVM is not reliable: it exits, and Supervisor restarts it.
         "-XX:+ExitOnOutOfMemoryError",
         # Before Java 18 the default charset follows the locale, which is often ASCII where CI runs.
         "-Dfile.encoding=UTF-8",
