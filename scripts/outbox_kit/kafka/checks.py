@@ -28,7 +28,7 @@ class KafkaState:
     dead_letters: int | None
 
     @property
-    def present(self) -> list[Topic]:
+    def existing(self) -> list[Topic]:
         return [topic for topic in self.topics if topic.name in self.actual]
 
 
@@ -84,7 +84,7 @@ def _policy(state: KafkaState) -> Finding:
 def _partitions(state: KafkaState) -> Finding:
     problems = [
         f"{topic.name} has {state.actual[topic.name].partitions}, not {topic.partitions}"
-        for topic in state.present
+        for topic in state.existing
         if state.actual[topic.name].partitions != topic.partitions
     ]
     return _declared_finding(problems)
@@ -114,7 +114,7 @@ def _min_insync(state: KafkaState) -> Finding:
     finding = _setting_finding(state, "min.insync.replicas")
     unwritable = [
         f"{topic.name} needs {state.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
-        for topic in state.present
+        for topic in state.existing
         if int(state.actual[topic.name].config.get("min.insync.replicas", "1"))
         > (replicas := state.actual[topic.name].replication_factor)
     ]
@@ -153,7 +153,7 @@ def _settings(state: KafkaState) -> Finding:
     return _declared_finding(
         [
             f"{topic.name}: {key} is {old}, not {new}"
-            for topic in state.present
+            for topic in state.existing
             for key, (old, new) in different_settings(topic, state.actual[topic.name]).items()
             if key not in CHECKED_SEPARATELY
         ]
@@ -175,7 +175,7 @@ def _dead_letters(state: KafkaState) -> Finding:
 
 def _setting_finding(state: KafkaState, key: str) -> Finding:
     problems = []
-    for topic in state.present:
+    for topic in state.existing:
         old, new = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
         if old != new:
             problems.append(f"{topic.name}: {key} is {old}, not {new}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from outbox_kit.linting.lint_input import LintInput
@@ -24,6 +25,12 @@ def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
     """Return the finding for a setting whose value is not `expected` (None: the setting must not be set)."""
     remedy = f"set {key} to {expected}" if expected else f"leave {key} out"
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
+
+
+def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
+    """Return the remedy for an unknown name: the most similar candidate."""
+    matches = difflib.get_close_matches(name, sorted(candidates), n=1)
+    return f"did you mean {prefix}{matches[0]}?" if matches else "correct it, or leave it out"
 
 
 class LintRules(list[LintRule]):

@@ -1,4 +1,4 @@
-"""Pipeline file, environment files, lock file and rendering. Code that opens connections does not belong here."""
+"""Pipeline file, environment files, lock file and rendering of configs. Nothing here opens a connection."""
 
 from outbox_kit.pipeline.environment import (
     Connect,

@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
     """Return the schema of a file as compact JSON, which uses the types of `references` by name.
 
-    Raises ConfigurationError if the file is missing or invalid, or is not the schema of a required record.
+    Raises ConfigurationError if the file is missing or invalid, or has no record although one is required.
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":
@@ -100,7 +100,7 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
 
 
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
-    """Yield errors that fastavro does not detect, but a registry or the transform."""
+    """Yield errors for which a registry or the transform rejects a schema, but fastavro does not."""
     if isinstance(node, list):
         kinds = Counter(map(_branch_name, node))
         yield from (f"{kind} twice in a union" for kind, count in kinds.items() if count > 1)
@@ -131,7 +131,7 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 
 
 def same_schema(schema: str, other: str, references: Sequence[str] = ()) -> bool:
-    """Return whether two schema texts differ in notation at most.
+    """Return whether two schemas are equal, regardless of notation.
 
     White space, order of keys, name with namespace for a full name, and `{"type": "string"}` for `"string"` do not
     matter: Confluent's registry returns a schema in another notation. `references` are the texts of the types that

@@ -66,7 +66,7 @@ class Expansion:
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return the value of an environment variable, UNSET if it is not set. Record a needed one as missing."""
+        """Return the value of an environment variable. If it is not set, return UNSET and record it if it is needed."""
         value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value

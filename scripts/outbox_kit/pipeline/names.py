@@ -1,4 +1,4 @@
-"""Base of the models, types of names, and validation of record header names."""
+"""Base class of the models, types of names, and validation of header names and URI references."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
         sessions = [describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS)]
         message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s: open writing transactions"
         raise RefusedError(
-            f"{message}: {', '.join(sessions) or 'none any more'}", "end them, then run the command again"
+            f"{message}: {', '.join(sessions) or 'they have ended'}", "end them, then run the command again"
         ) from None
 
 

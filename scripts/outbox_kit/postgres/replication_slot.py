@@ -80,7 +80,7 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
 def wait_transactions_ended(connection: Connection) -> int:
     """Wait until every transaction that is open now has ended, and return the LSN after them.
 
-    A later change of the catalog may not apply to the decoding of these transactions. Raises WaitTimeoutError.
+    Transactions that began before a change of the catalog may be decoded without it. Raises WaitTimeoutError.
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 

@@ -18,7 +18,7 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    condition="the publication has publish_via_partition_root, only the outbox table, and no operation that stops the task",
+    condition="the publication has publish_via_partition_root, the outbox table only, no operation that stops the task",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
 def _publication(state: DatabaseState) -> Finding:

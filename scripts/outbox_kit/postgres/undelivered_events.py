@@ -40,7 +40,7 @@ EVENTS: LiteralString = """
 
 @dataclass(frozen=True)
 class Delivered:
-    """LSNs up to which a connector has delivered: its last commit, and the last event of the transaction `xid`."""
+    """LSNs up to which a connector has delivered: its last commit, and the event in the open transaction `xid`."""
 
     commit: int = 0
     lsn: int = 0

@@ -46,8 +46,7 @@ def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: st
     """Test compatibility with the new level, which is already set. If the test fails, restore the old level."""
     if subject.uses:
         return  # Apicurio cannot test a schema with references; plan and registration test it
-    is_transitive = subject.compatibility.endswith("_TRANSITIVE")
-    if client.is_compatible(subject.name, subject.text, every_version=is_transitive):
+    if client.is_compatible(subject.name, subject.text, subject.compatibility):
         return
     client.set_compatibility(subject.name, old_level)
     latest = client.latest(subject.name)

@@ -28,9 +28,9 @@ class RegistryClient(RegistryReader):
     def set_compatibility(self, subject: str, level: str) -> None:
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
-    def is_compatible(self, subject: str, text: str, *, every_version: bool = False) -> bool:
-        """Return whether `text` is compatible with the latest version (or every version) by the subject's level."""
-        path = f"/compatibility{subject_path(subject)}/versions{'' if every_version else '/latest'}"
+    def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
+        """Return whether `text` is compatible with the latest version, or with every version by a transitive level."""
+        path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 

@@ -130,7 +130,7 @@ def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def danger(old: str, new: str) -> str:
-    """Describe the wrong reads of existing records with a new version, empty if there are none.
+    """Describe which existing records a new version cannot read correctly, empty if there are none.
 
     A registry accepts a changed logical type, although existing records are then read as different values.
     """
@@ -185,8 +185,7 @@ def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubj
     Apicurio rejects the test of a schema with references with HTTP 422, although it accepts its registration.
     """
     if current.compatibility == subject.compatibility and not subject.uses and not latest.references:
-        is_transitive = subject.compatibility.endswith("_TRANSITIVE")
-        return client.is_compatible(subject.name, subject.text, every_version=is_transitive)
+        return client.is_compatible(subject.name, subject.text, subject.compatibility)
     return not incompatible_fields(subject.compatibility, latest.text, subject.text)
 
 

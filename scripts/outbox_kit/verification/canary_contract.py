@@ -57,7 +57,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return the difference of the key. Without `strict` the key only has to contain the expected one."""
+    """Return the problem of the key, if any. Without `strict` a prefix of the key, such as a schema id, is accepted."""
     key, expected = message.key() or b"", KEY.encode()
     return [] if key == expected or (not contract.strict and expected in key) else ["wrong key"]
 

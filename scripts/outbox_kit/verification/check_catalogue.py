@@ -60,8 +60,9 @@ def page() -> str:
     sections = [INTRODUCTION]
     for title, rules in SECTIONS:
         items = [
-            list_item(f"`{r.id}` ({r.severity}): {r.condition}.") + list_item(f"When it fails: {r.remedy}.", "  ")
-            for r in rules
+            list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.")
+            + list_item(f"When it fails: {rule.remedy}.", "  ")
+            for rule in rules
         ]
         sections.append(f"## {title}\n\n{''.join(items)}")
     return "\n".join(sections)

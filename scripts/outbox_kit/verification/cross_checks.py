@@ -108,7 +108,7 @@ def _version_problems(state: LiveState, name: str, version: SchemaVersion) -> It
 
 
 def _is_same_schema(registered: str, configured: str) -> bool:
-    """Return whether two schema texts differ in docs at most. False if one is not a schema."""
+    """Return whether two schemas are equal apart from docs. False if one of the texts is not a schema."""
     try:
         return same_schema(without_docs(registered), without_docs(configured))
     except (ValueError, SchemaParseException, UnknownType):
@@ -163,7 +163,7 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the timeouts of the producer are limited; with Connect's default of max.block.ms the task can block forever",
+    condition="the timeouts of the producer are limited; with Connect's max.block.ms a task can block forever",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
 def _producer_gives_up(state: LiveState) -> Finding:

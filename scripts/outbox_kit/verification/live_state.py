@@ -36,7 +36,7 @@ RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 
 
 @dataclass(frozen=True)
-class Reading(Generic[T]):
+class ReadResult(Generic[T]):
     """State of one system, or the error that occurred when it was read."""
 
     value: T | None
@@ -52,10 +52,10 @@ class LiveState:
 
     deployment: Deployment
     lock: Lock
-    postgres: Reading[DatabaseState]
-    kafka: Reading[KafkaState]
-    registry: Reading[RegistryState]
-    connect: Reading[ConnectState]
+    postgres: ReadResult[DatabaseState]
+    kafka: ReadResult[KafkaState]
+    registry: ReadResult[RegistryState]
+    connect: ReadResult[ConnectState]
     wal_position: int
     registered: RegisteredSchemas
     heartbeat: int | None
@@ -93,11 +93,11 @@ def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> L
     return LiveState(deployment, lock, postgres, kafka, registry, connect, position or 0, registered or {}, heartbeat)
 
 
-def _read(read: Callable[[], T]) -> Reading[T]:
+def _read(read: Callable[[], T]) -> ReadResult[T]:
     try:
-        return Reading(read())
+        return ReadResult(read())
     except OutboxKitError as error:
-        return Reading(None, error)
+        return ReadResult(None, error)
 
 
 def _wal_position(deployment: Deployment) -> int:

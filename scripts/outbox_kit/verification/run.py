@@ -18,7 +18,7 @@ from outbox_kit.registry import checks as registry_checks
 from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, unknown
 from outbox_kit.verification import canary, cross_checks, progress_checks
 from outbox_kit.verification.canary_contract import CanaryContract
-from outbox_kit.verification.live_state import LiveState, Reading, read_live_state
+from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
 
 T = TypeVar("T")
 
@@ -66,11 +66,11 @@ def deployed_lock(deployment: Deployment) -> Lock:
     return lock
 
 
-def _system_checks(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
+def _system_checks(rules: Sequence[Rule[T]], result: ReadResult[T]) -> list[Check]:
     """Evaluate the rules of one system. If it could not be read, the first rule fails and the others are unknown."""
-    if reading.value is not None:
-        return evaluate(rules, reading.value)
-    message, hint = (reading.error.message, reading.error.hint) if reading.error else ("no response", "")
+    if result.value is not None:
+        return evaluate(rules, result.value)
+    message, hint = (result.error.message, result.error.hint) if result.error else ("no response", "")
     return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
 
 

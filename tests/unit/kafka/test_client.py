@@ -51,7 +51,7 @@ def test_reader_error_names_the_topic(unreachable: Kafka) -> None:
         pass
 
 
-class _Polled:
+class _Message:
     """Message as the consumer's poll() returns it."""
 
     def __init__(self, partition: int = 0, error: int | None = None) -> None:
@@ -68,7 +68,7 @@ class _Polled:
 class _Consumer:
     """Consumer with scripted results of poll(), then None."""
 
-    def __init__(self, polled: list[_Polled | None]) -> None:
+    def __init__(self, polled: list[_Message | None]) -> None:
         self.polled = polled
         self.assigned: list[TopicPartition] = []
         self.closed = False
@@ -76,7 +76,7 @@ class _Consumer:
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = partitions
 
-    def poll(self, _: float) -> _Polled | None:
+    def poll(self, _: float) -> _Message | None:
         return self.polled.pop(0) if self.polled else None
 
     def close(self) -> None:
@@ -84,8 +84,8 @@ class _Consumer:
 
 
 @pytest.fixture
-def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Polled | None]], _Consumer]:
-    def create(polled: list[_Polled | None]) -> _Consumer:
+def consumer_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Message | None]], _Consumer]:
+    def create(polled: list[_Message | None]) -> _Consumer:
         consumer = _Consumer(polled)
         monkeypatch.setattr(topic_reader, "Consumer", lambda _: consumer)
         return consumer
@@ -97,10 +97,22 @@ END = KafkaError._PARTITION_EOF
 
 
 def test_reads_a_topic_to_the_end_of_every_partition(
-    polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka
+    consumer_of: Callable[[list[_Message | None]], _Consumer], unreachable: Kafka
 ) -> None:
-    first, second, third = _Polled(0), _Polled(1), _Polled(1)
-    consumer = polls([None, first, _Polled(0, END), second, None, _Polled(0, END), third, _Polled(1, END), _Polled(1)])
+    first, second, third = _Message(0), _Message(1), _Message(1)
+    consumer = consumer_of(
+        [
+            None,
+            first,
+            _Message(0, END),
+            second,
+            None,
+            _Message(0, END),
+            third,
+            _Message(1, END),
+            _Message(1),
+        ]
+    )
     actual: list[object] = [*topic_reader.read_all(unreachable, "t", 2)]
     assert actual == [first, second, third]
     assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
@@ -108,8 +120,10 @@ def test_reads_a_topic_to_the_end_of_every_partition(
     assert consumer.closed
 
 
-def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka) -> None:
-    consumer = polls([_Polled(0), _Polled(0), _Polled(0)])
+def test_stops_reading_at_the_limit(
+    consumer_of: Callable[[list[_Message | None]], _Consumer], unreachable: Kafka
+) -> None:
+    consumer = consumer_of([_Message(0), _Message(0), _Message(0)])
     records: list[object] = []
     topic_reader.read_records(unreachable, "t", {0: 0}, records.append, limit=2)
     assert (len(records), len(consumer.polled)) == (2, 1)
@@ -125,10 +139,10 @@ def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Con
     ],
 )
 def test_error_is_not_the_end_of_a_partition(
-    polls: Callable[[list[_Polled | None]], _Consumer], unreachable: Kafka, code: int
+    consumer_of: Callable[[list[_Message | None]], _Consumer], unreachable: Kafka, code: int
 ) -> None:
     """Otherwise a topic that was read in part would be treated as complete."""
-    consumer = polls([_Polled(0), _Polled(0, code), _Polled(0, END)])
+    consumer = consumer_of([_Message(0), _Message(0, code), _Message(0, END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
         topic_reader.read_all(unreachable, "t", 1)
     assert consumer.closed

@@ -29,7 +29,7 @@ STATE_TOPIC = {
 BOOK = Topic("library.book", 4, STATE_TOPIC, "latest state of every book")
 
 
-def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> ActualTopic:
+def actual_topic(topic: Topic, *, partitions: int | None = None, **settings: str) -> ActualTopic:
     """Return the topic in a cluster, with default settings of the broker."""
     config = {
         "retention.ms": "604800000",
@@ -80,9 +80,9 @@ def test_settings_of_the_pipeline_file_take_precedence(library: Pipeline, enviro
 @pytest.mark.parametrize(
     ("actual", "different"),
     [
-        (live(BOOK), {}),
-        (live(BOOK, flush_ms="5"), {}),
-        (live(BOOK, cleanup_policy="delete"), {"cleanup.policy": ("delete", "compact")}),
+        (actual_topic(BOOK), {}),
+        (actual_topic(BOOK, flush_ms="5"), {}),
+        (actual_topic(BOOK, cleanup_policy="delete"), {"cleanup.policy": ("delete", "compact")}),
         (ActualTopic(4, 3, {}), {key: ("", value) for key, value in STATE_TOPIC.items()}),
     ],
 )
@@ -102,7 +102,7 @@ def test_shows_the_replicas_of_a_new_topic(library: Pipeline, environment: Envir
 
 
 def test_changes_other_settings() -> None:
-    actual = {BOOK.name: live(BOOK, min_insync_replicas="1", segment_ms="5", delete_retention_ms="86400000")}
+    actual = {BOOK.name: actual_topic(BOOK, min_insync_replicas="1", segment_ms="5", delete_retention_ms="86400000")}
     (change,) = diff([BOOK], actual)
     assert (change.object, change.action, change.danger) == ("topic library.book", "update", "")
     assert change.before == "delete.retention.ms=86400000, min.insync.replicas=1, segment.ms=5"
@@ -115,7 +115,7 @@ def test_changes_other_settings() -> None:
     [("min_cleanable_dirty_ratio", "0.20"), ("segment_ms", "86400000"), ("cleanup_policy", "compact")],
 )
 def test_compares_values_as_parsed_by_kafka(setting: str, value: str) -> None:
-    assert diff([BOOK], {BOOK.name: live(BOOK, **{setting: value})}) == []
+    assert diff([BOOK], {BOOK.name: actual_topic(BOOK, **{setting: value})}) == []
 
 
 def test_explains_every_setting(library: Pipeline, environment: Environment) -> None:
@@ -124,7 +124,7 @@ def test_explains_every_setting(library: Pipeline, environment: Environment) -> 
 
 
 def test_reports_added_partitions_as_dangerous() -> None:
-    (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
+    (change,) = diff([BOOK], {BOOK.name: actual_topic(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
     assert change.reason == "as declared in the pipeline file; the topic is changed before the connector"
     for message in ("keys move", "tombstones do not reach", "outbox backfill --restart"):
@@ -149,13 +149,13 @@ DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COM
     ],
 )
 def test_reports_a_changed_cleanup_policy_as_dangerous(topic: Topic, policy: str, message: str) -> None:
-    (change,) = diff([topic], {topic.name: live(topic, cleanup_policy=policy)})
+    (change,) = diff([topic], {topic.name: actual_topic(topic, cleanup_policy=policy)})
     assert message in change.danger
 
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete,compact"])
 def test_accepts_a_cleanup_policy_that_deletes_less(policy: str) -> None:
-    (change,) = diff([BOOK], {BOOK.name: live(BOOK, cleanup_policy=policy)})
+    (change,) = diff([BOOK], {BOOK.name: actual_topic(BOOK, cleanup_policy=policy)})
     assert change.danger == ""
 
 
@@ -191,7 +191,7 @@ RETAINED = Topic(
 )
 def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, before: str, message: str) -> None:
     """Only settings that the cleanup policy uses: retention.ms of a compacted topic deletes nothing."""
-    (change,) = diff([topic], {topic.name: live(topic, **{setting: before})})
+    (change,) = diff([topic], {topic.name: actual_topic(topic, **{setting: before})})
     assert message in change.danger
     assert bool(message) is bool(change.danger)
 
@@ -201,7 +201,7 @@ def test_reports_a_shorter_dead_letter_retention_as_dangerous(library: Pipeline,
     shorter = library.model_copy(
         update={"dead_letter": library.dead_letter.model_copy(update={"retention_days": 1})},
     )
-    (change,) = diff(desired_topics(shorter, environment), {topic.name: live(topic) for topic in topics})
+    (change,) = diff(desired_topics(shorter, environment), {topic.name: actual_topic(topic) for topic in topics})
     assert "unacknowledged dead letters" in change.danger
 
 
@@ -212,7 +212,7 @@ def test_changes_follow_the_order_of_the_topics(library: Pipeline, environment: 
 
 def test_returns_no_changes(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
-    actual = {topic.name: live(topic) for topic in topics}
+    actual = {topic.name: actual_topic(topic) for topic in topics}
     assert diff(topics, actual) == []
     refuse_unsafe(topics, actual)
 
@@ -220,7 +220,7 @@ def test_returns_no_changes(library: Pipeline, environment: Environment) -> None
 @pytest.mark.parametrize("partitions", [5, 8])
 def test_rejects_fewer_partitions(partitions: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_unsafe([BOOK], {BOOK.name: live(BOOK, partitions=partitions)})
+        refuse_unsafe([BOOK], {BOOK.name: actual_topic(BOOK, partitions=partitions)})
     assert f"topic library.book has {partitions} partitions" in caught.value.message
     assert f"set `partitions` to {partitions}" in caught.value.hint
 

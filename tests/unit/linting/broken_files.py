@@ -13,7 +13,7 @@ from tests.unit.linting.samples import (
     environment,
     library,
     second_pipeline,
-    target,
+    valid_input,
     with_book,
     with_environment,
     with_messages,
@@ -31,72 +31,72 @@ THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
-def backfill(query: str, **changes: object) -> LintInput:
+def with_backfill(query: str, **changes: object) -> LintInput:
     return with_book(backfill=Backfill(table="public.book", key="id", query=query), **changes)
 
 
-def unrendered(schema: str) -> LintInput:
+def with_invalid_schema(schema: str) -> LintInput:
     """Return an input with an invalid schema file, for which no config can be rendered."""
-    valid = target()
+    valid = valid_input()
     book = valid.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
     pipeline = valid.pipeline.model_copy(update={"aggregates": {**valid.pipeline.aggregates, "book": book}})
     return LintInput(pipeline, valid.environment, {})
 
 
-def partitioned(field: str) -> LintInput:
+def with_partition_field(field: str) -> LintInput:
     """Return an input with books partitioned by a column, without the backfill, whose query lacks the column."""
     return with_book(partition_field=field, backfill=None)
 
 
-def kafka(**changes: object) -> LintInput:
-    return target(settings=environment(**changes))
+def with_kafka(**changes: object) -> LintInput:
+    return valid_input(settings=environment(**changes))
 
 
 def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
     """Return the library pipeline and a second pipeline that has `shared` in common with it."""
-    return [target(), second_pipeline(**shared)]
+    return [valid_input(), second_pipeline(**shared)]
 
 
 FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("files", lambda: LintInput(library(), environment(), {}, error=("template x: no", "correct it"))),
-    ("schema.file", lambda: unrendered("missing.avsc")),
-    ("schema.file", lambda: unrendered("broken.avsc")),
-    ("schema.file", lambda: unrendered("enum.avsc")),
-    ("materialization.target", lambda: without_targets(target())),
+    ("schema.file", lambda: with_invalid_schema("missing.avsc")),
+    ("schema.file", lambda: with_invalid_schema("broken.avsc")),
+    ("schema.file", lambda: with_invalid_schema("enum.avsc")),
+    ("materialization.target", lambda: without_targets(valid_input())),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "reserved.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
-    ("backfill.query", lambda: backfill("select id, to_jsonb(b) as payload from book b")),
-    ("backfill.query", lambda: backfill(QUERY, partition_field="tenant")),
-    ("backfill.query", lambda: backfill(f"{QUERY}; delete from book")),
-    ("backfill.query", lambda: backfill(f"delete from book returning {QUERY}")),
-    ("backfill.query", lambda: backfill("select id as aggregate_id /* payload */ from book")),
+    ("backfill.query", lambda: with_backfill("select id, to_jsonb(b) as payload from book b")),
+    ("backfill.query", lambda: with_backfill(QUERY, partition_field="tenant")),
+    ("backfill.query", lambda: with_backfill(f"{QUERY}; delete from book")),
+    ("backfill.query", lambda: with_backfill(f"delete from book returning {QUERY}")),
+    ("backfill.query", lambda: with_backfill("select id as aggregate_id /* payload */ from book")),
     ("route.compacted", lambda: with_topic(cleanup__policy="compact,delete")),
-    ("route.partition-field", lambda: partitioned("event_type")),
+    ("route.partition-field", lambda: with_partition_field("event_type")),
     (
         "route.partition-field",
-        lambda: configured(partitioned("tenant"), {f"{ROUTER}aggregate.book.partition.field": None}),
+        lambda: configured(with_partition_field("tenant"), {f"{ROUTER}aggregate.book.partition.field": None}),
     ),
     (
         "route.partition-field",
-        lambda: configured(target(), {f"{ROUTER}aggregate.book.partition.field": "tenant"}),
+        lambda: configured(valid_input(), {f"{ROUTER}aggregate.book.partition.field": "tenant"}),
     ),
     (
         "route.partition-count",
-        lambda: configured(partitioned("tenant"), {f"{ROUTER}aggregate.book.partitions": None}),
+        lambda: configured(with_partition_field("tenant"), {f"{ROUTER}aggregate.book.partitions": None}),
     ),
     ("compaction.delete.retention.ms", lambda: with_topic(delete__retention__ms="3600000")),
     ("compaction.min.cleanable.dirty.ratio", lambda: with_topic(min__cleanable__dirty__ratio="0.95")),
     ("compaction.segment.ms", lambda: with_topic(segment__ms="9223372036854775807")),
     ("compaction.message.timestamp.type", lambda: with_topic(message__timestamp__type="LogAppendTime")),
     ("compaction.lag", lambda: with_topic(min__compaction__lag__ms="2", max__compaction__lag__ms="1")),
-    ("replication.writable", lambda: kafka(min_insync_replicas=4)),
+    ("replication.writable", lambda: with_kafka(min_insync_replicas=4)),
     ("replication.writable", lambda: with_topic(min__insync__replicas="4")),
-    ("replication.copies", lambda: kafka(replication_factor=2, min_insync_replicas=1)),
-    ("replication.copies", lambda: kafka(replication_factor=3, min_insync_replicas=3)),
+    ("replication.copies", lambda: with_kafka(replication_factor=2, min_insync_replicas=1)),
+    ("replication.copies", lambda: with_kafka(replication_factor=3, min_insync_replicas=3)),
     ("size.topic", lambda: with_topic(max__message__bytes="1000000")),
-    ("size.fetch", lambda: with_environment(target(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
-    ("secret.environment", lambda: replace(target(), plain_text_secrets=("source.admin.password",))),
+    ("size.fetch", lambda: with_environment(valid_input(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
+    ("secret.environment", lambda: replace(valid_input(), plain_text_secrets=("source.admin.password",))),
     ("topic.collision", lambda: [second_pipeline("my.books"), second_pipeline("my_books", **THIRD)]),
     (
         "unique.topic",

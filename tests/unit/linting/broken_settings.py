@@ -11,7 +11,7 @@ from tests.unit.linting.samples import (
     ROUTER,
     configured,
     setting,
-    target,
+    valid_input,
     with_messages,
     with_payloads,
     with_source,
@@ -23,23 +23,23 @@ from outbox_kit.linting import LintInput
 BOOK = f"{ROUTER}aggregate.book"
 
 
-def changed(key: str, value: str | None) -> Callable[[], LintInput]:
-    return lambda: configured(target(), {key: value})
+def with_key(key: str, value: str | None) -> Callable[[], LintInput]:
+    return lambda: configured(valid_input(), {key: value})
 
 
-def several(**changes: str | None) -> Callable[[], LintInput]:
+def with_settings(**changes: str | None) -> Callable[[], LintInput]:
     return lambda: setting(**changes)
 
 
-def chain(**changes: str) -> Callable[[], LintInput]:
+def with_chain(**changes: str) -> Callable[[], LintInput]:
     return lambda: with_transforms({**CHAIN, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
-def event_router(key: str, value: str) -> Callable[[], LintInput]:
+def with_event_router(key: str, value: str) -> Callable[[], LintInput]:
     return lambda: with_transforms({**EVENT_ROUTER, f"transforms.outbox.{key}": value})
 
 
-def without(key: str, valid: Callable[[], LintInput]) -> Callable[[], LintInput]:
+def without_option(key: str, valid: Callable[[], LintInput]) -> Callable[[], LintInput]:
     """Return an input whose template is older than the option: the file sets it, and the config lacks it."""
     return lambda: configured(valid(), {f"{ROUTER}{key}": None})
 
@@ -69,8 +69,8 @@ OPTIONS_IN_THE_CONFIG = [
 
 def without_book() -> LintInput:
     """Return an input whose router has no route for books."""
-    keys: dict[str, str | None] = {key: None for key in target().config if key.startswith(f"{BOOK}.")}
-    return configured(target(), {**keys, f"{ROUTER}aggregates": "author,outbox-canary"})
+    keys: dict[str, str | None] = {key: None for key in valid_input().config if key.startswith(f"{BOOK}.")}
+    return configured(valid_input(), {**keys, f"{ROUTER}aggregates": "author,outbox-canary"})
 
 
 WRONG_SETTINGS = [
@@ -111,29 +111,29 @@ WRONG_SETTINGS = [
 ]
 
 SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
-    *((f"setting.{key}", changed(key, value)) for key, value in WRONG_SETTINGS),
+    *((f"setting.{key}", with_key(key, value)) for key, value in WRONG_SETTINGS),
     # converters of every template
-    ("value-converter", chain(value__converter="org.apache.kafka.connect.converters.ByteArrayConverter")),
-    ("value-converter", changed("value.converter.delegate.converter.type", None)),
-    ("value-converter", changed("value.converter.delegate.converter.type.schemas.enable", "true")),
-    ("dead-letter-queue", changed("errors.deadletterqueue.topic.name", "library.dead-letter")),
-    ("snapshot-rows", changed(f"{ROUTER}snapshot.rows", "route")),
-    ("signals", changed("signal.data.collection", "public.signals")),
-    ("topic-names", changed("topic.delimiter", "_")),
-    ("topic-names", changed("topic.naming.strategy", "io.debezium.schema.DefaultUnicodeTopicNamingStrategy")),
-    ("no-effect", changed("slot.failover", "true")),
-    ("no-effect", changed("heartbeat.topics.prefix", "beats")),
+    ("value-converter", with_chain(value__converter="org.apache.kafka.connect.converters.ByteArrayConverter")),
+    ("value-converter", with_key("value.converter.delegate.converter.type", None)),
+    ("value-converter", with_key("value.converter.delegate.converter.type.schemas.enable", "true")),
+    ("dead-letter-queue", with_key("errors.deadletterqueue.topic.name", "library.dead-letter")),
+    ("snapshot-rows", with_key(f"{ROUTER}snapshot.rows", "route")),
+    ("signals", with_key("signal.data.collection", "public.signals")),
+    ("topic-names", with_key("topic.delimiter", "_")),
+    ("topic-names", with_key("topic.naming.strategy", "io.debezium.schema.DefaultUnicodeTopicNamingStrategy")),
+    ("no-effect", with_key("slot.failover", "true")),
+    ("no-effect", with_key("heartbeat.topics.prefix", "beats")),
     # heartbeats
-    ("heartbeat.interval", changed("heartbeat.interval.ms", "0")),
-    ("heartbeat.interval", changed("heartbeat.interval.ms", None)),
-    ("heartbeat.query", changed("heartbeat.action.query", None)),
-    ("heartbeat.query", changed("heartbeat.action.query", "update public.heartbeat set at = now()")),
+    ("heartbeat.interval", with_key("heartbeat.interval.ms", "0")),
+    ("heartbeat.interval", with_key("heartbeat.interval.ms", None)),
+    ("heartbeat.query", with_key("heartbeat.action.query", None)),
+    ("heartbeat.query", with_key("heartbeat.action.query", "update public.heartbeat set at = now()")),
     (
         "heartbeat.query",
-        changed("heartbeat.action.query", "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"),
+        with_key("heartbeat.action.query", "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"),
     ),
-    ("heartbeat.prefix", changed("message.prefix.exclude.list", None)),
-    ("heartbeat.prefix", changed("message.prefix.exclude.list", "outbox")),
+    ("heartbeat.prefix", with_key("message.prefix.exclude.list", None)),
+    ("heartbeat.prefix", with_key("message.prefix.exclude.list", "outbox")),
     ("heartbeat.prefix", lambda: with_messages(message__prefix__exclude__list="outbox-heartbeat")),
     (
         "heartbeat.prefix",
@@ -143,85 +143,91 @@ SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
             transforms__outbox__message__prefix="outbox.*",
         ),
     ),
-    ("heartbeat.topic", changed("topic.heartbeat.prefix", "beats")),
+    ("heartbeat.topic", with_key("topic.heartbeat.prefix", "beats")),
     # routes
-    ("route.declared", changed(f"{BOOK}.topic", "library.books")),
-    ("route.declared", event_router("route.topic.replacement", "outbox.event.${routedByValue}")),
-    ("route.declared", chain(transforms__topic__replacement="library.books")),
-    ("route.declared", chain(transforms__topic__regex="nothing")),
+    ("route.declared", with_key(f"{BOOK}.topic", "library.books")),
+    ("route.declared", with_event_router("route.topic.replacement", "outbox.event.${routedByValue}")),
+    ("route.declared", with_chain(transforms__topic__replacement="library.books")),
+    ("route.declared", with_chain(transforms__topic__regex="nothing")),
     ("route.aggregates", without_book),
-    ("route.aggregates", changed(f"{BOOK}.topic", "library.author")),
-    ("route.partitions", changed(f"{BOOK}.partitions", "8")),
+    ("route.aggregates", with_key(f"{BOOK}.topic", "library.author")),
+    ("route.partitions", with_key(f"{BOOK}.partitions", "8")),
     (
         "route.key-column",
-        changed(f"{ROUTER}table.field.event.key", "id"),
+        with_key(f"{ROUTER}table.field.event.key", "id"),
     ),
-    ("route.key-column", event_router("table.field.event.key", "aggregateid")),
-    ("route.key-column", chain(transforms__key__fields="aggregate_id,id")),
-    ("route.columns", changed(f"{ROUTER}route.by.field", "aggregatetype")),
-    ("route.columns", changed(f"{ROUTER}table.field.event.headers", "meta")),
-    ("route.columns", event_router("table.field.event.payload", "body")),
-    ("route.columns", changed(f"{ROUTER}table.field.event.schema.version", "version")),
-    *(("route.options", without(key, valid)) for key, valid in OPTIONS_IN_THE_FILE),
-    *(("route.options", changed(f"{ROUTER}{key}", value)) for key, value in OPTIONS_IN_THE_CONFIG),
-    ("route.keys", changed(f"{BOOK}.partition", "4")),
-    ("route.keys", changed(f"{BOOK}.payload.fromat", "avro")),
-    ("route.keys", changed(f"{BOOK}.tombstone.types", "Lost")),
-    ("route.keys", changed(f"{ROUTER}aggregate.boook.topic", "library.book")),
-    ("route.keys", changed(f"{BOOK}.schema.2.id", "7")),
-    ("route.schemas", changed(f"{BOOK}.schema.1", None)),
-    ("route.schemas", changed(f"{BOOK}.schema.1", '"string"')),
-    ("route.schemas", changed(f"{BOOK}.schema.1.id", "one")),
-    ("route.schemas", changed(f"{BOOK}.schema.1.id", None)),
-    ("route.partition-count", changed(f"{BOOK}.partitions", None)),
-    ("route.table", changed(f"{ROUTER}table", "public.other")),
+    ("route.key-column", with_event_router("table.field.event.key", "aggregateid")),
+    ("route.key-column", with_chain(transforms__key__fields="aggregate_id,id")),
+    ("route.columns", with_key(f"{ROUTER}route.by.field", "aggregatetype")),
+    ("route.columns", with_key(f"{ROUTER}table.field.event.headers", "meta")),
+    ("route.columns", with_event_router("table.field.event.payload", "body")),
+    ("route.columns", with_key(f"{ROUTER}table.field.event.schema.version", "version")),
+    *(("route.options", without_option(key, valid)) for key, valid in OPTIONS_IN_THE_FILE),
+    *(("route.options", with_key(f"{ROUTER}{key}", value)) for key, value in OPTIONS_IN_THE_CONFIG),
+    ("route.keys", with_key(f"{BOOK}.partition", "4")),
+    ("route.keys", with_key(f"{BOOK}.payload.fromat", "avro")),
+    ("route.keys", with_key(f"{BOOK}.tombstone.types", "Lost")),
+    ("route.keys", with_key(f"{ROUTER}aggregate.boook.topic", "library.book")),
+    ("route.keys", with_key(f"{BOOK}.schema.2.id", "7")),
+    ("route.schemas", with_key(f"{BOOK}.schema.1", None)),
+    ("route.schemas", with_key(f"{BOOK}.schema.1", '"string"')),
+    ("route.schemas", with_key(f"{BOOK}.schema.1.id", "one")),
+    ("route.schemas", with_key(f"{BOOK}.schema.1.id", None)),
+    ("route.partition-count", with_key(f"{BOOK}.partitions", None)),
+    ("route.table", with_key(f"{ROUTER}table", "public.other")),
     ("route.message-prefix", lambda: with_messages(transforms__outbox__message__prefix="other")),
     ("route.message-prefix", lambda: with_messages(prefix=None)),
     ("route.message-prefix", lambda: with_messages(prefix="other")),
-    ("route.message-prefix", lambda: replace(target(), pipeline=with_messages().pipeline)),
-    ("dead-letter", changed(f"{ROUTER}dead.letter.topic", "library.dead")),
-    ("dead-letter", changed(f"{ROUTER}dead.letter.topic", "library.book")),
-    ("dead-letter", changed(f"{ROUTER}dead.letter.topic", None)),
+    ("route.message-prefix", lambda: replace(valid_input(), pipeline=with_messages().pipeline)),
+    ("dead-letter", with_key(f"{ROUTER}dead.letter.topic", "library.dead")),
+    ("dead-letter", with_key(f"{ROUTER}dead.letter.topic", "library.book")),
+    ("dead-letter", with_key(f"{ROUTER}dead.letter.topic", None)),
     (
         "transaction-topic",
-        several(provide__transaction__metadata="true", transforms__outbox__pass__through="transactions"),
+        with_settings(provide__transaction__metadata="true", transforms__outbox__pass__through="transactions"),
     ),
     # sizes
-    ("size.router", changed("producer.override.max.request.size", "1048576")),
-    ("size.router", changed(f"{ROUTER}max.record.bytes", "2000000")),
-    ("size.topic", changed("producer.override.max.request.size", "1100000")),
-    ("size.buffer", changed("producer.override.buffer.memory", "1000000")),
+    ("size.router", with_key("producer.override.max.request.size", "1048576")),
+    ("size.router", with_key(f"{ROUTER}max.record.bytes", "2000000")),
+    ("size.topic", with_key("producer.override.max.request.size", "1100000")),
+    ("size.buffer", with_key("producer.override.buffer.memory", "1000000")),
     (
         "size.batch",
-        changed("producer.override.batch.size", "1100000"),
+        with_key("producer.override.batch.size", "1100000"),
     ),
-    ("time.delivery", changed("producer.override.delivery.timeout.ms", "30000")),
-    ("size.config", changed("column.exclude.list", "x" * 520 * 1024)),
-    ("size.config", changed("column.exclude.list", "x" * 950 * 1024)),
-    ("schema.docs", changed(f"{BOOK}.schema.1", '{"type":"record","name":"B","doc":"text","fields":[]}')),
-    ("placeholders", changed("database.user", "${USER}")),
-    ("placeholders", changed("database.user", "${env:USER")),
+    ("time.delivery", with_key("producer.override.delivery.timeout.ms", "30000")),
+    ("size.config", with_key("column.exclude.list", "x" * 520 * 1024)),
+    ("size.config", with_key("column.exclude.list", "x" * 950 * 1024)),
+    ("schema.docs", with_key(f"{BOOK}.schema.1", '{"type":"record","name":"B","doc":"text","fields":[]}')),
+    ("placeholders", with_key("database.user", "${USER}")),
+    ("placeholders", with_key("database.user", "${env:USER")),
     (
         "placeholders",
-        changed(f"{BOOK}.schema.1", '{"type":"record","name":"B","aliases":["${env:X}"],"fields":[]}'),
+        with_key(f"{BOOK}.schema.1", '{"type":"record","name":"B","aliases":["${env:X}"],"fields":[]}'),
     ),
     # secrets
-    ("secret.connector", changed("database.password", "s3cret")),
-    ("secret.connector", changed("value.converter.basic.auth.user.info", "me:s3cret")),
-    ("secret.connector", changed("producer.override.sasl.jaas.config", 'x required username="me" password="s3cret";')),
-    ("secret.connector", changed("driver.proxy", "http://me:s3cret@proxy.example.internal")),
-    ("secret.connector", changed("producer.override.ssl.keystore.key", "-----BEGIN PRIVATE KEY-----")),
+    ("secret.connector", with_key("database.password", "s3cret")),
+    ("secret.connector", with_key("value.converter.basic.auth.user.info", "me:s3cret")),
+    (
+        "secret.connector",
+        with_key("producer.override.sasl.jaas.config", 'x required username="me" password="s3cret";'),
+    ),
+    ("secret.connector", with_key("driver.proxy", "http://me:s3cret@proxy.example.internal")),
+    ("secret.connector", with_key("producer.override.ssl.keystore.key", "-----BEGIN PRIVATE KEY-----")),
     # aliases
-    ("alias.typed", changed("transforms", "outbox,outbx")),
-    ("alias.typed", several(predicates="beat", transforms__outbox__predicate="beat")),
-    ("alias.typed", changed("transforms", "outbox,outbox")),
-    ("alias.listed", changed("transforms.extra.type", "org.apache.kafka.connect.transforms.Filter")),
-    ("alias.listed", changed("predicates.beat.type", "org.apache.kafka.connect.transforms.predicates.HasHeaderKey")),
-    ("alias.predicate", changed(f"{ROUTER}predicate", "beat")),
-    ("alias.predicate", changed(f"{ROUTER}negate", "true")),
+    ("alias.typed", with_key("transforms", "outbox,outbx")),
+    ("alias.typed", with_settings(predicates="beat", transforms__outbox__predicate="beat")),
+    ("alias.typed", with_key("transforms", "outbox,outbox")),
+    ("alias.listed", with_key("transforms.extra.type", "org.apache.kafka.connect.transforms.Filter")),
+    (
+        "alias.listed",
+        with_key("predicates.beat.type", "org.apache.kafka.connect.transforms.predicates.HasHeaderKey"),
+    ),
+    ("alias.predicate", with_key(f"{ROUTER}predicate", "beat")),
+    ("alias.predicate", with_key(f"{ROUTER}negate", "true")),
     (
         "alias.predicate",
-        several(
+        with_settings(
             predicates="beat", predicates__beat__type="org.apache.kafka.connect.transforms.predicates.HasHeaderKey"
         ),
     ),

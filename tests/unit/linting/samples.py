@@ -78,7 +78,7 @@ def environment(**kafka: object) -> Environment:
 WAREHOUSE = {"kind": "postgres", "host": "w", "database": "w", "user": "w", "password": "w-secret"}
 
 
-def target(
+def valid_input(
     pipeline: Pipeline | None = None, settings: Environment | None = None, label: str = "library.yaml"
 ) -> LintInput:
     """Return a lint input with the rendered config."""
@@ -89,7 +89,7 @@ def target(
 
 def setting(**changes: str | None) -> LintInput:
     """Return the valid input with changed connector settings, by key with `__` for a dot."""
-    return configured(target(), {key.replace("__", "."): value for key, value in changes.items()})
+    return configured(valid_input(), {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def configured(valid: LintInput, changes: dict[str, str | None]) -> LintInput:
@@ -101,7 +101,7 @@ def configured(valid: LintInput, changes: dict[str, str | None]) -> LintInput:
 def with_transforms(settings: dict[str, str]) -> LintInput:
     """Return the valid input with other transforms and converters."""
     replaced = ("transforms", "predicates", "value.converter", "key.converter")
-    valid = target()
+    valid = valid_input()
     retained = {key: value for key, value in valid.config.items() if not key.startswith(replaced)}
     return replace(valid, config={**retained, **settings})
 
@@ -116,7 +116,7 @@ def with_messages(valid: LintInput | None = None, prefix: str | None = "outbox",
         f"{ROUTER}message.prefix": "outbox",
         f"{ROUTER}snapshot.rows": None,
     }
-    valid = valid or target()
+    valid = valid or valid_input()
     source = valid.pipeline.source.model_copy(update={"message_prefix": prefix})
     valid = replace(valid, pipeline=valid.pipeline.model_copy(update={"source": source}))
     return configured(valid, {**settings, **{key.replace("__", "."): value for key, value in changes.items()}})
@@ -126,7 +126,7 @@ def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggre
     """Return the valid input with the aggregate `book` changed, without validation."""
     pipeline = library()
     book = pipeline.aggregates["book"].model_copy(update=changes)
-    return target(pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}}))
+    return valid_input(pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}}))
 
 
 def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
@@ -139,13 +139,13 @@ def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - 
         for name, entry in pipeline.aggregates.items()
     }
     source = pipeline.source.model_copy(update={"schema_version_column": "version" if payload == "avro" else None})
-    return target(pipeline.model_copy(update={"aggregates": created, "materializations": [], "source": source}))
+    return valid_input(pipeline.model_copy(update={"aggregates": created, "materializations": [], "source": source}))
 
 
 def with_source(**changes: object) -> LintInput:
     """Return the valid input with `source` changed."""
     pipeline = library()
-    return target(pipeline.model_copy(update={"source": pipeline.source.model_copy(update=changes)}))
+    return valid_input(pipeline.model_copy(update={"source": pipeline.source.model_copy(update=changes)}))
 
 
 def with_topic(**settings: str) -> LintInput:
@@ -179,7 +179,7 @@ def second_pipeline(prefix: str = "second", aggregate: str = "shelf", **shared: 
             "materializations": shared.get("materializations", []),
         }
     )
-    return target(pipeline, label="second.yaml")
+    return valid_input(pipeline, label="second.yaml")
 
 
 def without_targets(valid: LintInput) -> LintInput:
@@ -188,6 +188,6 @@ def without_targets(valid: LintInput) -> LintInput:
     return replace(valid, environment=valid.environment.model_copy(update={"targets": targets}))
 
 
-def broken(*targets: LintInput) -> list[Check]:
+def failed_checks(*inputs: LintInput) -> list[Check]:
     """Return the checks that did not pass."""
-    return [check for check in lint(targets) if check.status is not Status.PASS]
+    return [check for check in lint(inputs) if check.status is not Status.PASS]

@@ -36,7 +36,7 @@ def edit(path: Path, **changes: Any) -> Path:  # noqa: ANN401 - YAML
     return path
 
 
-def broken(checks: list[Check]) -> list[Check]:
+def failed(checks: list[Check]) -> list[Check]:
     return [check for check in checks if check.status is not Status.PASS]
 
 
@@ -58,19 +58,19 @@ PIPELINES = sorted((Path(__file__).resolve().parents[3] / "connectors").glob("*.
 def test_accepts_shipped_files_in_every_environment(name: str) -> None:
     """No environment variable is set, and no stack runs."""
     checks = lint_files(PIPELINES, name)
-    assert broken(checks) == []
+    assert failed(checks) == []
     assert [check.id for check in checks] == [rule.id for rule in RULES]
 
 
 def test_loads_a_repeated_file_once(workspace: Path) -> None:
     folder = workspace / "connectors"
-    assert broken(lint_files([folder / "library.yaml", folder / "environments" / ".." / "library.yaml"], "local")) == []
+    assert failed(lint_files([folder / "library.yaml", folder / "environments" / ".." / "library.yaml"], "local")) == []
 
 
 def test_checks_two_files_together(workspace: Path) -> None:
     copy = workspace / "connectors" / "copy.yaml"
     copy.write_text(library(workspace).read_text(encoding="utf-8"), encoding="utf-8")
-    actual = {check.id for check in broken(lint_files([library(workspace), copy], "production.example"))}
+    actual = {check.id for check in failed(lint_files([library(workspace), copy], "production.example"))}
     assert actual == {
         f"lint.unique.{name}"
         for name in (
@@ -89,7 +89,7 @@ def test_invalid_file_does_not_hide_findings_of_another(workspace: Path) -> None
     invalid = workspace / "connectors" / "invalid.yaml"
     invalid.write_text("name: [", encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/none.avsc"})
-    actual = broken(lint_files([invalid, library(workspace)], "local"))
+    actual = failed(lint_files([invalid, library(workspace)], "local"))
     assert [check.id for check in actual] == ["lint.files", "lint.schema.file"]
     assert "invalid.yaml" in actual[0].seen
     assert "none.avsc" in actual[1].seen
@@ -97,14 +97,14 @@ def test_invalid_file_does_not_hide_findings_of_another(workspace: Path) -> None
 
 def test_reports_a_template_that_does_not_render(workspace: Path) -> None:
     edit(library(workspace), connector__template="none")
-    (check,) = broken(lint_files([library(workspace)], "local"))
+    (check,) = failed(lint_files([library(workspace)], "local"))
     assert check.id == "lint.files"
     assert "no template" in check.seen
     assert "outbox-postgres" in check.remedy
 
 
 def test_reports_an_unknown_environment_with_the_known_ones(workspace: Path) -> None:
-    (check,) = broken(lint_files([library(workspace)], "nowhere"))
+    (check,) = failed(lint_files([library(workspace)], "nowhere"))
     assert (check.id, check.status) == ("lint.files", Status.FAIL)
     assert "production.example" in check.remedy
 
@@ -116,7 +116,7 @@ def test_checks_a_custom_template(workspace: Path) -> None:
     custom = text.replace('"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
     (folder / "custom.json.j2").write_text(custom, encoding="utf-8")
     edit(library(workspace), connector__template="custom")
-    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == ["lint.setting.snapshot.mode"]
+    assert [check.id for check in failed(lint_files([library(workspace)], "local"))] == ["lint.setting.snapshot.mode"]
 
 
 # --- environment files
@@ -156,7 +156,7 @@ def test_reports_a_plain_text_secret_without_its_value(workspace: Path, changes:
 )
 def test_accepts_values_that_are_not_secrets(workspace: Path, changes: dict[str, Any]) -> None:
     edit(environment(workspace), **changes)
-    assert broken(lint_files([library(workspace)], "production.example")) == []
+    assert failed(lint_files([library(workspace)], "production.example")) == []
 
 
 def test_uses_a_substitute_for_every_variable(workspace: Path) -> None:
@@ -179,7 +179,7 @@ def test_uses_a_substitute_for_every_variable(workspace: Path) -> None:
 def test_uses_variables_that_are_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLICAS", "2")
     edit(environment(workspace), kafka__replication_factor="{{ env.REPLICAS }}", kafka__min_insync_replicas=1)
-    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    (check,) = failed(lint_files([library(workspace)], "production.example"))
     assert (check.id, check.status) == ("lint.replication.copies", Status.WARN)
 
 
@@ -193,7 +193,7 @@ def test_uses_variables_that_are_set(workspace: Path, monkeypatch: pytest.Monkey
 )
 def test_rejects_an_invalid_environment_file_with_location(workspace: Path, changes: dict[str, Any], key: str) -> None:
     edit(environment(workspace), **changes)
-    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    (check,) = failed(lint_files([library(workspace)], "production.example"))
     assert check.id == "lint.files"
     assert key in check.seen
     assert "production.example.yaml" in check.seen
@@ -209,28 +209,28 @@ def test_resolves_the_embedded_stack_without_running_it(workspace: Path) -> None
 
 def test_secret_from_a_variable_is_not_plain_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD", PLANTED)
-    assert broken(lint_files([library(workspace)], "production.example")) == []
+    assert failed(lint_files([library(workspace)], "production.example")) == []
 
 
 def test_checks_values_of_set_options(workspace: Path) -> None:
     overrides = Overrides(("environment.kafka.replication_factor=2", "environment.kafka.min_insync_replicas=1"))
-    (check,) = broken(lint_files([library(workspace)], "production.example", overrides))
+    (check,) = failed(lint_files([library(workspace)], "production.example", overrides))
     assert check.id == "lint.replication.copies"
 
 
 def test_checks_pipeline_values_changed_by_an_environment(workspace: Path) -> None:
     topic = {"delete.retention.ms": "1000"}
     edit(environment(workspace), pipeline={"aggregates": {"book": {"topic": topic}}})
-    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    (check,) = failed(lint_files([library(workspace)], "production.example"))
     assert check.id == "lint.compaction.delete.retention.ms"
-    assert broken(lint_files([library(workspace)], "local")) == []
+    assert failed(lint_files([library(workspace)], "local")) == []
 
 
-@pytest.mark.parametrize(("references", "failed"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
-def test_resolves_types_of_other_files(workspace: Path, references: list[str], failed: list[str]) -> None:
+@pytest.mark.parametrize(("references", "expected"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
+def test_resolves_types_of_other_files(workspace: Path, references: list[str], expected: list[str]) -> None:
     status = {"type": "enum", "name": "Status", "namespace": "x", "symbols": ["A"]}
     book = {"type": "record", "name": "Book", "namespace": "x", "fields": [{"name": "status", "type": "x.Status"}]}
     (workspace / "schemas" / "status.avsc").write_text(json.dumps(status), encoding="utf-8")
     (workspace / "schemas" / "book.avsc").write_text(json.dumps(book), encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/book.avsc", "references": references})
-    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == failed
+    assert [check.id for check in failed(lint_files([library(workspace)], "local"))] == expected

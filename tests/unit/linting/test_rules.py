@@ -12,11 +12,11 @@ from tests.unit.linting.samples import (
     CHAIN,
     EVENT_ROUTER,
     ROUTER,
-    broken,
     configured,
     environment,
+    failed_checks,
     second_pipeline,
-    target,
+    valid_input,
     with_messages,
     with_payloads,
     with_source,
@@ -31,7 +31,7 @@ Inputs = LintInput | Sequence[LintInput]
 Case = tuple[str, Callable[[], Inputs]]
 CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]
 VALID: dict[str, Callable[[], list[LintInput]]] = {
-    "router": lambda: [target()],
+    "router": lambda: [valid_input()],
     "event router": lambda: [with_transforms(EVENT_ROUTER)],
     "chain": lambda: [with_transforms(CHAIN)],
     "messages": lambda: [with_messages()],
@@ -41,24 +41,26 @@ VALID: dict[str, Callable[[], list[LintInput]]] = {
     "unknown fields": lambda: [with_payloads("json", unknown_fields="ignore", tombstone_event_types=["Lost", "Sold"])],
     "columns": lambda: [with_source(schema_version_column="version", header_columns={"tenant": "tenant"})],
     "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
-    "two pipelines": lambda: [target(), second_pipeline()],
+    "two pipelines": lambda: [valid_input(), second_pipeline()],
     "one broker": lambda: [
-        target(settings=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))
+        valid_input(
+            settings=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1)
+        )
     ],
 }
 
 
 @pytest.mark.parametrize("name", VALID)
 def test_valid_files_pass_every_rule(name: str) -> None:
-    targets = VALID[name]()
-    assert broken(*targets) == []
-    assert [check.id for check in lint(targets)] == [rule.id for rule in RULES]
+    inputs = VALID[name]()
+    assert failed_checks(*inputs) == []
+    assert [check.id for check in lint(inputs)] == [rule.id for rule in RULES]
 
 
 @pytest.mark.parametrize(("rule", "create"), CASES, ids=[f"{rule}-{number}" for number, (rule, _) in enumerate(CASES)])
 def test_violation_fails_exactly_its_rule(rule: str, create: Callable[[], Inputs]) -> None:
-    created = create()
-    actual = broken(created) if isinstance(created, LintInput) else broken(*created)
+    inputs = create()
+    actual = failed_checks(inputs) if isinstance(inputs, LintInput) else failed_checks(*inputs)
     assert {check.id for check in actual} == {f"lint.{rule}"}, actual
     for check in actual:
         assert check.seen
@@ -79,7 +81,7 @@ def test_violation_fails_exactly_its_rule(rule: str, create: Callable[[], Inputs
     ids=str,
 )
 def test_accepts_equivalent_options(changes: dict[str, Any], key: str, value: str) -> None:
-    assert broken(configured(with_source(**changes), {f"{ROUTER}{key}": value})) == []
+    assert failed_checks(configured(with_source(**changes), {f"{ROUTER}{key}": value})) == []
 
 
 def test_every_rule_has_a_case() -> None:
@@ -98,7 +100,7 @@ def test_warnings_do_not_fail() -> None:
 
 
 def test_applies_the_same_rules_to_a_deployment() -> None:
-    valid = target()
+    valid = valid_input()
     config = {**valid.config, "snapshot.mode": "initial"}
     actual = lint_deployment(valid.pipeline, valid.environment, config)
     assert [check.id for check in actual if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
@@ -110,16 +112,16 @@ def test_findings_name_their_file_among_several() -> None:
     changed = LintInput(
         pipeline.pipeline, pipeline.environment, {**pipeline.config, "snapshot.mode": "initial"}, "second.yaml"
     )
-    (check,) = broken(target(), changed)
+    (check,) = failed_checks(valid_input(), changed)
     assert check.seen == "second.yaml: snapshot.mode=initial"
 
 
 def test_each_finding_is_a_separate_check() -> None:
-    config = {**target().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
-    actual = broken(LintInput(target().pipeline, environment(), config))
+    config = {**valid_input().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
+    actual = failed_checks(LintInput(valid_input().pipeline, environment(), config))
     assert [check.id for check in actual] == ["lint.dead-letter-queue"] * 2
 
 
 def test_checks_only_files_without_a_config() -> None:
-    valid = target()
-    assert broken(LintInput(valid.pipeline, valid.environment, {})) == []
+    valid = valid_input()
+    assert failed_checks(LintInput(valid.pipeline, valid.environment, {})) == []

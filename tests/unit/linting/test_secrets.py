@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.linting.samples import broken, configured, target
+from tests.unit.linting.samples import configured, failed_checks, valid_input
 
 from outbox_kit.linting.rules.secrets import is_secret, plain_text_secrets
 
@@ -30,11 +30,11 @@ JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required usernam
 )
 def test_detects_secret_keys(key: str) -> None:
     assert is_secret(key)
-    assert [check.id for check in broken(configured(target(), {key: "s3cret password=s3cret"}))] == [
+    assert [check.id for check in failed_checks(configured(valid_input(), {key: "s3cret password=s3cret"}))] == [
         "lint.secret.connector"
     ]
-    assert broken(configured(target(), {key: "${file:/secrets:x}"})) == []
-    assert broken(configured(target(), {key: ""})) == []
+    assert failed_checks(configured(valid_input(), {key: "${file:/secrets:x}"})) == []
+    assert failed_checks(configured(valid_input(), {key: ""})) == []
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_accepts_keys_that_only_mention_secrets(key: str) -> None:
     ],
 )
 def test_detects_passwords_of_login_modules(value: str, plain: bool) -> None:
-    actual = broken(configured(target(), {"producer.override.sasl.jaas.config": value}))
+    actual = failed_checks(configured(valid_input(), {"producer.override.sasl.jaas.config": value}))
     assert [check.id for check in actual] == ["lint.secret.connector"] * plain
 
 
@@ -82,13 +82,13 @@ def test_detects_passwords_of_login_modules(value: str, plain: bool) -> None:
     ],
 )
 def test_detects_passwords_in_urls(value: str, plain: bool) -> None:
-    actual = broken(configured(target(), {"driver.proxy": value}))
+    actual = failed_checks(configured(valid_input(), {"driver.proxy": value}))
     assert [check.id for check in actual] == ["lint.secret.connector"] * plain
 
 
 def test_accepts_schemas_that_mention_passwords() -> None:
     schema = '{"type":"record","name":"Password","fields":[{"name":"secret","type":"string"}]}'
-    assert broken(configured(target(), {"transforms.outbox.aggregate.book.schema.1": schema})) == []
+    assert failed_checks(configured(valid_input(), {"transforms.outbox.aggregate.book.schema.1": schema})) == []
 
 
 @pytest.mark.parametrize(

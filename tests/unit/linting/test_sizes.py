@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.linting.samples import broken, configured, environment, target
+from tests.unit.linting.samples import configured, environment, failed_checks, valid_input
 
 from outbox_kit.linting import LintInput
 from outbox_kit.rules import Status
@@ -19,7 +19,7 @@ LARGEST = 95 * MEBIBYTE  # above it the limit of the consumer must be raised, to
 def sized(**connector: int) -> LintInput:
     actual = environment()
     changed = actual.connector.model_validate({**actual.connector.model_dump(), **connector})
-    return target(settings=actual.model_copy(update={"connector": changed}))
+    return valid_input(settings=actual.model_copy(update={"connector": changed}))
 
 
 def producer(lint_input: LintInput, key: str) -> int:
@@ -30,7 +30,7 @@ def producer(lint_input: LintInput, key: str) -> int:
 @given(record=st.integers(10_000, LARGEST), delivery=st.integers(1_000, 600_000))
 def test_sizes_are_consistent_for_any_limit(record: int, delivery: int) -> None:
     created = sized(max_record_bytes=record, delivery_timeout_ms=delivery)
-    assert broken(created) == []
+    assert failed_checks(created) == []
     assert record < producer(created, "max.request.size") <= producer(created, "buffer.memory") // 4
     assert producer(created, "batch.size") <= producer(created, "max.request.size")
     assert {int(topic.config["max.message.bytes"]) for topic in created.topics.values()} == {
@@ -42,26 +42,26 @@ def test_sizes_are_consistent_for_any_limit(record: int, delivery: int) -> None:
 
 
 def test_keeps_defaults_of_kafka_where_sufficient() -> None:
-    created = target()
+    created = valid_input()
     assert producer(created, "buffer.memory") == 33_554_432
     assert producer(created, "request.timeout.ms") == 30_000
 
 
 def test_reports_consumer_limits_to_raise() -> None:
-    (check,) = broken(sized(max_record_bytes=120_000_000))
+    (check,) = failed_checks(sized(max_record_bytes=120_000_000))
     assert (check.id, check.status) == ("lint.size.fetch", Status.WARN)
     assert "receive.message.max.bytes" in check.remedy
 
 
 def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
     """Without the overrides the limit of the producer is 1 MiB, less than the limit of the router."""
-    created = target()
+    created = valid_input()
     overrides = {
         key: None
         for key in created.config
         if key.startswith("producer.override.") and key.endswith((".size", ".memory"))
     }
-    assert {check.id for check in broken(configured(created, dict(overrides)))} == {"lint.size.router"}
+    assert {check.id for check in failed_checks(configured(created, dict(overrides)))} == {"lint.size.router"}
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
 )
 def test_checks_the_size_of_the_stored_config(size: int, status: list[Status]) -> None:
     """Characters outside ASCII count as bytes of UTF-8."""
-    empty = configured(target(), {"column.exclude.list": ""})
+    empty = configured(valid_input(), {"column.exclude.list": ""})
     room = size - len(
         json.dumps({"properties": dict(empty.config)}, ensure_ascii=False, separators=(",", ":")).encode()
     )
     filler = "é" * (room // 2) + "x" * (room % 2)
-    actual = broken(configured(target(), {"column.exclude.list": filler}))
+    actual = failed_checks(configured(valid_input(), {"column.exclude.list": filler}))
     assert [check.status for check in actual] == status
     assert {check.id for check in actual} <= {"lint.size.config"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from tests.unit.linting.samples import CHAIN, ROUTER, configured, target, with_transforms
+from tests.unit.linting.samples import CHAIN, ROUTER, configured, valid_input, with_transforms
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
@@ -20,10 +20,10 @@ BINARY = "io.debezium.converters.BinaryDataConverter"
 DELEGATE = "value.converter.delegate.converter.type"
 # With a real worker: tests/integration/deployment/test_lint.py.
 DEFINED: dict[str, list[str]] = {
-    CONNECTOR: [key for key in target().config if not key.startswith(("transforms.", "value.converter."))],
+    CONNECTOR: [key for key in valid_input().config if not key.startswith(("transforms.", "value.converter."))],
     "io.outboxkit.smt.OutboxRouter": [
         key.removeprefix(ROUTER)
-        for key in target().config
+        for key in valid_input().config
         if key.startswith(ROUTER) and not key.startswith(f"{ROUTER}aggregate.") and key != f"{ROUTER}type"
     ],
     BINARY: ["converter.type", "delegate.converter.type"],
@@ -32,12 +32,12 @@ DEFINED: dict[str, list[str]] = {
 }
 
 
-def failed_checks(lint_input: LintInput) -> list[Check]:
+def unknown_keys(lint_input: LintInput) -> list[Check]:
     return [check for check in lint([lint_input], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
 
 
 def test_accepts_rendered_keys() -> None:
-    assert failed_checks(target()) == []
+    assert unknown_keys(valid_input()) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_accepts_rendered_keys() -> None:
     ],
 )
 def test_accepts_pass_through_keys(key: str) -> None:
-    assert failed_checks(configured(target(), {key: "1"})) == []
+    assert unknown_keys(configured(valid_input(), {key: "1"})) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_accepts_pass_through_keys(key: str) -> None:
     ],
 )
 def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: str) -> None:
-    (check,) = failed_checks(configured(target(), {key: "1"}))
+    (check,) = unknown_keys(configured(valid_input(), {key: "1"}))
     assert check.id == "lint.unknown-keys"
     assert check.status is Status.FAIL
     assert check.seen.startswith(f"{key}: ")
@@ -82,19 +82,19 @@ def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: st
 
 def test_accepts_keys_of_named_extensions() -> None:
     changes: dict[str, str | None] = {"converters": "iso", "iso.type": "x.Y", "iso.format": "z"}
-    actual = failed_checks(configured(target(), changes))
+    actual = unknown_keys(configured(valid_input(), changes))
     assert [check.seen.partition(":")[0] for check in actual] == ["converters"], "only for these definitions"
 
 
 def test_reports_a_class_missing_on_the_worker() -> None:
-    actual = failed_checks(with_transforms(CHAIN))
+    actual = unknown_keys(with_transforms(CHAIN))
     missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
     assert f"predicates.rows.{missing} is not installed" in [check.seen for check in actual]
 
 
 def test_accepts_any_key_of_a_plugin_without_definitions() -> None:
     rule = unknown_keys_rule(lambda _: [])
-    assert [check.status for check in lint([target()], [rule])] == [Status.PASS]
+    assert [check.status for check in lint([valid_input()], [rule])] == [Status.PASS]
 
 
 def test_parses_the_response_of_a_worker(serve: Callable[[Script], ScriptedServer]) -> None:

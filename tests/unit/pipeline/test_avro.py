@@ -12,7 +12,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema, without_docs
 
 
-def written(folder: Path, content: str | bytes) -> Path:
+def write_schema(folder: Path, content: str | bytes) -> Path:
     path = folder / "a.avsc"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -31,7 +31,7 @@ def test_reads_the_example_schemas(repository: Path, name: str) -> None:
     assert fullname(json.loads(text)) == f"io.outboxkit.library.{name.capitalize()}"
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_reports_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_schema(tmp_path / "none.avsc")
     assert caught.value.message == f"schema file {tmp_path}/none.avsc: No such file or directory"
@@ -39,7 +39,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_reports_line_and_column_of_invalid_json(tmp_path: Path) -> None:
-    path = written(tmp_path, '{\n  "type": "record",\n  "name": }\n')
+    path = write_schema(tmp_path, '{\n  "type": "record",\n  "name": }\n')
     with pytest.raises(ConfigurationError) as caught:
         read_schema(path)
     assert caught.value.message == f"schema file {path}: not valid JSON: Expecting value at line 3 column 11"
@@ -48,7 +48,7 @@ def test_reports_line_and_column_of_invalid_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[]", '"string"', "null", "3", '{"type": "string"}', '{"name": "A"}'])
 def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
     with pytest.raises(ConfigurationError, match="the top level must be a record"):
-        read_schema(written(tmp_path, content))
+        read_schema(write_schema(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
     ],
 )
 def test_reports_an_invalid_schema(tmp_path: Path, content: str) -> None:
-    path = written(tmp_path, content)
+    path = write_schema(tmp_path, content)
     with pytest.raises(ConfigurationError, match="not a valid Avro schema") as caught:
         read_schema(path)
     assert str(path) in caught.value.message
@@ -100,16 +100,16 @@ def named(namespace: str) -> dict[str, object]:
     ],
 )
 def test_accepts_a_valid_schema(tmp_path: Path, content: str) -> None:
-    assert json.loads(read_schema(written(tmp_path, content))) == json.loads(content)
+    assert json.loads(read_schema(write_schema(tmp_path, content))) == json.loads(content)
 
 
 def test_rejects_another_encoding(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="UTF-8"):
-        read_schema(written(tmp_path, record().encode("utf-16")))
+        read_schema(write_schema(tmp_path, record().encode("utf-16")))
 
 
 def test_keeps_non_ascii_characters(tmp_path: Path) -> None:
-    text = read_schema(written(tmp_path, record({"name": "x", "type": "string", "default": "ä<&'>"})))
+    text = read_schema(write_schema(tmp_path, record({"name": "x", "type": "string", "default": "ä<&'>"})))
     assert "ä<&'>" in text
 
 

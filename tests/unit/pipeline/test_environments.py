@@ -34,8 +34,8 @@ def write_edited(workspace: Path, changes: dict[str, Any]) -> Path:
     """Write environments/edited.yaml: the production example with changed values, by path with slashes."""
     folder = workspace / "connectors" / "environments"
     data = yaml.safe_load((folder / "production.example.yaml").read_text(encoding="utf-8"))
-    for dotted, value in changes.items():
-        *parents, key = dotted.split("/")
+    for location, value in changes.items():
+        *parents, key = location.split("/")
         node = data
         for parent in parents:
             node = node.setdefault(parent, {})

@@ -18,8 +18,8 @@ def changed(workspace: Path, changes: dict[str, Any]) -> Path:
     """Change values of the example's pipeline file, by path with slashes; None removes one."""
     path = workspace / "connectors" / "library.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for dotted, value in changes.items():
-        *parents, key = dotted.split("/")
+    for location, value in changes.items():
+        *parents, key = location.split("/")
         node = data
         for parent in parents:
             node = node.setdefault(parent, {})

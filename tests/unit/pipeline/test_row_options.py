@@ -152,7 +152,7 @@ def test_accepts_valid_options(workspace: Path, changes: dict[str, Any], column:
     assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
 
 
-def rendered(
+def render(
     workspace: Path, environment: Environment, lock: Lock, changes: dict[str, Any], template: str
 ) -> dict[str, str]:
     connector = {"connector/template": template}
@@ -264,15 +264,15 @@ def test_renders_options(
     added: dict[str, str],
 ) -> None:
     message = {"source/message_prefix": "outbox"} if template == MESSAGES else {}
-    before = rendered(workspace, environment, lock, message, template)
-    after = rendered(workspace, environment, lock, changes, template)
+    before = render(workspace, environment, lock, message, template)
+    after = render(workspace, environment, lock, changes, template)
     assert {key: value for key, value in after.items() if before.get(key) != value} == added
     assert before.keys() - after.keys() == set()
 
 
 def test_text_payload_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
     """The transform rejects schema keys for text, so the config has none, although the lock file has schemas."""
-    config = rendered(workspace, environment, lock, TEXT, ROUTER)
+    config = render(workspace, environment, lock, TEXT, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
     assert book == {"topic": "library.book", "partitions": "4", "payload.format": "text"}
 
@@ -312,7 +312,7 @@ def test_rejects_options_that_a_template_does_not_support(
     workspace: Path, environment: Environment, lock: Lock, template: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        rendered(workspace, environment, lock, changes, template)
+        render(workspace, environment, lock, changes, template)
     assert message in caught.value.message
     assert f"template {template}:" in caught.value.message
     assert "pipeline file" in caught.value.hint

@@ -34,8 +34,10 @@ def with_field(library: Pipeline, field: str) -> Pipeline:
 
 def statements_of(text: str) -> list[str]:
     """Return the paragraphs without comments."""
-    paragraphs = [re.sub(r"^--.*\n?", "", part, flags=re.MULTILINE).strip() for part in text.strip().split("\n\n")]
-    return [part for part in paragraphs if part]
+    paragraphs = [
+        re.sub(r"^--.*\n?", "", paragraph, flags=re.MULTILINE).strip() for paragraph in text.strip().split("\n\n")
+    ]
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def test_creates_objects_in_the_safe_order(library: Pipeline, environment: Environment) -> None:

@@ -99,7 +99,7 @@ ADDITIONAL = {"schema_version_column": "version", "header_columns": {"tenant": "
         ),
     ],
 )
-def test_adds_extra_columns(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
+def test_checks_additional_columns(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
     pipeline = with_source(library, **ADDITIONAL)
     assert column_problems(pipeline, {**COLUMN_TYPES, **columns}) == problems
     if problems:
@@ -135,7 +135,12 @@ def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
 # --- verify
 
 
-def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
+def failures(
+    pipeline: Pipeline,
+    environment: Environment,
+    publication: dict[str, Any],
+    **details: Any,  # noqa: ANN401 - fields of Details
+) -> dict[str, str]:
     """Return the failed checks of publication and slot, with their actual value."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
     live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
@@ -169,11 +174,11 @@ def test_accepts_a_wider_publication_where_the_task_does(
     publication: dict[str, bool],
     operations: str,
 ) -> None:
-    actual = seen(with_source(library, **policies), environment, publication)
+    actual = failures(with_source(library, **policies), environment, publication)
     assert actual == ({"postgres.publication": operations} if operations else {})
 
 
-def test_column_list_includes_extra_columns(library: Pipeline, environment: Environment) -> None:
+def test_column_list_includes_additional_columns(library: Pipeline, environment: Environment) -> None:
     """The connector receives null for excluded columns."""
     pipeline = with_source(library, **ADDITIONAL)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}

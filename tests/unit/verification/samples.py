@@ -22,7 +22,7 @@ from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
-from outbox_kit.verification.live_state import LiveState, Reading
+from outbox_kit.verification.live_state import LiveState, ReadResult
 
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
 REACHED = 0x16B374D848
@@ -45,10 +45,10 @@ def live_state(deployment: Deployment, lock: Lock) -> LiveState:
     return LiveState(
         deployment,
         lock,
-        Reading(DatabaseState(pipeline, environment, lock.source, DEPLOYED, DETAILS)),
-        Reading(KafkaState(environment.kafka, "k1", topics, actual, cluster, 0)),
-        Reading(RegistryState(subjects, subjects_in_registry, lock)),
-        Reading(connect(deployment, lock)),
+        ReadResult(DatabaseState(pipeline, environment, lock.source, DEPLOYED, DETAILS)),
+        ReadResult(KafkaState(environment.kafka, "k1", topics, actual, cluster, 0)),
+        ReadResult(RegistryState(subjects, subjects_in_registry, lock)),
+        ReadResult(connect(deployment, lock)),
         DEPLOYED.wal_position,
         dict(registered),
         5,
@@ -77,4 +77,4 @@ def with_live(live: LiveState, changes: dict[str, str | None]) -> LiveState:
     config = {**(state.observed.actual.config or {}), **changes}
     retained: Any = {key: value for key, value in config.items() if value is not None}
     observed = replace(state.observed, actual=replace(state.observed.actual, config=retained))
-    return replace(live, connect=Reading(replace(state, observed=observed)))
+    return replace(live, connect=ReadResult(replace(state, observed=observed)))

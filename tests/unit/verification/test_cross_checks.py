@@ -15,7 +15,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import cross_checks
-from outbox_kit.verification.live_state import LiveState, Reading
+from outbox_kit.verification.live_state import LiveState, ReadResult
 
 PREFIX = "transforms.outbox.aggregate."
 IDS = [rule.id for rule in cross_checks.RULES]
@@ -99,7 +99,7 @@ def test_detects_an_offset_ahead_of_the_server(live: LiveState) -> None:
     state = live.postgres.value
     assert state is not None
     behind = replace(state, actual=replace(state.actual, wal_position=REACHED - 1))
-    moved = replace(live, postgres=Reading(behind), wal_position=REACHED - 1)
+    moved = replace(live, postgres=ReadResult(behind), wal_position=REACHED - 1)
     assert not_passed(moved) == {"path.offset-not-ahead": f"connector at {REACHED}, server at {REACHED - 1}"}
     assert not_passed(replace(moved, wal_position=REACHED)) == {}
 
@@ -108,7 +108,7 @@ def test_detects_a_slot_ahead_of_the_offset(live: LiveState) -> None:
     state = live.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, confirmed_flush=REACHED + 1))
-    result = not_passed(replace(live, postgres=Reading(replace(state, actual=actual))))
+    result = not_passed(replace(live, postgres=ReadResult(replace(state, actual=actual))))
     assert result == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector at {REACHED}"}
 
 
@@ -116,7 +116,7 @@ def test_detects_a_slot_ahead_of_the_offset(live: LiveState) -> None:
 def test_checks_the_timeout_of_the_server(live: LiveState, timeout: int, passed: bool) -> None:
     state = live.postgres.value
     assert state is not None
-    actual = replace(live, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
+    actual = replace(live, postgres=ReadResult(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
     assert ("path.wal-sender-timeout" not in not_passed(actual)) is passed
 
 
@@ -128,7 +128,7 @@ def test_detects_a_version_missing_in_the_registry(live: LiveState) -> None:
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
 def test_cross_checks_are_unknown_for_an_unreachable_system(live: LiveState, system: str) -> None:
-    actual = run(replace(live, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
+    actual = run(replace(live, **{system: ReadResult(None, UnreachableError("down"))}))  # type: ignore[arg-type]
     assert {check.status for check in actual.values()} <= {Status.PASS, Status.UNKNOWN}
     assert Status.UNKNOWN in {check.status for check in actual.values()}
     assert list(actual) == IDS
@@ -141,6 +141,6 @@ def test_skips_routes_of_another_template(live: LiveState) -> None:
     timeouts = {"producer.override.max.block.ms": "60000", "producer.override.delivery.timeout.ms": "120000"}
     config = {**template, **timeouts}
     observed = replace(state.observed, actual=replace(state.observed.actual, config=config))
-    actual = run(replace(live, connect=Reading(replace(state, observed=observed))))
+    actual = run(replace(live, connect=ReadResult(replace(state, observed=observed))))
     assert actual["path.partitions"].seen == "no OutboxRouter"
     assert {check.status for check in actual.values()} == {Status.PASS}

@@ -16,7 +16,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import progress_checks
-from outbox_kit.verification.live_state import LiveState, Reading
+from outbox_kit.verification.live_state import LiveState, ReadResult
 from outbox_kit.verification.progress_checks import Sample, Samples
 
 IDS = ["postgres.slot-moving", "kafka.heartbeat", "connect.offsets-moving", "connect.restarts"]
@@ -119,8 +119,8 @@ def test_the_timeout_follows_the_live_heartbeat(live: LiveState) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kafka": Reading(None, UnreachableError("x"))}, "a system does not respond"),
-        ({"postgres": Reading(None, UnreachableError("x"))}, "a system does not respond"),
+        ({"kafka": ReadResult(None, UnreachableError("x"))}, "a system does not respond"),
+        ({"postgres": ReadResult(None, UnreachableError("x"))}, "a system does not respond"),
     ],
 )
 def test_does_not_wait_where_no_progress_is_possible(live: LiveState, changes: dict[str, object], reason: str) -> None:
@@ -134,7 +134,7 @@ def test_reports_a_slot_that_is_not_active(live: LiveState) -> None:
     state = live.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, active_pid=None))
-    result = progress_checks.check(replace(live, postgres=Reading(replace(state, actual=actual))), canary_sent=False)
+    result = progress_checks.check(replace(live, postgres=ReadResult(replace(state, actual=actual))), canary_sent=False)
     assert {check.seen for check in result} == {"the slot is not active"}
 
 

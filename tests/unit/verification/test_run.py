@@ -21,7 +21,7 @@ from outbox_kit.rules import Check, Status
 from outbox_kit.verification import canary, progress_checks, run, verify
 from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.check_catalogue import IDS
-from outbox_kit.verification.live_state import LiveState, Reading
+from outbox_kit.verification.live_state import LiveState, ReadResult
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 
@@ -129,14 +129,14 @@ def broken(live: LiveState, identifier: str) -> LiveState:
     assert kafka is not None
     assert connect is not None
     actual = connect.observed.actual
-    down: Reading[Any] = Reading(None, UnreachableError("down"))
+    down: ReadResult[Any] = ReadResult(None, UnreachableError("down"))
 
     def with_connector(connector: ActualConnector) -> LiveState:
         observed = replace(connect.observed, actual=connector)
-        return replace(live, connect=Reading(replace(connect, observed=observed)))
+        return replace(live, connect=ReadResult(replace(connect, observed=observed)))
 
     def with_database(**changes: Any) -> LiveState:  # noqa: ANN401 - fields of ActualDatabase
-        return replace(live, postgres=Reading(replace(postgres, actual=replace(DEPLOYED, **changes))))
+        return replace(live, postgres=ReadResult(replace(postgres, actual=replace(DEPLOYED, **changes))))
 
     cases: dict[str, Callable[[], LiveState]] = {
         "postgres.reachable": lambda: replace(live, postgres=down),
@@ -144,7 +144,7 @@ def broken(live: LiveState, identifier: str) -> LiveState:
         "postgres.slot": lambda: with_database(slot=replace(SLOT, plugin="x")),
         "postgres.slot-active": lambda: with_database(slot=replace(SLOT, active=False)),
         "kafka.reachable": lambda: replace(live, kafka=down),
-        "kafka.topics": lambda: replace(live, kafka=Reading(replace(kafka, actual={}))),
+        "kafka.topics": lambda: replace(live, kafka=ReadResult(replace(kafka, actual={}))),
         "connect.reachable": lambda: replace(live, connect=down),
         "connect.connector": lambda: with_connector(ActualConnector(None, None, [])),
         "connect.running": lambda: with_connector(replace(actual, status=ConnectorStatus("PAUSED", (), ()))),
@@ -168,7 +168,7 @@ def test_sends_no_canary_that_cannot_be_delivered(
 
 def test_sends_the_canary_despite_unrelated_faults(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    registry: Reading[Any] = Reading(None, UnreachableError("down", "start it"))
+    registry: ReadResult[Any] = ReadResult(None, UnreachableError("down", "start it"))
     monkeypatch.setattr(run, "read_live_state", lambda *_: replace(live, registry=registry))
     actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
     assert (actual["registry.reachable"].seen, actual["registry.reachable"].remedy) == ("down", "start it")

@@ -1,1 +1,1 @@
-"""Lint rules, grouped by what they check. Reading files belongs in `linting.loading`."""
+"""Lint rules, grouped by what they check. Files are read by `linting.loading`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator
 
 from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parse_json, schema_texts, schema_versions
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, violation
+from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
 from outbox_kit.pipeline import UNKNOWN
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.rules import Finding, Severity
@@ -39,9 +38,7 @@ def unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
         known_keys = _known_keys(transform)
         for key in transform.settings:
             if key.startswith("aggregate.") and key not in known_keys:
-                matches = difflib.get_close_matches(key, sorted(known_keys), n=1)
-                remedy = f"did you mean {matches[0]}?" if matches else "leave it out"
-                yield violation(f"{transform.prefix}{key} is not used", "a known key", remedy)
+                yield violation(f"{transform.prefix}{key} is not used", "a known key", suggestion(key, known_keys))
 
 
 def _known_keys(transform: Transform) -> set[str]:

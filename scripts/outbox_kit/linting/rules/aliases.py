@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator
 
 from outbox_kit.connector_config import split_list
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, violation
+from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
 from outbox_kit.rules import Finding
 
 ALIAS_LISTS = ("transforms", "predicates")
 RULES = LintRules()
-
-
-def _remedy(name: str, aliases: list[str]) -> str:
-    matches = difflib.get_close_matches(name, aliases, n=1)
-    return f"did you mean {matches[0]!r}?" if matches else "correct the name, or leave it out"
 
 
 @RULES.rule(
@@ -31,7 +25,7 @@ def alias_types(lint_input: LintInput) -> Iterator[Finding]:
         for alias, count in Counter(split_list(lint_input.config.get(name, ""))).items():
             if f"{name}.{alias}.type" not in lint_input.config:
                 aliases = [key.split(".")[1] for key in keys]
-                yield violation(f"{name}.{alias}.type is not set", "a class", _remedy(alias, aliases))
+                yield violation(f"{name}.{alias}.type is not set", "a class", suggestion(alias, aliases))
             if count > 1:
                 yield violation(f"{name} lists {alias} {count} times", "once", "list it once")
 
@@ -46,7 +40,9 @@ def unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
         listed = split_list(lint_input.config.get(name, ""))
         configured = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
         for alias in sorted(configured - set(listed)):
-            yield violation(f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", _remedy(alias, listed))
+            yield violation(
+                f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", suggestion(alias, listed)
+            )
 
 
 @RULES.rule(
@@ -66,8 +62,8 @@ def predicate_aliases(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{transform.prefix}negate without {key}", f"{key} is set", f"set {key}")
     for name, transform in used.items():
         if name not in listed:
-            remedy = _remedy(name, listed)
-            yield violation(f"{transform.prefix}predicate={name} is not listed", "in predicates", remedy)
+            actual = f"{transform.prefix}predicate={name} is not listed"
+            yield violation(actual, "in predicates", suggestion(name, listed))
     for name in listed:
         if name not in used:
             yield violation(f"no transform uses predicate {name}", "used", "name it in a transform, or leave it out")

@@ -1,4 +1,4 @@
-"""Rules for what pipeline and environment files declare: schema files, materialized columns, backfill queries."""
+"""Rules for pipeline and environment files: schema files, targets, materialized columns, backfill queries."""
 
 from __future__ import annotations
 

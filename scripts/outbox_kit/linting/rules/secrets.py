@@ -17,7 +17,7 @@ SECRET = re.compile(
     r"|(api|private)[._-]?key|(keystore|ssl)\.key(\.pem)?$",
     re.IGNORECASE,
 )
-# Ends of keys whose value describes a secret and is none, such as the path of a file.
+# Suffixes of keys whose value only describes a secret, such as the path of a file.
 DESCRIPTION = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
 )

@@ -1,4 +1,4 @@
-"""Rules for the limits on the size of a record and of the config; `connector.max_record_bytes` is the base of most."""
+"""Rules for sizes of records and of the config. Most limits are derived from `connector.max_record_bytes`."""
 
 from __future__ import annotations
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from outbox_kit.connector_config import settings_under, split_list
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, LintRules, violation
+from outbox_kit.linting.lint_rule import LintRule, LintRules, suggestion, violation
 from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEYS
 from outbox_kit.rules import Finding
 
 Definitions = Callable[[str], Collection[str] | None]
 """Return the keys that a plugin class defines, None if the class is not installed on the worker."""
 
-# Debezium 3.7 reads these without defining them. Each connector's definition includes the keys of Connect.
+# Keys that Debezium 3.7 reads without defining them. The definitions of a connector include the keys of Connect.
 UNDEFINED = {
     "money.fraction.digits",
     "offset.mismatch.strategy",
@@ -106,8 +105,7 @@ def _unknown_keys(
         remedy = "correct the class, or install the plugin on the worker; see docs/smt.md"
         yield violation(f"{prefix or 'connector.class: '}{plugin} is not installed", "a plugin of the worker", remedy)
         return
-    known_keys = sorted({*defined, *extra})
-    for key in sorted(set(keys) - set(known_keys)) if defined else ():
-        matches = difflib.get_close_matches(key, known_keys, n=1)
-        remedy = f"did you mean {prefix}{matches[0]}?" if matches else "leave it out"
-        yield violation(f"{prefix}{key}: {plugin.rsplit('.', 1)[-1]} has no such key", "a key that is defined", remedy)
+    known_keys = {*defined, *extra}
+    for key in sorted(set(keys) - known_keys) if defined else ():
+        actual = f"{prefix}{key}: {plugin.rsplit('.', 1)[-1]} has no such key"
+        yield violation(actual, "a key that is defined", suggestion(key, known_keys, prefix))
