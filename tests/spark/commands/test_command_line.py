@@ -28,7 +28,7 @@ Attempt = Callable[[MaterializeJob, Reporter], Outcome]
 
 
 @pytest.fixture
-def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Attempt], None]:
+def run_command_with(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Attempt], None]:
     """Run the command with a fake run of a table."""
 
     def use(attempt: Attempt) -> None:
@@ -43,13 +43,13 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def test_json_on_stdout_and_messages_on_stderr(
-    pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
+    pipeline: Path, run_command_with: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def attempt(job: MaterializeJob, report: Reporter) -> Outcome:
         report(f"at {job}")
         return OUTCOME
 
-    attempting(attempt)
+    run_command_with(attempt)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
     assert main([*options, "--output", "json"]) == 0
     printed = capsys.readouterr()
@@ -85,7 +85,7 @@ def test_json_on_stdout_and_messages_on_stderr(
 
 def test_continues_after_a_failed_job(
     pipeline: Path,
-    attempting: Callable[[Attempt], None],
+    run_command_with: Callable[[Attempt], None],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -94,7 +94,7 @@ def test_continues_after_a_failed_job(
             raise RefusedError("offsets do not fit", "look at the topic")
         return OUTCOME
 
-    attempting(attempt)
+    run_command_with(attempt)
     exported: list[MaterializeJob] = []
     monkeypatch.setattr(jobs, "export", lambda _, done, *__: exported.extend(done))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
@@ -108,14 +108,14 @@ def test_continues_after_a_failed_job(
 
 
 def test_continues_after_an_unexpected_error(
-    pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
+    pipeline: Path, run_command_with: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def attempt(job: MaterializeJob, _: Reporter) -> Outcome:
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry responds
         return OUTCOME
 
-    attempting(attempt)
+    run_command_with(attempt)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
     assert main(options) == 1
     printed = capsys.readouterr()

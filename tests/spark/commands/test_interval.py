@@ -224,7 +224,7 @@ def test_does_not_interrupt_a_finished_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert runner(monkeypatch, left=0).attempt(A).status is Status.CHANGED
 
 
-def test_detects_a_dead_driver() -> None:
+def test_detects_that_the_driver_does_not_respond() -> None:
     assert not Runner(None, lambda _: None).driver_responds()  # type: ignore[arg-type]
 
 

@@ -134,7 +134,7 @@ class Session:
     ("error", "code"),
     [(None, Exit.DONE), (OutboxKitError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
 )
-def test_the_command(
+def test_command_prints_the_result_of_each_table(
     pipeline: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -143,7 +143,7 @@ def test_writes_times_in_utc(metrics_lines: list[dict[str, Any]]) -> None:
             assert line[name].endswith("+00:00")
 
 
-def test_batch_metrics_are_of_its_own_stages(metrics_lines: list[dict[str, Any]]) -> None:
+def test_batch_metrics_cover_only_the_stages_of_the_batch(metrics_lines: list[dict[str, Any]]) -> None:
     first, second, run = (line["spark"] for line in metrics_lines)
     for figures in (first, second):
         assert figures["tasks"] >= 4

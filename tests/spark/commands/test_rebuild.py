@@ -139,7 +139,7 @@ def test_resumes_an_interrupted_rebuild(
     assert set(postgres_target.state()) == {"a", "b", "c", "d", "e"}
 
 
-def test_drops_a_staging_table_of_another_topic(spark: SparkSession, postgres_target: Target) -> None:
+def test_drops_a_shadow_table_of_another_topic(spark: SparkSession, postgres_target: Target) -> None:
     stale = Log("test.thing", topic_id="old")
     put(stale, "old", 1)
     shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
@@ -148,7 +148,7 @@ def test_drops_a_staging_table_of_another_topic(spark: SparkSession, postgres_ta
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-def test_restart_drops_the_staging_table(spark: SparkSession, postgres_target: Target) -> None:
+def test_restart_drops_the_shadow_table(spark: SparkSession, postgres_target: Target) -> None:
     log = history()
     shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
     shadow.run(log, SCHEMAS)

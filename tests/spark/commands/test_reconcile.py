@@ -134,7 +134,7 @@ def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres
     assert postgres_target.state("n")["b"] == {"n": 7}
 
 
-def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target) -> None:
+def test_key_with_new_records_is_not_a_zombie(spark: SparkSession, postgres_target: Target) -> None:
     """The record is replaced after the scan began, and compacted before the scan reaches it."""
     live = filled(spark, postgres_target)
     moves = {"a": [1, 2, 3], "b": [1]}
@@ -155,7 +155,7 @@ def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
-def test_no_result_for_a_topic_that_keeps_changing(
+def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_module, "MAX_PASSES", 2)

@@ -49,7 +49,7 @@ def manifest(name: str) -> dict[str, Any]:
     return actual
 
 
-def pod() -> dict[str, Any]:
+def cron_job() -> dict[str, Any]:
     actual: dict[str, Any] = manifest("cronjob.yaml")["spec"]["jobTemplate"]["spec"]
     return actual
 
@@ -98,7 +98,7 @@ def example_commands() -> list[list[str]]:
             shlex.split(unit(name)["Service"]["ExecStart"])[1:]
             for name in ("outbox-materialize.service", "outbox-materialize-continuous.service")
         ),
-        pod()["template"]["spec"]["containers"][0]["args"],
+        cron_job()["template"]["spec"]["containers"][0]["args"],
         manifest("spark_application.yaml")["spec"]["template"]["arguments"],
         [*airflow()["COMMAND"][1:], "--aggregate", airflow()["TABLES"][0]],
     ]
@@ -115,7 +115,7 @@ def test_accepts_every_command_line(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "parser"), [("outbox-maintain", maintain._parser()), ("outbox-reconcile", reconcile._parser())]
 )
-def test_accepts_the_maintenance_lines(command: str, parser: argparse.ArgumentParser) -> None:
+def test_accepts_the_maintenance_commands(command: str, parser: argparse.ArgumentParser) -> None:
     assert parser.parse_args(crontab_arguments(command)).job
 
 
@@ -145,7 +145,7 @@ def test_guide_links_every_example() -> None:
     assert linked == {path.name for path in FILES}
 
 
-def test_the_commands_run(tmp_path: Path) -> None:
+def test_documented_command_runs(tmp_path: Path) -> None:
     """Run the DAG with a job file whose target does not exist."""
     down = job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"), aggregate=airflow()["TABLES"][0])
     path = tmp_path / "job.json"
@@ -170,11 +170,11 @@ def test_examples_do_not_retry_permanent_errors() -> None:
         service = unit(name)["Service"]
         assert service["RestartPreventExitStatus"].split() == [str(int(code)) for code in FATAL]
         assert service["Restart"] == "on-failure"
-    rule = pod()["podFailurePolicy"]["rules"][0]
+    rule = cron_job()["podFailurePolicy"]["rules"][0]
     assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", FATAL)
-    assert rule["onExitCodes"]["containerName"] == pod()["template"]["spec"]["containers"][0]["name"]
+    assert rule["onExitCodes"]["containerName"] == cron_job()["template"]["spec"]["containers"][0]["name"]
     # Kubernetes allows such a policy with this alone.
-    assert pod()["template"]["spec"]["restartPolicy"] == "Never"
+    assert cron_job()["template"]["spec"]["restartPolicy"] == "Never"
 
 
 @pytest.mark.parametrize("code", list(Exit))
@@ -202,7 +202,7 @@ def test_systemd_does_not_count_successful_runs_as_retries() -> None:
 
 
 def test_examples_that_start_spark_name_their_jars() -> None:
-    container = pod()["template"]["spec"]["containers"][0]
+    container = cron_job()["template"]["spec"]["containers"][0]
     assert spark_session.JARS_VARIABLE in [item["name"] for item in container["env"]]
     assert spark_session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
     for name in ("crontab", "outbox-materialize.service", "outbox-materialize-continuous.service"):
@@ -229,8 +229,8 @@ def test_manifests_name_the_built_files() -> None:
     assert application["sparkVersion"].startswith(f"{SPARK}.")
     assert application["deps"]["pyFiles"] == [f"local:///opt/outbox/{ZIP_NAME}"]
     assert application["mainApplicationFile"].endswith("/materialize.py")
-    mounted = [m["name"] for m in pod()["template"]["spec"]["containers"][0]["volumeMounts"]]
-    assert mounted == [volume["name"] for volume in pod()["template"]["spec"]["volumes"]]
+    mounted = [m["name"] for m in cron_job()["template"]["spec"]["containers"][0]["volumeMounts"]]
+    assert mounted == [volume["name"] for volume in cron_job()["template"]["spec"]["volumes"]]
 
 
 # --- codes, versions and metrics in the guide

@@ -210,7 +210,7 @@ def test_rejects_a_schema_that_is_not_a_record() -> None:
         ("other.Named", ColumnType.TEXT),
     ],
 )
-def test_kinds(avro: object, kind: ColumnType) -> None:
+def test_maps_avro_types_to_column_types(avro: object, kind: ColumnType) -> None:
     known = {"type": "enum", "name": "Known", "symbols": ["A"]}
     named = {"type": "enum", "name": "Named", "namespace": "other", "symbols": ["A"]}
     fields = [

@@ -129,7 +129,7 @@ def test_tombstone_of_an_unknown_key_prevents_resurrection(target: Target) -> No
     assert target.rows() == []
 
 
-def test_new_source_epoch_wins_over_higher_positions(target: Target) -> None:
+def test_newer_source_epoch_precedes_higher_wal_positions(target: Target) -> None:
     """After a restore of the source its log positions are lower than those that were sent before."""
     log = Log("test.thing")
     for commit, epoch, visible in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):

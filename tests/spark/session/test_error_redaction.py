@@ -31,14 +31,14 @@ def message_of(error: Exception) -> str:
         ("select * from nowhere", 'UndefinedTable: relation "nowhere" does not exist'),
     ],
 )
-def test_postgres(postgres: psycopg.conninfo.ConninfoDict, statement: str, message: str) -> None:
+def test_redacts_errors_of_postgres(postgres: psycopg.conninfo.ConninfoDict, statement: str, message: str) -> None:
     arguments: dict[str, Any] = dict(postgres)
     with psycopg.connect(**arguments) as connection, pytest.raises(psycopg.Error) as caught:
         connection.execute(statement.encode())
     assert message_of(caught.value) == message
 
 
-def test_spark(spark: SparkSession) -> None:
+def test_redacts_errors_of_spark(spark: SparkSession) -> None:
     with pytest.raises(Exception, match=SECRET) as caught:
         spark.range(1).select(F.lit(SECRET).cast("int")).collect()
     assert "CAST_INVALID_INPUT" in message_of(caught.value)
@@ -59,7 +59,7 @@ def test_redacts_an_error_whose_text_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert message_of(AnalysisException("x")) == "AnalysisException"
 
 
-def test_python() -> None:
+def test_redacts_errors_of_python() -> None:
     expected = RefusedError("message", "hint")
     assert redacted(expected) is expected
     assert message_of(ValueError("short\nsecond line")) == "ValueError: short"

@@ -64,7 +64,7 @@ def test_rejects_another_scala_version() -> None:
 
 
 @pytest.mark.parametrize(("version", "fits"), [("17.0.12", True), ("21", True), ("11.0.2", False), ("1.8.0", False)])
-def test_java(version: str, fits: bool) -> None:
+def test_checks_the_java_version(version: str, fits: bool) -> None:
     if fits:
         version_check.check_java(version)
         return

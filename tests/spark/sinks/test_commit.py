@@ -22,7 +22,7 @@ from outbox_spark.sinks.lake.lease import Lease
 
 
 @pytest.mark.parametrize("method", ["_prepare_tables", "_merge"])
-def test_a_crash_before_the_commit_leaves_postgres_as_it_was(
+def test_crash_before_the_commit_does_not_change_postgres(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     log, first = two_part_log()
@@ -39,7 +39,7 @@ def test_a_crash_before_the_commit_leaves_postgres_as_it_was(
     assert staging_tables(postgres_target) == []
 
 
-def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
+def test_crash_inside_the_transaction_does_not_change_postgres(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, first = two_part_log()
@@ -57,9 +57,7 @@ def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
     assert (postgres_target.rows(), postgres_target.committed()) == before
 
 
-def test_a_crash_before_the_commit_leaves_delta_as_it_was(
-    delta_target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_before_the_commit_does_not_change_delta(delta_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     before = (delta_target.rows(), delta_target.committed())
@@ -190,7 +188,7 @@ def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.Monk
     assert (target.rows(), target.committed()) == after
 
 
-def test_slow_first_run_keeps_the_ledger_of_the_winner(delta_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_superseded_first_run_does_not_change_the_ledger(delta_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, _ = two_part_log()
     with delta_target.open() as slow:

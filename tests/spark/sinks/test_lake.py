@@ -33,7 +33,7 @@ def iceberg(target: Target) -> IcebergTable:
     return table
 
 
-def test_a_crash_before_the_branch_becomes_the_table_leaves_iceberg_as_it_was(
+def test_crash_before_the_fast_forward_does_not_change_iceberg(
     iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log, first = two_part_log()
@@ -214,7 +214,7 @@ def comments(target: Target) -> dict[str, str]:
     return {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
 
 
-def test_doc_of_a_field() -> None:
+def test_column_has_the_doc_of_its_field() -> None:
     schema = {**THING, "fields": [{"name": "n", "type": "int", "doc": "a number"}, {"name": "m", "type": "int"}]}
     assert [column.doc for column in columns_of(json.dumps(schema), "thing-value")] == ["a number", ""]
 

@@ -16,7 +16,7 @@ MakeTable = Callable[[Mode], Table]
 
 
 @pytest.fixture
-def make(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MakeTable]:
+def make_table(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MakeTable]:
     with fresh_schema(postgres, "modes") as connection:
         yield lambda mode: Table(connection, "modes", mode)
 
@@ -80,9 +80,9 @@ def is_stale(row: Change, log: Sequence[Change]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_hard_deletes_equal_the_oracle_after_every_batch(make: MakeTable, seed: int) -> None:
+def test_hard_deletes_equal_the_oracle_after_every_batch(make_table: MakeTable, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
-    table = make(Mode.HARD_DELETE)
+    table = make_table(Mode.HARD_DELETE)
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(reduced(batch))
         expected = {k: (c.n, c.offset, is_stale(c, read)) for k, c in newest(read).items() if c.kind == UPSERT}
@@ -90,9 +90,9 @@ def test_hard_deletes_equal_the_oracle_after_every_batch(make: MakeTable, seed: 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_soft_deletes_equal_the_model_after_every_batch(make: MakeTable, seed: int) -> None:
+def test_soft_deletes_equal_the_model_after_every_batch(make_table: MakeTable, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
-    table, visible = make(Mode.SOFT_DELETE), {}
+    table, visible = make_table(Mode.SOFT_DELETE), {}
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(reduced(batch))
         for key, change in newest(read).items():
@@ -108,9 +108,9 @@ def test_soft_deletes_equal_the_model_after_every_batch(make: MakeTable, seed: i
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_history_equals_the_oracle_after_every_batch(make: MakeTable, seed: int) -> None:
+def test_history_equals_the_oracle_after_every_batch(make_table: MakeTable, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
-    table = make(Mode.HISTORY)
+    table = make_table(Mode.HISTORY)
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(last_copies(batch))
         rows, ledger = table.rows(), table.rows("__tombstones")
@@ -137,8 +137,8 @@ def version_of(row: dict[str, object]) -> tuple[str, object]:
     return str(row["aggregate_id"]), row["_sequence"] or row["_offset"]
 
 
-def test_soft_delete_counts(make: MakeTable) -> None:
-    table = make(Mode.SOFT_DELETE)
+def test_soft_delete_counts(make_table: MakeTable) -> None:
+    table = make_table(Mode.SOFT_DELETE)
     assert table.apply([upsert("a", 1), delete("never", 2)]) == WriteCounts(upserts=1, tombstones=1)
     assert table.apply([delete("a", 3), upsert("never", 1, 9)]) == WriteCounts(deletes=1)
     assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), delete("a", 3).timestamp)}
@@ -148,8 +148,8 @@ def test_soft_delete_counts(make: MakeTable) -> None:
     assert table.rows("__tombstones") == []
 
 
-def test_history_counts(make: MakeTable) -> None:
-    table = make(Mode.HISTORY)
+def test_history_counts(make_table: MakeTable) -> None:
+    table = make_table(Mode.HISTORY)
     assert table.apply([upsert("a", 1), upsert("a", 5), delete("b", 3)]) == WriteCounts(upserts=2, tombstones=1)
     # A deletion that is older than the current version ends an older one.
     assert table.apply([delete("a", 3), upsert("a", 1, 20)]) == WriteCounts(tombstones=1)
@@ -160,8 +160,8 @@ def test_history_counts(make: MakeTable) -> None:
     assert ends == [(1, delete("a", 3).timestamp), (5, upsert("a", 6).timestamp), (6, delete("a", 7).timestamp)]
 
 
-def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
-    table = make(Mode.HISTORY)
+def test_history_has_at_most_one_current_version(make_table: MakeTable) -> None:
+    table = make_table(Mode.HISTORY)
     table.apply([upsert("a", 1)])
     with pytest.raises(psycopg.errors.UniqueViolation):
         table.connection.execute(
@@ -171,8 +171,8 @@ def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
-    table = make(mode)
+def test_empty_batch_creates_the_table(make_table: MakeTable, mode: Mode) -> None:
+    table = make_table(mode)
     assert table.apply([]) == WriteCounts()
     assert table.apply([upsert("a", 1), poison("a", 2), poison("b", 3)]) == WriteCounts(upserts=1, quarantined=2)
     before = table.rows()
@@ -181,8 +181,8 @@ def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_key_is_stale_until_a_newer_valid_record(make: MakeTable, mode: Mode) -> None:
-    table = make(mode)
+def test_key_is_stale_until_a_newer_valid_record(make_table: MakeTable, mode: Mode) -> None:
+    table = make_table(mode)
     table.apply([upsert("a", 1), poison("late", 5)])
     table.apply([poison("a", 4)])
     assert current(table) == {"a": (1, True)}
@@ -195,8 +195,8 @@ def test_key_is_stale_until_a_newer_valid_record(make: MakeTable, mode: Mode) ->
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_deletion_after_poison_clears_the_stale_flag(make: MakeTable, mode: Mode) -> None:
-    table = make(mode)
+def test_deletion_after_poison_clears_the_stale_flag(make_table: MakeTable, mode: Mode) -> None:
+    table = make_table(mode)
     table.apply([upsert("a", 1), poison("a", 2)])
     assert current(table) == {"a": (1, True)}
     table.apply([delete("a", 3)])
@@ -206,8 +206,8 @@ def test_deletion_after_poison_clears_the_stale_flag(make: MakeTable, mode: Mode
     assert current(table) == {"a": (4, False)}
 
 
-def test_poison_of_a_deleted_topic_marks_no_row(make: MakeTable) -> None:
-    table = make(Mode.HARD_DELETE)
+def test_poison_of_a_deleted_topic_flags_no_row(make_table: MakeTable) -> None:
+    table = make_table(Mode.HARD_DELETE)
     table.apply([poison("a", 9)])
     table.connection.execute("update modes.thing__quarantine set topic_id = 'another'")
     table.apply([upsert("a", 1)])
