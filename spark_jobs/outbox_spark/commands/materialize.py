@@ -192,28 +192,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--replay-from", metavar="TIME", help=f"read the topic again from TIME: ISO 8601, or {BEGINNING}")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
-    add(
-        "--export-format",
-        type=ExportFormat,
-        choices=formats,
-        help="file format; default json (JSON lines)",
-    )
+    add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON lines)")
     metrics_help = "append a JSON line to FILE for every batch and every run of a table; - for stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
     alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
-    alternative(
-        "--interval",
-        type=positive_seconds,
-        metavar="SECONDS",
-        help="repeat the run every SECONDS seconds",
-    )
+    alternative("--interval", type=positive_seconds, metavar="SECONDS", help="repeat the run every SECONDS seconds")
     alternative("--dry-run", action="store_true", help="print the offsets that a run would read")
-    alternative(
-        "--write-job",
-        type=Path,
-        metavar="FILE",
-        help="write the jobs to a job file, without secrets",
-    )
+    alternative("--write-job", type=Path, metavar="FILE", help="write the jobs to a job file, without secrets")
     add_rule = parser.add_argument_group("options for --interval").add_argument
     failures = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
     add_rule("--max-failures", type=positive_int, metavar="N", help=failures)

@@ -52,12 +52,7 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
     connection.execute(
         update.format(target, assignments, source, same, identifiers(others, "t"), identifiers(others, "s"))
     )
-    _insert(
-        connection,
-        target,
-        source,
-        SQL("where not exists (select from {} t where {})").format(target, same),
-    )
+    _insert(connection, target, source, SQL("where not exists (select from {} t where {})").format(target, same))
 
 
 def _insert(connection: Connection, target: Identifier, source: Identifier, clause: SQL | Composed) -> None:
