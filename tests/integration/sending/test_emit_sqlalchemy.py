@@ -42,7 +42,7 @@ def rows(second_session: psycopg.Connection[Any]) -> list[Any]:
     return second_session.execute("select id, payload::text, headers from outbox_event order by seq").fetchall()
 
 
-def test_connection(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
+def test_emits_through_a_connection(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with engine.begin() as connection:
         event_id = emit(connection, **EVENT, headers={"a": "b"})
         assert rows(second_session) == []
@@ -60,7 +60,7 @@ def test_connection_begins_a_transaction_and_does_not_commit(
     assert rows(second_session) == []
 
 
-def test_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
+def test_emits_through_a_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with Session(engine) as session:
         emit(session, **EVENT)
         assert rows(second_session) == []
@@ -88,7 +88,7 @@ def test_session_and_business_rows_are_in_one_transaction(
     assert len(rows(second_session)) == 1
 
 
-def test_scoped_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
+def test_emits_through_a_scoped_session(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     session = scoped_session(sessionmaker(engine))
     emit(session, **EVENT)
     session.commit()
@@ -96,7 +96,7 @@ def test_scoped_session(engine: Engine, second_session: psycopg.Connection[Any])
     assert len(rows(second_session)) == 1
 
 
-def test_nested_transaction(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
+def test_emits_in_a_nested_transaction(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     with Session(engine) as session:
         emit(session, **EVENT)
         with session.begin_nested() as savepoint:
@@ -106,7 +106,7 @@ def test_nested_transaction(engine: Engine, second_session: psycopg.Connection[A
     assert len(rows(second_session)) == 1
 
 
-def test_many(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
+def test_emits_many_events_in_order(engine: Engine, second_session: psycopg.Connection[Any]) -> None:
     events = [OutboxEvent(**EVENT) for _ in range(20)]
     with engine.begin() as connection:
         ids = emit_many(connection, events)

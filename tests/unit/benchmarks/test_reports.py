@@ -38,7 +38,7 @@ def jmh(case: smt.Case, nanoseconds: float) -> dict[str, Any]:
     return {"params": {"run": case.run}, "primaryMetric": metric, "secondaryMetrics": secondary, **names}
 
 
-def test_smt(repository: Path) -> None:
+def test_report_of_the_transforms(repository: Path) -> None:
     slower = {"router_avro300": 2.0, "eventrouter_avro300": 8.0}
     smt._report([[jmh(case, slower.get(case.name, 4.0)) for case in smt.CASES]], dict(MACHINE))
     document = read_report(repository, "smt")
@@ -53,7 +53,7 @@ def drain_at(rate: float) -> Drain:
     return Drain(1000, 1000 / rate, 2.0, 1.0, 0.5, from_resume=1.0, bytes_per_value=134)
 
 
-def test_source(repository: Path) -> None:
+def test_report_of_the_source_throughput(repository: Path) -> None:
     rates = {"router": 90.0, "router linger.ms=0": 120.0, "eventrouter_avro": 60.0, "eventrouter_string": 80.0}
     samples = {name: [drain_at(rate)] for name, rate in {**rates, "constant_bytes": 100.0, "raw_decode": 240.0}.items()}
     source.report(samples, dict(MACHINE))
@@ -69,7 +69,7 @@ def test_source(repository: Path) -> None:
     assert document["values"]["router_worker_s_per_million"] == 2000.0
 
 
-def test_latency(repository: Path) -> None:
+def test_report_of_the_latency(repository: Path) -> None:
     milliseconds = {"router": 10.0, "eventrouter": 20.0, "eventrouter_defaults": 400.0}
     samples = {
         latency.Cell(rate, exactly_once, variant): latency.Samples([[value]], [0.0])
@@ -86,7 +86,7 @@ def test_latency(repository: Path) -> None:
     assert document["values"]["latency200_p99_ms_without_eos"] == 10.0
 
 
-def test_plan(repository: Path) -> None:
+def test_report_of_the_plan_duration(repository: Path) -> None:
     seconds = {"version": 1.0, "plan": 1.5, "plan_database": 1.25}
     plan._report({name: [plan.Sample(value, value)] for name, value in seconds.items()}, dict(MACHINE))
     document = read_report(repository, "plan")

@@ -210,7 +210,7 @@ class TestSchemas:
             {"type": "array", "items": "bytes"},
         ],
     )
-    def test_rejects_other_types(self, avro: Any) -> None:
+    def test_rejects_unsupported_types(self, avro: Any) -> None:
         with pytest.raises(ConfigurationError, match="field x: unsupported Avro type"):
             canonical_forms({"fields": [{"name": "x", "type": avro}]})
 

@@ -69,7 +69,7 @@ def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("connection", [None, "postgresql://localhost/x", object()])
-def test_rejects_other_objects(connection: Any) -> None:
+def test_rejects_objects_that_are_not_connections(connection: Any) -> None:
     with pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
         emit(connection, **EVENT)
     assert "psycopg 3 Connection" in raised.value.hint

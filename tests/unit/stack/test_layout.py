@@ -25,7 +25,7 @@ def test_folders_with_secrets_are_private(tmp_path: Path) -> None:
     assert mode(layout.home) == mode(layout.data) == 0o755
 
 
-def test_socket_of_a_deep_project_is_elsewhere(tmp_path: Path) -> None:
+def test_socket_of_a_long_project_path_has_a_short_path(tmp_path: Path) -> None:
     """The kernel limits the path of a unix socket to about 100 bytes."""
     layout = Layout(tmp_path.joinpath(*["a-folder-with-a-long-name"] * 5))
     assert len(os.fsencode(layout.socket)) <= LONGEST_SOCKET_PATH
@@ -50,7 +50,7 @@ def test_resolves_links_to_the_same_stack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "100%", "a;b", "a #1", "it's"])
-def test_rejects_paths_that_services_would_misread(tmp_path: Path, name: str) -> None:
+def test_rejects_paths_with_special_characters(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="the path contains"):
         Layout(tmp_path / name)
 

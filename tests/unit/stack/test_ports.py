@@ -56,7 +56,7 @@ def test_replaces_a_saved_busy_port(busy_port: int) -> None:
     assert chosen | {"kafka": busy_port} == previous
 
 
-def test_saved_port_yields_to_a_request() -> None:
+def test_requested_port_replaces_a_saved_port_of_another_service() -> None:
     previous = choose_ports({}, {})
     chosen = choose_ports({"connect": previous["kafka"]}, previous)
     assert chosen["connect"] == previous["kafka"]
