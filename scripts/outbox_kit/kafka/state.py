@@ -17,7 +17,7 @@ FRAMING_BYTES = 65_536
 # clock, and with exactly-once the task then fails: clock skew would stop the pipeline.
 ANY_TIMESTAMP = str(2**63 - 1)
 
-# Purpose of each setting, shown with its change and in docs/plan.md.
+# Purpose of each setting, shown with its change.
 SETTING_PURPOSES = {
     "cleanup.policy": "records to delete: all but the latest of a key (compact), or those beyond retention (delete)",
     "retention.ms": "retention of records",
