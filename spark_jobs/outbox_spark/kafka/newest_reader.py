@@ -75,7 +75,9 @@ def read_newest(
 def _configured_reader(spark: SparkSession) -> Reader:
     value = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Reader.AUTO
     if value not in list(Reader):
-        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {value}", f"set one of {', '.join(Reader)}")
+        raise ConfigurationError(
+            f"{SETTING} ({VARIABLE}) has the unknown value {value}", f"set one of {', '.join(Reader)}"
+        )
     return Reader(value)
 
 

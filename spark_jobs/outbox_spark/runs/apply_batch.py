@@ -156,7 +156,9 @@ def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
         f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
         f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
     )
-    raise RefusedError(message, "nothing was written; find their producer, or raise max_quarantined")
+    raise RefusedError(
+        message, "nothing was written; correct the producer of these records, or increase max_quarantined"
+    )
 
 
 def _with_older(

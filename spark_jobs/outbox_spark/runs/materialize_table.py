@@ -81,7 +81,7 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
 def _quarantine_warning(outcome: Outcome) -> str:
     records = "1 record" if outcome.quarantined == 1 else f"{outcome.quarantined} records"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and went to {outcome.target}.{outcome.table}"
+        f"warning: {outcome.topic}: {records} could not be read and are in {outcome.target}.{outcome.table}"
         "__quarantine; their keys show an older state until a newer record arrives"
     )
 

@@ -28,7 +28,7 @@ _JAVA_SECONDS = 20
 def check_pyspark(version: str = pyspark.__version__) -> None:
     """Raise ConfigurationError when the version of PySpark is not supported. Needs no JVM."""
     if not _matches(version, SPARK):
-        raise ConfigurationError(f"PySpark is {version}", _HINT)
+        raise ConfigurationError(f"PySpark is {version}, which is not supported", _HINT)
 
 
 def check_session(session: SparkSession, classes: Iterable[str]) -> None:
@@ -49,15 +49,17 @@ def check_java(version: str) -> None:
     """Check a version as in `java.version`: 17.0.12, 21."""
     major = version.partition(".")[0]
     if major not in map(str, JAVA):
-        raise ConfigurationError(f"Java is {version}", f"{_HINT}; set JAVA_HOME to the Java that Spark starts")
+        raise ConfigurationError(
+            f"Java is {version}, which is not supported", f"{_HINT}; set JAVA_HOME to the Java that Spark starts"
+        )
 
 
 def check_spark(version: str, scala: str) -> None:
     """Check the Spark of the JVM: with spark-submit it may differ from the PySpark that Python imports."""
     if not _matches(version, SPARK):
-        raise ConfigurationError(f"Spark is {version}", _HINT)
+        raise ConfigurationError(f"Spark is {version}, which is not supported", _HINT)
     if not _matches(scala, SCALA):
-        raise ConfigurationError(f"Spark is built with Scala {scala}", _HINT)
+        raise ConfigurationError(f"Spark is built with Scala {scala}, which is not supported", _HINT)
 
 
 def check_jar(location: str) -> None:

@@ -294,7 +294,7 @@ class PostgresTable:
         counts = count_staged(self._connection, staging)
         total = counts.rows + counts.tombstones + counts.quarantined
         if total != batch.counts.rows:
-            message = f"staging of {self._tables.label} holds {total} of {batch.counts.rows} rows"
+            message = f"the staging table of {self._tables.label} has {total} of {batch.counts.rows} rows"
             raise OutboxKitError(message, "nothing was changed; run again. A server crash empties staging tables")
         return counts
 
