@@ -1,4 +1,4 @@
-"""How a change is named: for --allow and JSON, and for people."""
+"""Names of a change in --allow, in JSON and in messages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Where records go, read from the transforms of each template."""
+"""Routes of records, from the transforms of each template."""
 
 from __future__ import annotations
 
 import pytest
-from tests.unit.linting.samples import BY_FIELD, CHAIN, EVENT_ROUTER, broken, target, with_transforms
+from tests.unit.linting.samples import BY_FIELD, CHAIN, EVENT_ROUTER, failed_checks, valid_input, with_transforms
 
 from outbox_kit.connector_config import Route, outbox_router, parse_int, schema_versions
 from outbox_kit.pipeline import UNKNOWN
@@ -11,12 +11,12 @@ from outbox_kit.pipeline import UNKNOWN
 TOPICS = {name: f"library.{name}" for name in ("author", "book", "outbox-canary")}
 
 
-def topics(found: list[Route]) -> dict[str, str]:
-    return {route.aggregate: route.topic for route in found}
+def topics(routes: list[Route]) -> dict[str, str]:
+    return {route.aggregate: route.topic for route in routes}
 
 
 def test_outbox_router() -> None:
-    actual = target().routes
+    actual = valid_input().routes
     assert topics(actual) == TOPICS
     assert {route.aggregate: route.partitions for route in actual} == {"author": "4", "book": "4", "outbox-canary": "1"}
 
@@ -26,19 +26,19 @@ def test_outbox_router() -> None:
     [
         ({}, TOPICS),
         ({"route.topic.replacement": "all"}, dict.fromkeys(TOPICS, "all")),
-        # EventRouter's default
+        # default of EventRouter
         ({"route.topic.replacement": ""}, {name: f"outbox.event.{name}" for name in TOPICS}),
         ({"route.topic.regex": "(?<x>.)(.*)", "route.topic.replacement": "$2-${x}"}, {"author": "uthor-a"}),
-        # what does not match keeps its name
+        # a topic that does not match is not renamed
         ({"route.topic.regex": "b.*", "route.topic.replacement": "x"}, {"author": "author", "book": "x"}),
-        # Java parses it, Python does not: no result is better than a wrong one
+        # an expression of Java that Python cannot parse has no result
         ({"route.topic.regex": "\\p{Alpha}+"}, {}),
         ({"route.topic.replacement": "$9"}, {}),
     ],
 )
 def test_event_router(settings: dict[str, str], expected: dict[str, str]) -> None:
-    own = {f"transforms.outbox.{key}": value for key, value in settings.items()}
-    merged = {key: value for key, value in {**EVENT_ROUTER, **own}.items() if value}
+    settings = {f"transforms.outbox.{key}": value for key, value in settings.items()}
+    merged = {key: value for key, value in {**EVENT_ROUTER, **settings}.items() if value}
     actual = topics(with_transforms(merged).routes)
     assert {name: topic for name, topic in actual.items() if name in expected or not expected} == expected
 
@@ -71,7 +71,7 @@ def test_route_by_field() -> None:
         "book": ("4", None),
         "outbox-canary": ("1", None),
     }
-    assert broken(with_transforms(BY_FIELD)) == []
+    assert failed_checks(with_transforms(BY_FIELD)) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_route_by_field() -> None:
     ],
 )
 def test_covers_the_transform_chain(key: str, value: str, rule: str) -> None:
-    assert {check.id for check in broken(with_transforms({**BY_FIELD, key: value}))} == {rule}
+    assert {check.id for check in failed_checks(with_transforms({**BY_FIELD, key: value}))} == {rule}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("5", 5), (" 5 ", 5), (None, 9), ("five", 9), ("-5", -5), ("", 9)])
@@ -101,7 +101,7 @@ def test_parses_numbers(text: str | None, expected: int) -> None:
 
 
 def test_parses_schema_versions() -> None:
-    router = outbox_router(target().config)
+    router = outbox_router(valid_input().config)
     assert router is not None
     assert [(entry.label, entry.id) for entry in schema_versions(router, "book")] == [("1", UNKNOWN)]
     assert outbox_router(with_transforms(CHAIN).config) is None

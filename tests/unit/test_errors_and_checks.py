@@ -1,4 +1,4 @@
-"""The exception tree, the result of a check, and that the docstring's drawing is the real tree."""
+"""The tree of errors, which the docstring must show, and results of checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wait_for: bounded; its error names the condition and the last status."""
+"""wait_for: time limit, and an error with the condition and the last status."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from outbox_kit.waiting import Observation, wait_for
 
 def test_returns_an_existing_result_immediately() -> None:
     started = time.monotonic()
-    assert wait_for("a thing", lambda: Observation("here", "it is here"), seconds=30, interval=10) == "here"
+    assert wait_for("a condition", lambda: Observation("here", "it is here"), seconds=30, interval=10) == "here"
     assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("value", [0, "", False, ()])
 def test_falsy_value_is_a_result(value: object) -> None:
-    assert wait_for("a thing", lambda: Observation(value, "there"), seconds=0.1) == value
+    assert wait_for("a condition", lambda: Observation(value, "there"), seconds=0.1) == value
 
 
 def test_polls_until_there_is_a_result() -> None:
@@ -27,17 +27,17 @@ def test_polls_until_there_is_a_result() -> None:
 
 
 def test_timeout_reports_the_condition_and_last_status() -> None:
-    message = iter(f"look {number}" for number in range(1000))
+    messages = iter(f"poll {number}" for number in range(1000))
     with pytest.raises(WaitTimeoutError) as caught:
         wait_for(
             "the topic to appear",
-            lambda: Observation[int](None, next(message)),
+            lambda: Observation[int](None, next(messages)),
             seconds=0.05,
             interval=0.01,
             hint="create it",
         )
-    assert caught.value.message.startswith("waited 0.05 s for the topic to appear; last seen: look ")
-    assert not caught.value.message.endswith("look 0")
+    assert caught.value.message.startswith("waited 0.05 s for the topic to appear; last seen: poll ")
+    assert not caught.value.message.endswith("poll 0")
     assert caught.value.hint == "create it"
 
 
@@ -48,16 +48,16 @@ def test_timeout_is_bounded() -> None:
     assert time.monotonic() - started < 1
 
 
-@pytest.mark.parametrize("error", [RejectedError("it said no"), ZeroDivisionError("unexpected")])
+@pytest.mark.parametrize("error", [RejectedError("rejected"), ZeroDivisionError("unexpected")])
 def test_propagates_errors_of_the_poll(error: Exception) -> None:
-    looks = 0
+    polls = 0
 
     def poll() -> Observation[int]:
-        nonlocal looks
-        looks += 1
+        nonlocal polls
+        polls += 1
         raise error
 
     with pytest.raises(type(error)) as caught:
-        wait_for("a thing", poll, seconds=5)
+        wait_for("a condition", poll, seconds=5)
     assert caught.value is error
-    assert looks == 1
+    assert polls == 1

@@ -17,29 +17,29 @@ def record(*fields: dict[str, Any]) -> str:
     return json.dumps({"type": "record", "name": "T", "fields": list(fields)})
 
 
-def one(kind: object, **more: object) -> str:
-    return record({"name": "f", "type": kind, **more})
+def single_field(kind: object, **attributes: object) -> str:
+    return record({"name": "f", "type": kind, **attributes})
 
 
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        (one("int"), one("int")),
-        (one("int"), one("long")),
-        (one("int"), one(["null", "int"])),
-        (one("string"), one("bytes")),
-        (record(), one("int", default=0)),
-        (one("int"), record()),
-        (one("int"), record({"name": "g", "type": "int", "aliases": ["f"]})),
+        (single_field("int"), single_field("int")),
+        (single_field("int"), single_field("long")),
+        (single_field("int"), single_field(["null", "int"])),
+        (single_field("string"), single_field("bytes")),
+        (record(), single_field("int", default=0)),
+        (single_field("int"), record()),
+        (single_field("int"), record({"name": "g", "type": "int", "aliases": ["f"]})),
         (
-            one({"type": "enum", "name": "E", "symbols": ["A"]}),
-            one({"type": "enum", "name": "E", "symbols": ["B", "A"]}),
+            single_field({"type": "enum", "name": "E", "symbols": ["A"]}),
+            single_field({"type": "enum", "name": "E", "symbols": ["B", "A"]}),
         ),
         (
-            one({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
-            one({"type": "enum", "name": "E", "symbols": ["A"], "default": "A"}),
+            single_field({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+            single_field({"type": "enum", "name": "E", "symbols": ["A"], "default": "A"}),
         ),
-        (one(WIDER), one(INNER)),
+        (single_field(WIDER), single_field(INNER)),
     ],
 )
 def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None:
@@ -47,46 +47,56 @@ def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("writer", "reader", "field", "words"),
+    ("writer", "reader", "field", "types"),
     [
-        (record(), one("int"), "f", ("nothing", "int without a default")),
-        (one("long"), one("int"), "f", ("long", "int")),
-        (one(["null", "int"]), one("int"), "f", ("null", "int")),
-        (one("int"), one(["null", "string"]), "f", ("int", "null or string")),
-        (one(INNER), one(WIDER), "f.y", ("nothing", "int without a default")),
-        (one({"type": "array", "items": INNER}), one({"type": "array", "items": WIDER}), "f[].y", ("nothing", None)),
-        (one({"type": "map", "values": "int"}), one({"type": "map", "values": "string"}), "f{}", ("int", "string")),
-        (one(INNER), one("string"), "f", ("In", "string")),
+        (record(), single_field("int"), "f", ("nothing", "int without a default")),
+        (single_field("long"), single_field("int"), "f", ("long", "int")),
+        (single_field(["null", "int"]), single_field("int"), "f", ("null", "int")),
+        (single_field("int"), single_field(["null", "string"]), "f", ("int", "null or string")),
+        (single_field(INNER), single_field(WIDER), "f.y", ("nothing", "int without a default")),
         (
-            one({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
-            one({"type": "enum", "name": "E", "symbols": ["A"]}),
+            single_field({"type": "array", "items": INNER}),
+            single_field({"type": "array", "items": WIDER}),
+            "f[].y",
+            ("nothing", None),
+        ),
+        (
+            single_field({"type": "map", "values": "int"}),
+            single_field({"type": "map", "values": "string"}),
+            "f{}",
+            ("int", "string"),
+        ),
+        (single_field(INNER), single_field("string"), "f", ("In", "string")),
+        (
+            single_field({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+            single_field({"type": "enum", "name": "E", "symbols": ["A"]}),
             "f",
             ("E", "a different E"),
         ),
         (
-            one({"type": "fixed", "name": "F", "size": 4}),
-            one({"type": "fixed", "name": "F", "size": 8}),
+            single_field({"type": "fixed", "name": "F", "size": 4}),
+            single_field({"type": "fixed", "name": "F", "size": 8}),
             "f",
             ("F", "a different F"),
         ),
     ],
 )
-def test_reports_unreadable_fields(writer: str, reader: str, field: str, words: tuple[str, str | None]) -> None:
+def test_reports_unreadable_fields(writer: str, reader: str, field: str, types: tuple[str, str | None]) -> None:
     (actual,) = differences(writer, reader)
     assert (actual.field, actual.readable) == (field, False)
-    assert actual.written == words[0]
-    assert actual.expected == (words[1] or actual.expected)
+    assert actual.written == types[0]
+    assert actual.expected == (types[1] or actual.expected)
 
 
 def test_reports_changed_meaning_as_readable() -> None:
-    (actual,) = differences(one({"type": "int", "logicalType": "date"}), one("int"))
+    (actual,) = differences(single_field({"type": "int", "logicalType": "date"}), single_field("int"))
     assert (actual.field, actual.written, actual.expected, actual.readable) == ("f", "date", "int", True)
 
 
 def test_terminates_for_a_recursive_type() -> None:
-    tree = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
-    assert differences(json.dumps(tree), json.dumps(tree)) == []
-    assert field_paths(json.dumps(tree)) == {"next"}
+    recursive = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
+    assert differences(json.dumps(recursive), json.dumps(recursive)) == []
+    assert field_paths(json.dumps(recursive)) == {"next"}
 
 
 def test_field_paths_cover_records_arrays_maps_and_unions() -> None:

@@ -1,4 +1,4 @@
-"""Credentials and TLS, against a real HTTPS server: what is sent, and the errors when it is rejected."""
+"""Credentials and TLS, against a real HTTPS server: requests with credentials, and the errors if they are rejected."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ Secure = Callable[..., SecureServer]
 class Keys:
     """Keys and certificates of servers and clients in these tests."""
 
-    ours: Authority
-    other: Authority
+    authority: Authority
+    other_authority: Authority
     server: Path
     client: Path
-    stranger: Path
+    untrusted_client: Path
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
-    ours = make_authority(tmp_path_factory.mktemp("ours"), "authority")
-    other = make_authority(tmp_path_factory.mktemp("other"), "other authority")
-    server = ours.issue("server", hosts=["127.0.0.1"])
-    return Keys(ours, other, server, ours.issue("client"), other.issue("stranger"))
+    authority = make_authority(tmp_path_factory.mktemp("authority"), "authority")
+    other_authority = make_authority(tmp_path_factory.mktemp("other"), "other authority")
+    server = authority.issue("server", hosts=["127.0.0.1"])
+    return Keys(
+        authority, other_authority, server, authority.issue("client"), other_authority.issue("untrusted_client")
+    )
 
 
 @pytest.fixture
 def secure() -> Iterator[Secure]:
-    """Start HTTPS servers; they end with the test."""
+    """Return a function that starts HTTPS servers. They are closed after the test."""
     servers: list[SecureServer] = []
 
     def start(certificate: Path, **options: Path | str | None) -> SecureServer:
@@ -57,21 +59,21 @@ def secure() -> Iterator[Secure]:
         server.close()
 
 
-def ask_connect(service: HttpService) -> object:
+def request_connect(service: HttpService) -> object:
     with closing(ConnectClient(service)) as client:
         return list(client.plugin_versions())
 
 
-def ask_registry(service: HttpService) -> object:
+def request_registry(service: HttpService) -> object:
     with closing(RegistryClient(service)) as client:
         return client.versions("s")
 
 
-ASK = pytest.mark.parametrize("ask", [ask_connect, ask_registry], ids=["connect", "registry"])
-Ask = Callable[[HttpService], object]
+EACH_CLIENT = pytest.mark.parametrize("send_request", [request_connect, request_registry], ids=["connect", "registry"])
+RequestFunction = Callable[[HttpService], object]
 
 
-@ASK
+@EACH_CLIENT
 @pytest.mark.parametrize(
     ("credentials", "authorization"),
     [
@@ -84,93 +86,106 @@ Ask = Callable[[HttpService], object]
 )
 @pytest.mark.parametrize("mutual", [False, True], ids=["server certificate", "client certificate"])
 def test_sends_credentials(
-    keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any], authorization: str | None, mutual: bool
+    keys: Keys,
+    secure: Secure,
+    send_request: RequestFunction,
+    credentials: dict[str, Any],
+    authorization: str | None,
+    mutual: bool,
 ) -> None:
-    server = secure(keys.server, clients=keys.ours.file if mutual else None, authorization=authorization)
+    server = secure(keys.server, clients=keys.authority.file if mutual else None, authorization=authorization)
     certificate = {"certificate_file": keys.client, "key_file": keys.client.with_suffix(".key")} if mutual else {}
-    assert ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials, **certificate)) == []
+    assert send_request(HttpService(url=server.url, ca_file=keys.authority.file, **credentials, **certificate)) == []
     assert [observed for _, observed in server.seen] == [authorization]
 
 
-@ASK
-def test_accepts_key_and_certificate_in_one_file(keys: Keys, secure: Secure, ask: Ask, tmp_path: Path) -> None:
-    server = secure(keys.server, clients=keys.ours.file)
+@EACH_CLIENT
+def test_accepts_key_and_certificate_in_one_file(
+    keys: Keys, secure: Secure, send_request: RequestFunction, tmp_path: Path
+) -> None:
+    server = secure(keys.server, clients=keys.authority.file)
     both = tmp_path / "both.pem"
     both.write_bytes(keys.client.read_bytes() + keys.client.with_suffix(".key").read_bytes())
-    assert ask(HttpService(url=server.url, ca_file=keys.ours.file, certificate_file=both)) == []
+    assert send_request(HttpService(url=server.url, ca_file=keys.authority.file, certificate_file=both)) == []
 
 
-@ASK
+@EACH_CLIENT
 @pytest.mark.parametrize("trusted", ["none", "another"])
-def test_rejects_an_untrusted_server(keys: Keys, secure: Secure, ask: Ask, trusted: str) -> None:
-    authority = {"ca_file": keys.other.file} if trusted == "another" else {}
+def test_rejects_an_untrusted_server(keys: Keys, secure: Secure, send_request: RequestFunction, trusted: str) -> None:
+    authority = {"ca_file": keys.other_authority.file} if trusted == "another" else {}
     server = secure(keys.server)
     with pytest.raises(UnreachableError, match=r"TLS: the server's certificate is not trusted: ") as caught:
-        ask(HttpService(url=server.url, **authority))
+        send_request(HttpService(url=server.url, **authority))
     assert ".ca_file" in caught.value.hint
     assert server.seen == []
 
 
-@ASK
-def test_rejects_a_certificate_of_another_host(keys: Keys, secure: Secure, ask: Ask) -> None:
-    server = secure(keys.ours.issue("elsewhere", hosts=["connect.example.internal"]))
+@EACH_CLIENT
+def test_rejects_a_certificate_of_another_host(keys: Keys, secure: Secure, send_request: RequestFunction) -> None:
+    server = secure(keys.authority.issue("elsewhere", hosts=["connect.example.internal"]))
     with pytest.raises(UnreachableError, match=r"TLS: the certificate is for a different host: .*127.0.0.1") as caught:
-        ask(HttpService(url=server.url, ca_file=keys.ours.file))
+        send_request(HttpService(url=server.url, ca_file=keys.authority.file))
     assert ".url" in caught.value.hint
 
 
-@ASK
-def test_rejects_an_expired_certificate(keys: Keys, secure: Secure, ask: Ask) -> None:
-    server = secure(keys.ours.issue("expired", hosts=["127.0.0.1"], days=-1))
+@EACH_CLIENT
+def test_rejects_an_expired_certificate(keys: Keys, secure: Secure, send_request: RequestFunction) -> None:
+    server = secure(keys.authority.issue("expired", hosts=["127.0.0.1"], days=-1))
     with pytest.raises(UnreachableError, match="certificate has expired"):
-        ask(HttpService(url=server.url, ca_file=keys.ours.file))
+        send_request(HttpService(url=server.url, ca_file=keys.authority.file))
 
 
-@ASK
-@pytest.mark.parametrize("sent", ["none", "stranger"])
-def test_reports_a_missing_or_rejected_client_certificate(keys: Keys, secure: Secure, ask: Ask, sent: str) -> None:
-    server = secure(keys.server, clients=keys.ours.file)
-    files = {"certificate_file": keys.stranger, "key_file": keys.stranger.with_suffix(".key")}
+@EACH_CLIENT
+@pytest.mark.parametrize("sent", ["none", "untrusted_client"])
+def test_reports_a_missing_or_rejected_client_certificate(
+    keys: Keys, secure: Secure, send_request: RequestFunction, sent: str
+) -> None:
+    server = secure(keys.server, clients=keys.authority.file)
+    files = {"certificate_file": keys.untrusted_client, "key_file": keys.untrusted_client.with_suffix(".key")}
     with pytest.raises(UnreachableError) as caught:
-        ask(HttpService(url=server.url, ca_file=keys.ours.file, **(files if sent == "stranger" else {})))
-    # Which of the two is received depends on the server's timing: its alert, or the closed connection.
+        send_request(
+            HttpService(url=server.url, ca_file=keys.authority.file, **(files if sent == "untrusted_client" else {}))
+        )
+    # Depending on timing, the client receives the alert of the server or a closed connection.
     alert = "TLS: the server requires a client certificate that it trusts" in caught.value.message
-    cut = "the connection was closed without a response" in caught.value.message
-    assert alert or cut, caught.value.message
-    assert ".certificate_file" in caught.value.hint or sent == "stranger"
+    closed = "the connection was closed without a response" in caught.value.message
+    assert alert or closed, caught.value.message
+    assert ".certificate_file" in caught.value.hint or sent == "untrusted_client"
     assert server.seen == []
 
 
-@ASK
-def test_reports_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask: Ask) -> None:
+@EACH_CLIENT
+def test_reports_a_server_without_tls(serve: Callable[..., Any], keys: Keys, send_request: RequestFunction) -> None:
     server = serve([(200, [])])
     with pytest.raises(UnreachableError, match="TLS: the server does not use TLS") as caught:
-        ask(HttpService(url=server.url.replace("http:", "https:"), ca_file=keys.ours.file))
+        send_request(HttpService(url=server.url.replace("http:", "https:"), ca_file=keys.authority.file))
     assert ".url" in caught.value.hint
 
 
-@ASK
+@EACH_CLIENT
 @pytest.mark.parametrize(
     "credentials",
     [{}, {"username": "me", "password": SecretStr("s3cret")}, {"token": SecretStr("s3cret")}],
     ids=["none", "basic", "bearer"],
 )
-def test_reports_rejected_credentials(keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any]) -> None:
+def test_reports_rejected_credentials(
+    keys: Keys, secure: Secure, send_request: RequestFunction, credentials: dict[str, Any]
+) -> None:
     server = secure(keys.server, authorization="Bearer other")
     with pytest.raises(OutboxKitError, match="401") as caught:
-        ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials))
+        send_request(HttpService(url=server.url, ca_file=keys.authority.file, **credentials))
     assert "sent with" in caught.value.hint
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-# --- before anything is sent
+# --- errors before the first request
 
 
-def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
-    """Settings that no request can be made with, and their errors."""
+def invalid_settings(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
+    """Return unusable settings and their error messages."""
     no_pem = folder / "no.pem"
     no_pem.write_text("s3cret", encoding="utf-8")
-    locked = keys.ours.issue("locked", password=b"s3cret")
+    locked = keys.authority.issue("locked", password=b"s3cret")
     client, key = keys.client, keys.client.with_suffix(".key")
     return [
         ({"ca_file": folder / "none.pem"}, f"SECTION.ca_file: no file {folder / 'none.pem'}"),
@@ -178,7 +193,7 @@ def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
         ({"ca_file": no_pem}, "SECTION.ca_file: invalid PEM"),
         ({"certificate_file": client}, "SECTION.certificate_file: invalid PEM"),
         (
-            {"certificate_file": keys.stranger, "key_file": key},
+            {"certificate_file": keys.untrusted_client, "key_file": key},
             "SECTION.certificate_file, SECTION.key_file: invalid PEM",
         ),
         ({"certificate_file": locked, "key_file": locked.with_suffix(".key")}, "SECTION.key_file: invalid PEM"),
@@ -187,13 +202,13 @@ def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
-@pytest.mark.parametrize(("ask", "section"), [(ask_connect, "connect"), (ask_registry, "registry")])
+@pytest.mark.parametrize(("send_request", "section"), [(request_connect, "connect"), (request_registry, "registry")])
 @pytest.mark.parametrize("case", range(8))
 def test_rejects_invalid_credentials(
-    keys: Keys, free_port: int, tmp_path: Path, ask: Ask, section: str, case: int
+    keys: Keys, free_port: int, tmp_path: Path, send_request: RequestFunction, section: str, case: int
 ) -> None:
-    settings, messages = wrong(keys, tmp_path)[case]
+    settings, messages = invalid_settings(keys, tmp_path)[case]
     with pytest.raises(ConfigurationError) as caught:
-        ask(HttpService(url=f"https://127.0.0.1:{free_port}", **settings))
+        send_request(HttpService(url=f"https://127.0.0.1:{free_port}", **settings))
     assert messages.replace("SECTION", section) in caught.value.message
     assert "s3cret" not in caught.value.message

@@ -30,7 +30,7 @@ class Authority:
     file: Path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = 1, password: bytes | None = None) -> Path:
-        """Write a certificate and its key as NAME.pem and NAME.key next to the authority's; return the former."""
+        """Write a certificate and its key as NAME.pem and NAME.key next to the authority's; return its path."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self.name, key, days)
         names = [_host(host) for host in hosts]
@@ -46,7 +46,7 @@ class Authority:
 
 
 def make_authority(folder: Path, name: str) -> Authority:
-    """A self-signed authority."""
+    """Create a self-signed certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
     builder = _builder(subject, subject, key, 1).add_extension(x509.BasicConstraints(True, None), critical=True)
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """Does handshakes in the request's own thread, and prints no errors of clients."""
+    """HTTP server with the TLS handshake in the thread of each request, which prints no errors of clients."""
 
     context: ssl.SSLContext
 
@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class SecureServer:
-    """An HTTPS server on a free port; with `clients` it demands a certificate that this authority signed."""
+    """HTTPS server on a free port. With `clients` it requires a client certificate of this authority."""
 
     def __init__(self, certificate: Path, *, clients: Path | None = None, authorization: str | None = None) -> None:
         self.seen: list[tuple[str, str | None]] = []

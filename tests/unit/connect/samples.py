@@ -21,7 +21,7 @@ DESIRED = {"connector.class": PLUGIN, "transforms.outbox.type": ROUTER, "databas
 SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 SEEDED = [{"partition": {"server": "library"}, "offset": SEED}]
 MOVED = [{"partition": {"server": "library"}, "offset": {**SEED, "lsn": 9}}]
-# As Debezium 3 commits it: the seed's keys and its own.
+# As Debezium 3 commits it: the keys of a seed and further ones.
 COMMITTED = [{"partition": {"server": "library"}, "offset": {**SEED, "txId": 7, "ts_usec": 1, "messageType": "INSERT"}}]
 NULL = [{"partition": {"server": "library"}, "offset": None}]
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
@@ -42,7 +42,7 @@ POLL_S = 0.01
 
 
 def ticking() -> Callable[[], float]:
-    """Clock by which every poll takes POLL_S, for any load of the machine."""
+    """Clock that advances by POLL_S with every poll, independent of the load of the machine."""
     ticks = itertools.count()
     return lambda: next(ticks) * POLL_S
 
@@ -56,10 +56,10 @@ def writes(server: ScriptedServer) -> list[str]:
 
 
 def stored(offset: dict[str, Any], prefix: str = "p") -> list[dict[str, Any]]:
-    """Offsets of a connector, as Connect stores them."""
+    """Offsets of a connector in Connect's format."""
     return [{"partition": {"server": prefix}, "offset": offset}]
 
 
 def written(config: dict[str, str]) -> dict[str, str]:
-    """A config as the kit writes it."""
+    """A config as outbox-kit writes it."""
     return with_fingerprint("library", config)

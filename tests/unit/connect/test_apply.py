@@ -34,7 +34,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "monotonic", ticking())
 
 
-# --- before anything is written
+# --- checks before the first write
 
 
 def test_rejects_missing_plugins(serve: Serve) -> None:
@@ -80,7 +80,7 @@ def worker(
     polls: list[tuple[str, ...]] | None = None,
     faults: dict[str, list[Fault | None]] | None = None,
 ) -> FakeConnect:
-    """A worker with connector c, which has another config than the desired one."""
+    """A worker with connector c, whose config differs from the desired one."""
     return FakeConnect([], {"c": {"a": "0"}}, {"c": state}, {"c": offsets}, polls=polls or [], faults=faults or {})
 
 
@@ -124,7 +124,7 @@ def worker(
             [GET_STATUS, STOP, GET_STATUS, GET_STATUS, PUT, GET_OFFSETS, RESUME],
             id="update without a status yet",
         ),
-        # Under another prefix Debezium does not find the offset, and would start at the server's LSN.
+        # Debezium ignores an offset under a different prefix, and would start at the server's LSN.
         pytest.param(
             [UPDATE],
             worker(offsets=stored({"lsn": 9}, "old")),
@@ -186,7 +186,7 @@ def test_does_not_start_the_connector_after_rejected_seeding(serve: Serve) -> No
 def test_does_not_change_the_config_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old task's RUNNING would be taken for the new one's."""
+    """RUNNING of the old task could be mistaken for that of the new task."""
     monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", 0.1)
     connect = worker(polls=[RUNNING] * 9)
     server = serve(connect)
@@ -200,38 +200,38 @@ def test_does_not_change_the_config_before_the_connector_has_stopped(
 REJECTED, CRASH = Fault(error(400, "it is invalid")), Fault(error(500, "internal"))
 LOST = Fault(error(500, "Request timed out"))
 RESTORED = "; connector c keeps its previous config and is {} again"
-LEFT = "; connector c is left STOPPED, and WAL grows: run `outbox apply` again"
+LEFT_STOPPED = "; connector c is left STOPPED, and WAL grows: run `outbox apply` again"
 
 
 @pytest.mark.parametrize(
-    ("faults", "state", "requests", "ending"),
+    ("faults", "state", "requests", "message_end"),
     [
         ({"PUT config": [REJECTED]}, "running", [PUT, RESUME], RESTORED.format("running")),
         ({"PUT config": [Fault((403, {"message": "no"}))]}, "running", [PUT, RESUME], RESTORED.format("running")),
         ({"PUT config": [CRASH]}, "running", [PUT, RESUME], RESTORED.format("running")),
         ({"PUT config": [CRASH]}, "paused", [PUT, PAUSE], RESTORED.format("paused")),
         ({"PUT config": [CRASH]}, "stopped", [PUT], RESTORED.format("stopped")),
-        ({"PUT config": [Fault(CRASH.answer, done=True)]}, "running", [PUT], LEFT),
-        ({"PUT config": [CRASH], "GET config": [CRASH]}, "running", [PUT], LEFT),
-        ({"PUT config": [CRASH], "PUT resume": [CRASH]}, "running", [PUT, RESUME], LEFT),
-        ({"PATCH offsets": [REJECTED]}, "running", [PUT, SEEDING], LEFT),
-        ({"GET offsets": [CRASH]}, "running", [PUT], LEFT),
+        ({"PUT config": [Fault(CRASH.answer, done=True)]}, "running", [PUT], LEFT_STOPPED),
+        ({"PUT config": [CRASH], "GET config": [CRASH]}, "running", [PUT], LEFT_STOPPED),
+        ({"PUT config": [CRASH], "PUT resume": [CRASH]}, "running", [PUT, RESUME], LEFT_STOPPED),
+        ({"PATCH offsets": [REJECTED]}, "running", [PUT, SEEDING], LEFT_STOPPED),
+        ({"GET offsets": [CRASH]}, "running", [PUT], LEFT_STOPPED),
     ],
 )
 def test_failed_update_restarts_a_healthy_connector(
-    serve: Serve, faults: dict[str, list[Fault | None]], state: State, requests: list[Request], ending: str
+    serve: Serve, faults: dict[str, list[Fault | None]], state: State, requests: list[Request], message_end: str
 ) -> None:
     connect = worker(offsets=[], faults=faults)
     server = serve(connect)
     with pytest.raises(RejectedError) as caught:
         apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent, state=state)
-    assert caught.value.message.endswith(ending)
+    assert caught.value.message.endswith(message_end)
     assert [request for request in server.seen if request.method != "GET"] == [STOP, *requests]
-    assert connect.states["c"] == ("STOPPED" if ending == LEFT else state.upper())
+    assert connect.states["c"] == ("STOPPED" if message_end == LEFT_STOPPED else state.upper())
 
 
 def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
-    """The same busy worker is queried for the result of a write."""
+    """A busy worker can also fail the polls for the result of a write."""
     server = serve(worker(faults={"PUT config": [Fault(LOST.answer, done=True)], "GET config": [LOST]}))
     assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent)
     assert server.seen == [GET_STATUS, STOP, GET_STATUS, PUT, GET_CONFIG, GET_CONFIG, GET_OFFSETS, RESUME]

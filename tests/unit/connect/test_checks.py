@@ -82,7 +82,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
         f"http://b:1 has a different version of {ROUTER}",
     ),
     (
-        # A value that happens to be a class's name, under a key that names none.
+        # The value is the name of a class, but the key is not one that names a class.
         replace(
             observed(
                 versions={**VERSIONS, "x.Other": "1"},

@@ -15,7 +15,7 @@ Serve = Callable[[Script], ScriptedServer]
 
 
 def answer(status: int, message: str) -> tuple[int, object]:
-    """An error in Connect's form."""
+    """An error response in Connect's format."""
     return status, {"error_code": status, "message": message}
 
 
@@ -51,14 +51,14 @@ def test_status(serve: Serve) -> None:
 
 
 def test_validate_returns_errors_without_values(serve: Serve) -> None:
-    """The worker's response has placeholders resolved; none of it may be printed."""
+    """The worker's response contains resolved placeholders, which must not be printed."""
     echoed: list[tuple[str, object, list[str]]] = [
         ("a", "s3cret", []),
         ("b", "s3cret", ["is wrong", "very"]),
         ("user", "${env:NOT_SET}", []),
         ("host", "db-${file:/secrets:host}.internal", []),
         ("password", "[hidden]", []),
-        ("replacement", "$1-${group}", []),  # RegexRouter's own, not a placeholder of Connect
+        ("replacement", "$1-${group}", []),  # a group of RegexRouter, not a placeholder of Connect
         ("none", None, []),
     ]
     body = {
@@ -84,7 +84,7 @@ def test_validate_returns_errors_without_values(serve: Serve) -> None:
 
 
 def test_reads_all_connectors_in_one_call(serve: Serve) -> None:
-    """200 connectors cost as many requests as one; fields that a newer worker adds are ignored."""
+    """The number of requests does not depend on the number of connectors. Unknown fields are ignored."""
     connectors = {
         f"c{number}": {
             "info": {"name": f"c{number}", "config": {"a": str(number)}, "tasks": [], "type": "source", "new": 1},

@@ -96,7 +96,7 @@ def test_masked_value_with_equal_fingerprint_is_unchanged(mask: str) -> None:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masked_value_with_different_fingerprint_is_unknown(mask: str) -> None:
-    """Another placeholder may differ: this cannot be detected, and the config is written."""
+    """The masked value may have changed, which cannot be detected, so the config is written."""
     live = {**written({**DESIRED, "database.password": "${env:OLD}"}), "database.password": mask}
     (change,) = diff("c", written(DESIRED), ActualConnector(live, RUNNING, MOVED))
     assert (change.action, change.after) == ("update", "unknown: database.password is masked")
@@ -163,7 +163,7 @@ def test_shows_an_edited_fingerprint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "before", "after", "words"),
+    ("key", "before", "after", "text"),
     [
         ("max.batch.size", "1", "2", "max.batch.size: 1 → 2"),
         ("a", None, "2", "a: (absent) → 2"),
@@ -185,9 +185,9 @@ def test_shows_an_edited_fingerprint() -> None:
         ("database.password", "****", "${env:X}", "unknown: database.password is masked"),
     ],
 )
-def test_describes_differences(key: str, before: str | None, after: str | None, words: str) -> None:
+def test_describes_differences(key: str, before: str | None, after: str | None, text: str) -> None:
     actual = KeyChange(key, before, after).text
-    assert actual == words.replace("{key}", key)
+    assert actual == text.replace("{key}", key)
     assert "s3cret" not in actual
 
 

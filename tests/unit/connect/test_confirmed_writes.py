@@ -1,4 +1,4 @@
-"""Writes without a response: made once, or again when it is certain that they were not made."""
+"""Writes without a response are repeated only if they had no effect."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def one_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def worker(**faults: list[Fault]) -> FakeConnect:
-    """A worker with the stopped connector c; faults by `method_resource`."""
-    by_request: dict[str, list[Fault | None]] = {name.replace("_", " "): [*fs] for name, fs in faults.items()}
-    return FakeConnect(configs={"c": OLD}, states={"c": "STOPPED"}, faults=by_request)
+    """A worker with the stopped connector c. Keyword arguments `METHOD_resource` set its faults."""
+    faults_by_request: dict[str, list[Fault | None]] = {
+        name.replace("_", " "): [*request_faults] for name, request_faults in faults.items()
+    }
+    return FakeConnect(configs={"c": OLD}, states={"c": "STOPPED"}, faults=faults_by_request)
 
 
 @pytest.mark.parametrize(

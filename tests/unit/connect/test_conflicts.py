@@ -1,4 +1,4 @@
-"""Other connectors of the cluster."""
+"""Conflicts with other connectors of the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates
 from outbox_kit.connect.state import ActualConnector, diff
 from outbox_kit.errors import RefusedError
 
-OURS = {
+OUR_CONFIG = {
     "connector.class": PLUGIN,
     "database.hostname": "db",
     "database.port": "5432",
@@ -19,7 +19,7 @@ OURS = {
     "publication.name": "p",
     "topic.prefix": "library",
 }
-APART = {"slot.name": "other", "publication.name": "other", "topic.prefix": "other"}
+UNIQUE_NAMES = {"slot.name": "other", "publication.name": "other", "topic.prefix": "other"}
 MYSQL = {"connector.class": "io.debezium.connector.mysql.MySqlConnector", "database.hostname": "db"}
 DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbname": "library", "topic.prefix": "x"}
 
@@ -28,21 +28,21 @@ DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbnam
     ("ours", "other", "keys"),
     [
         ({}, {}, ["slot.name", "publication.name", "topic.prefix"]),
-        ({}, APART, []),
-        ({}, {**APART, "slot.name": "s"}, ["slot.name"]),
-        ({}, {**APART, "publication.name": "p"}, ["publication.name"]),
-        ({}, {**APART, "topic.prefix": "library"}, ["topic.prefix"]),
-        # a slot is a server's, a publication a database's
-        ({}, {**APART, "slot.name": "s", "database.dbname": "other"}, ["slot.name"]),
-        ({}, {**APART, "publication.name": "p", "database.dbname": "other"}, []),
-        ({}, {**APART, "slot.name": "s", "publication.name": "p", "database.hostname": "elsewhere"}, []),
-        ({}, {**APART, "slot.name": "s", "publication.name": "p", "database.port": "5433"}, []),
-        ({}, {**APART, "topic.prefix": "library", "database.hostname": "elsewhere"}, ["topic.prefix"]),
+        ({}, UNIQUE_NAMES, []),
+        ({}, {**UNIQUE_NAMES, "slot.name": "s"}, ["slot.name"]),
+        ({}, {**UNIQUE_NAMES, "publication.name": "p"}, ["publication.name"]),
+        ({}, {**UNIQUE_NAMES, "topic.prefix": "library"}, ["topic.prefix"]),
+        # a slot belongs to a server, a publication to a database
+        ({}, {**UNIQUE_NAMES, "slot.name": "s", "database.dbname": "other"}, ["slot.name"]),
+        ({}, {**UNIQUE_NAMES, "publication.name": "p", "database.dbname": "other"}, []),
+        ({}, {**UNIQUE_NAMES, "slot.name": "s", "publication.name": "p", "database.hostname": "elsewhere"}, []),
+        ({}, {**UNIQUE_NAMES, "slot.name": "s", "publication.name": "p", "database.port": "5433"}, []),
+        ({}, {**UNIQUE_NAMES, "topic.prefix": "library", "database.hostname": "elsewhere"}, ["topic.prefix"]),
     ],
 )
 def test_detects_duplicates(ours: dict[str, str], other: dict[str, str], keys: list[str]) -> None:
-    live = {"other": LiveConnector({**OURS, **other}, RUNNING)}
-    assert [actual.key for actual in duplicates("c", {**OURS, **ours}, live)] == keys
+    live = {"other": LiveConnector({**OUR_CONFIG, **other}, RUNNING)}
+    assert [actual.key for actual in duplicates("c", {**OUR_CONFIG, **ours}, live)] == keys
 
 
 def test_considers_defaults_of_debezium() -> None:
@@ -51,7 +51,10 @@ def test_considers_defaults_of_debezium() -> None:
         ("slot.name", "debezium"),
         ("publication.name", "dbz_publication"),
     ]
-    assert duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "database.port": "1", **APART}, None)}) == []
+    assert (
+        duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "database.port": "1", **UNIQUE_NAMES}, None)})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,13 +67,16 @@ def test_considers_defaults_of_debezium() -> None:
     ],
 )
 def test_ignores_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
-    assert [actual.key for actual in duplicates("c", OURS, {"other": LiveConnector(config, None)})] == keys
+    assert [actual.key for actual in duplicates("c", OUR_CONFIG, {"other": LiveConnector(config, None)})] == keys
 
 
 def test_rejects_a_duplicate_and_names_it() -> None:
-    others = {"b": LiveConnector({**OURS, **APART, "slot.name": "s"}, None), "a": LiveConnector(OURS, None)}
+    others = {
+        "b": LiveConnector({**OUR_CONFIG, **UNIQUE_NAMES, "slot.name": "s"}, None),
+        "a": LiveConnector(OUR_CONFIG, None),
+    }
     with pytest.raises(RefusedError) as caught:
-        refuse_duplicates("c", OURS, others)
+        refuse_duplicates("c", OUR_CONFIG, others)
     assert caught.value.message == (
         "connector 'c': slot.name 's' is also used by connector 'a'; "
         "publication.name 'p' is also used by connector 'a'; "
@@ -78,56 +84,68 @@ def test_rejects_a_duplicate_and_names_it() -> None:
     )
     assert "delete the other connector" in caught.value.hint
     assert "`outbox adopt a`" in caught.value.hint
-    refuse_duplicates("c", OURS, {"c": LiveConnector(OURS, None), "d": LiveConnector({**OURS, **APART}, None)})
+    refuse_duplicates(
+        "c",
+        OUR_CONFIG,
+        {"c": LiveConnector(OUR_CONFIG, None), "d": LiveConnector({**OUR_CONFIG, **UNIQUE_NAMES}, None)},
+    )
 
 
 @pytest.mark.parametrize(
     "other",
-    [{**written(OURS), "outboxkit.pipeline": "orders"}, {**OURS, **APART, "topic.prefix": "library"}],
+    [
+        {**written(OUR_CONFIG), "outboxkit.pipeline": "orders"},
+        {**OUR_CONFIG, **UNIQUE_NAMES, "topic.prefix": "library"},
+    ],
     ids=["another pipeline's", "another slot"],
 )
 def test_offers_takeover_only_for_a_foreign_slot(other: dict[str, str]) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_duplicates("c", written(OURS), {"other": LiveConnector(other, None)})
+        refuse_duplicates("c", written(OUR_CONFIG), {"other": LiveConnector(other, None)})
     assert "adopt" not in caught.value.hint
 
 
-# --- left over after a rename
+# --- connectors under an earlier name
 
 
 @pytest.mark.parametrize(
-    ("config", "left"),
+    ("config", "is_orphan"),
     [
-        (written(OURS), True),
-        (written({**OURS, "slot.name": "new"}), True),
-        (written({**OURS, "topic.prefix": "new"}), True),
+        (written(OUR_CONFIG), True),
+        (written({**OUR_CONFIG, "slot.name": "new"}), True),
+        (written({**OUR_CONFIG, "topic.prefix": "new"}), True),
         # the same pipeline in another environment, through the same Connect cluster
-        (written({**OURS, "topic.prefix": "test", "database.hostname": "test-db"}), False),
-        ({**written(OURS), "outboxkit.pipeline": "orders"}, False),
-        (OURS, False),
+        (written({**OUR_CONFIG, "topic.prefix": "test", "database.hostname": "test-db"}), False),
+        ({**written(OUR_CONFIG), "outboxkit.pipeline": "orders"}, False),
+        (OUR_CONFIG, False),
     ],
     ids=["renamed", "with a new slot", "with a new prefix", "another environment", "another pipeline", "not the kit's"],
 )
-def test_detects_orphans(config: dict[str, str], left: bool) -> None:
-    others = {"old": LiveConnector(config, None), "c": LiveConnector(written(OURS), None)}
-    assert orphans("c", written(OURS), others) == (["old"] if left else [])
+def test_detects_orphans(config: dict[str, str], is_orphan: bool) -> None:
+    others = {"old": LiveConnector(config, None), "c": LiveConnector(written(OUR_CONFIG), None)}
+    assert orphans("c", written(OUR_CONFIG), others) == (["old"] if is_orphan else [])
 
 
 def test_ignores_connectors_without_the_marker_of_outbox_kit() -> None:
-    assert orphans("c", OURS, {"old": LiveConnector(OURS, None), "older": LiveConnector(written(OURS), None)}) == []
+    assert (
+        orphans(
+            "c", OUR_CONFIG, {"old": LiveConnector(OUR_CONFIG, None), "older": LiveConnector(written(OUR_CONFIG), None)}
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize("config", [None, written(OURS)], ids=["new one not there yet", "both there"])
+@pytest.mark.parametrize("config", [None, written(OUR_CONFIG)], ids=["new connector does not exist", "both exist"])
 def test_removes_orphans_first(config: dict[str, str] | None) -> None:
-    """The new connector needs its slot."""
-    others = {"old": LiveConnector(written(OURS), None)}
-    changes = diff("c", written(OURS), ActualConnector(config, RUNNING if config else None, MOVED, others))
+    """The new connector uses the slot of the orphan."""
+    others = {"old": LiveConnector(written(OUR_CONFIG), None)}
+    changes = diff("c", written(OUR_CONFIG), ActualConnector(config, RUNNING if config else None, MOVED, others))
     assert (changes[0].object, changes[0].action) == ("connector old", "delete")
     assert "old is deleted" in changes[0].danger
     assert [change.action for change in changes[1:]] == ([] if config else ["create"])
-    refuse_duplicates("c", written(OURS), others)
+    refuse_duplicates("c", written(OUR_CONFIG), others)
 
 
 def test_unrelated_connector_is_not_a_change() -> None:
-    others = {"other": LiveConnector({**DESIRED, **APART}, None)}
+    others = {"other": LiveConnector({**DESIRED, **UNIQUE_NAMES}, None)}
     assert diff("c", written(DESIRED), ActualConnector(written(DESIRED), RUNNING, MOVED, others)) == []

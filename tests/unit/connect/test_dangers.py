@@ -69,7 +69,7 @@ def test_accepts_other_settings(key: str, value: str) -> None:
 
 
 def test_reports_every_danger_of_an_update() -> None:
-    """Two tables once rated the keys, and the second one replaced the danger of the first."""
+    """Regression: only one danger of an update was reported."""
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
     assert "topic.prefix library → shop: records go to another topic" in change.danger

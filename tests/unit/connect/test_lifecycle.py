@@ -31,7 +31,7 @@ GET_STATUS = Request("GET", "/connectors/c/status")
 
 
 def status(connector: str, *tasks: str) -> tuple[int, object]:
-    """Connect's response to GET status."""
+    """Response of Connect to GET status."""
     return 200, status_body("c", connector, *tasks)
 
 
@@ -109,7 +109,7 @@ def test_detects_paused_or_stopped(actual: ConnectorStatus | None, expected: boo
         [NO_STATUS, status("UNASSIGNED"), status("RUNNING"), status("RUNNING", "UNASSIGNED"), RUNNING],
         [RUNNING, RUNNING, RUNNING, status("RUNNING"), RUNNING],
         [RUNNING, status("RUNNING", "RESTARTING"), RUNNING, NO_STATUS, RUNNING],
-        # PUT config returns before the worker acts: the first polls still show the failure that the update fixes.
+        # PUT config returns before the worker applies it, so the first polls return the failure that the update fixes.
         [FAILED, FAILED, status("RUNNING"), RUNNING],
     ],
     ids=["at once", "no status yet", "starts", "the old state for a moment", "flapping", "an earlier failure"],
@@ -156,7 +156,7 @@ def test_flapping_connector_is_not_running(serve: Serve) -> None:
 
 
 def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window may be longer than the time within which the connector must start."""
+    """The stability window may be longer than the time limit of the start."""
     monkeypatch.setattr(lifecycle, "monotonic", time.monotonic)
     wait_for_state(client(serve([RUNNING])), "c", seconds=0.6, stability_seconds=0.8)
     with pytest.raises(WaitTimeoutError, match=r"waited 0\.25 s for connector c"):
@@ -167,7 +167,9 @@ def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("response", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])
-def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, response: tuple[int, object], state: str) -> None:
+def test_wait_for_declared_state_leaves_a_paused_or_stopped_connector(
+    serve: Serve, response: tuple[int, object], state: str
+) -> None:
     server = serve([response])
     messages: list[str] = []
     wait_for_declared_state(client(server), "c", messages.append, started=False)
@@ -176,7 +178,7 @@ def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, response: tup
 
 
 @pytest.mark.parametrize("script", [[RUNNING], [NO_STATUS, NO_STATUS, RUNNING], [status("UNASSIGNED"), RUNNING]])
-def test_settle_waits_for_other_states(serve: Serve, script: list[tuple[int, object]]) -> None:
+def test_wait_for_declared_state_waits_for_other_states(serve: Serve, script: list[tuple[int, object]]) -> None:
     server = serve(script)
     messages: list[str] = []
     wait_for_declared_state(client(server), "c", messages.append, started=False, stability_seconds=STABLE_S)
@@ -190,15 +192,15 @@ def test_settle_waits_for_other_states(serve: Serve, script: list[tuple[int, obj
     [
         ("running", [STOPPED, STOPPED, status("RUNNING"), RUNNING], True),
         ("paused", [RUNNING, status("PAUSED", "RUNNING"), PAUSED], False),
-        # Observed with Kafka 4.3: out of STOPPED it has no task before it is resumed.
+        # Observed with Kafka 4.3: a connector paused while STOPPED has no task before it is resumed.
         ("paused", [STOPPED, status("PAUSED")], False),
         ("stopped", [RUNNING, status("STOPPED", "RUNNING"), STOPPED], False),
     ],
 )
-def test_settle_waits_for_the_declared_state(
+def test_wait_for_declared_state_waits_for_the_declared_state(
     serve: Serve, state: State, script: list[tuple[int, object]], has_run: bool
 ) -> None:
-    """Only a config that ran can be restored by a rollback."""
+    """A rollback can only restore a config that has run."""
     server = serve(script)
     actual = wait_for_declared_state(client(server), "c", silent, started=True, state=state, stability_seconds=0.05)
     assert actual is has_run
@@ -215,7 +217,7 @@ def test_settle_waits_for_the_declared_state(
         ("running", status("FAILED"), False),
     ],
 )
-def test_settle_fails_for_a_failed_connector(
+def test_wait_for_declared_state_fails_for_a_failed_connector(
     serve: Serve, state: State, response: tuple[int, object], started: bool
 ) -> None:
     with pytest.raises(FailedError, match="connector c FAILED: ") as caught:
@@ -223,15 +225,15 @@ def test_settle_fails_for_a_failed_connector(
     assert ("publication does not exist" in caught.value.message) == (response != status("FAILED"))
 
 
-def test_running_is_settled_after_the_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_is_accepted_after_the_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "monotonic", time.monotonic)
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert wait_for_declared_state(client(serve([RUNNING])), "c", silent, started=True, stability_seconds=0.4)
-    assert time.monotonic() - began >= 0.4
+    assert time.monotonic() - started_at >= 0.4
 
 
 def test_interruption_restarts_the_window(serve: Serve) -> None:
-    """Eleven polls are RUNNING, but never eight in succession."""
+    """Eleven polls return RUNNING, but never eight in a row."""
     server = serve([RUNNING] * 5 + [status("RUNNING", "RESTARTING")] + [RUNNING] * 6 + [FAILED])
     with pytest.raises(FailedError):
         wait_for_declared_state(client(server), "c", silent, started=True, stability_seconds=8 * POLL_S)

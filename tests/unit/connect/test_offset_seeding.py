@@ -31,7 +31,7 @@ from outbox_kit.progress import silent
 def test_uses_a_stored_offset_only_where_valid(
     serve: Serve, change: Change, start: StartPosition, lsn: int, reason: str
 ) -> None:
-    """From beyond the server PostgreSQL skips every row up to there in silence; before the slot the task FAILED."""
+    """PostgreSQL skips rows up to an offset ahead of the server. Before the slot the task fails."""
     offsets = stored({"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7})
     connect = FakeConnect(offsets={"c": offsets})
     if change != CREATE:
@@ -45,7 +45,7 @@ def test_uses_a_stored_offset_only_where_valid(
 
 
 def test_uses_the_last_commit_of_concurrent_transactions(serve: Serve) -> None:
-    """An event may be before the last commit, which the slot has reached already."""
+    """The LSN of an event may be before the last commit, which the slot has already confirmed."""
     offsets = stored({"lsn": 3, "lsn_proc": 3, "lsn_commit": 5})
     connect = FakeConnect(configs={"c": {}}, states={"c": "STOPPED"}, offsets={"c": offsets})
     apply(client(serve(connect)), "c", {}, [START], start=StartPosition("p", 5), progress=silent)

@@ -22,7 +22,7 @@ Serve = Callable[[Script], ScriptedServer]
 
 
 def answer(status: int, message: str) -> tuple[int, object]:
-    """An error in Connect's form."""
+    """An error response in Connect's format."""
     return status, {"error_code": status, "message": message}
 
 
@@ -48,7 +48,7 @@ REBALANCES = [
 TIMED_OUT = [
     answer(500, "Request timed out"),
     answer(500, "Request timed out. The worker is currently ensuring membership in the cluster, which began at X"),
-    # A stage of the worker that mentions a rebalance: the write may still have happened.
+    # The message mentions a rebalance, but the write may have taken effect.
     answer(
         500,
         "Request timed out. The worker is currently starting 3 connector(s) and task(s) after a rebalance, "
@@ -151,7 +151,7 @@ def test_tries_each_worker_until_one_responds(
 
 
 def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
-    """State was read from its cluster; writes go to the same one, or fail."""
+    """The state was read from this worker's cluster, so writes must not be sent to another one."""
     first, second = serve([(200, {})]), serve([])
     requests = ConnectClient(HttpService(url=first.url), [first.url, second.url])
     requests.config("c")
@@ -188,13 +188,13 @@ def test_reports_each_worker_when_none_responds(
 
 
 def test_a_404_page_is_not_a_missing_connector(serve: Serve) -> None:
-    """Response of a wrong path, or a proxy: `plan` would offer to create existing objects."""
+    """A wrong path or a proxy returns it. If it counted as missing, plan would create existing objects."""
     with pytest.raises(UnreachableError, match="is not Kafka Connect"):
         client(serve([(404, b"<html>not here</html>")])).config("c")
 
 
 def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second attempt after a time-out: nothing listens any more, so nothing was sent."""
+    """The second attempt after a time-out cannot connect, so no request was sent."""
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     try:
         ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}")).delete("c")
@@ -205,7 +205,7 @@ def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkey
 
 @pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
 def test_reports_a_malformed_json_response(serve: Serve, content: bytes) -> None:
-    """For instance the address of a proxy, or of another service."""
+    """For example from a proxy or another service."""
     server = serve([(200, content)])
     with pytest.raises(OutboxKitError, match=server.url):
         client(server).config("c")
@@ -230,7 +230,7 @@ def test_does_not_use_credentials_of_netrc(
     assert server.seen[0].authorization is None
 
 
-# --- writes that may have happened
+# --- writes whose outcome is unknown
 
 
 WRITES: list[Callable[[ConnectClient], object]] = [
@@ -262,29 +262,29 @@ def test_read_lost_by_a_proxy_is_not_a_write(serve: Serve) -> None:
         client(serve([(502, b"")])).config("c")
 
 
-@pytest.mark.parametrize("answered", [(504, b""), TIMED_OUT[0]], ids=["proxy", "worker"])
-def test_validation_is_not_a_write(serve: Serve, answered: tuple[int, object]) -> None:
-    """It is a PUT, but it changes nothing."""
+@pytest.mark.parametrize("response", [(504, b""), TIMED_OUT[0]], ids=["proxy", "worker"])
+def test_validation_is_not_a_write(serve: Serve, response: tuple[int, object]) -> None:
+    """Validation is a PUT request, but does not change state."""
     with pytest.raises(RejectedError) as caught:
-        client(serve([answered])).validate("c", {"connector.class": "x.Y"})
+        client(serve([response])).validate("c", {"connector.class": "x.Y"})
     assert not isinstance(caught.value, UnknownOutcomeError)
 
 
 def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan only reads, and an operator waits for it; a write has to outlast the worker's own 90 s."""
+    """A read has a short time limit. A write must wait longer than the worker's limit of 90 s."""
     assert rest.READ_TIMEOUT_S <= 15
     assert rest.WRITE_TIMEOUT_S > 90
     monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.3)
     unresponsive = ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}"))
-    where = f"Kafka Connect at http://127.0.0.1:{silent_port}"
+    location = f"Kafka Connect at http://127.0.0.1:{silent_port}"
     with pytest.raises(UnreachableError) as caught:
         unresponsive.all_connectors()
-    assert caught.value.message == f"{where}: GET /connectors: no response within 0.2 s"
+    assert caught.value.message == f"{location}: GET /connectors: no response within 0.2 s"
     assert "connect.url" in caught.value.hint
-    with pytest.raises(UnknownOutcomeError) as maybe:
+    with pytest.raises(UnknownOutcomeError) as unknown_outcome:
         unresponsive.update("c", {"database.password": "s3cret"})
-    assert maybe.value.message == f"{where}: PUT /connectors/c/config: no response within 0.3 s"
+    assert unknown_outcome.value.message == f"{location}: PUT /connectors/c/config: no response within 0.3 s"
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("credentials", "said"),
+    ("credentials", "hint"),
     [
         ({}, "sent with no credentials: rejected; set connect.username and connect.password, or connect.token"),
         (
@@ -314,12 +314,12 @@ def silent_port() -> Iterator[int]:
     ],
     ids=["none", "basic", "user name only", "bearer"],
 )
-def test_reports_the_kind_of_rejected_credentials(serve: Serve, credentials: dict[str, Any], said: str) -> None:
+def test_reports_the_kind_of_rejected_credentials(serve: Serve, credentials: dict[str, Any], hint: str) -> None:
     server = serve([(401, b"<html>who are you</html>")])
     with pytest.raises(UnreachableError) as caught:
         ConnectClient(HttpService(url=server.url, **credentials)).config("c")
     assert caught.value.message == f"Kafka Connect at {server.url}: GET /connectors/c/config: Unauthorized (HTTP 401)"
-    assert caught.value.hint == f"{said} in the environment file"
+    assert caught.value.hint == f"{hint} in the environment file"
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 

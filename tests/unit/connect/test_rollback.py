@@ -17,10 +17,10 @@ from outbox_kit.connect.state import EPOCH_KEY, State
 from outbox_kit.errors import RejectedError
 from outbox_kit.progress import Reporter, silent
 
-GOOD, NEW = written({"a": "1", EPOCH_KEY: "2"}), written({"a": "2", EPOCH_KEY: "2"})
+LAST_WORKING, NEW = written({"a": "1", EPOCH_KEY: "2"}), written({"a": "2", EPOCH_KEY: "2"})
 FAILURE = FailedError("connector c FAILED: x.Y: no", "see docs/operations.md")
 STOP, PUT, RESUME = (f"PUT /connectors/c/{action}" for action in ("stop", "config", "resume"))
-Fails = Callable[[dict[str, str]], bool]
+FailsWith = Callable[[dict[str, str]], bool]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "monotonic", ticking())
 
 
-def worker(fails: Fails = lambda config: config == NEW) -> FakeConnect:
+def worker(fails: FailsWith = lambda config: config == NEW) -> FakeConnect:
     """A worker on which the new config runs, with a FAILED task."""
     return FakeConnect(configs={"c": NEW}, states={"c": "RUNNING"}, fails=fails)
 
@@ -54,23 +54,23 @@ def error_of(
 
 def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     connect = worker()
-    connect.polls = [("RUNNING", "FAILED"), ("STOPPED",), ("STOPPED",)]  # the last one: after the resume
+    connect.polls = [("RUNNING", "FAILED"), ("STOPPED",), ("STOPPED",)]  # the last poll is after the resume
     server = serve(connect)
     messages: list[str] = []
-    error = error_of(server, GOOD, messages.append)
-    fingerprint = GOOD[FINGERPRINT_KEY][:12]
+    error = error_of(server, LAST_WORKING, messages.append)
+    fingerprint = LAST_WORKING[FINGERPRINT_KEY][:12]
     assert (
         error.message
         == f"connector c FAILED: x.Y: no; rolled back to the last working config ({fingerprint}), connector RUNNING"
     )
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
-    assert (connect.configs["c"], connect.states["c"]) == (GOOD, "RUNNING")
+    assert (connect.configs["c"], connect.states["c"]) == (LAST_WORKING, "RUNNING")
     assert messages == [f"connector c FAILED: x.Y: no; roll back to the last working config ({fingerprint})"]
 
 
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
-    error = error_of(serve(worker(lambda _: True)), GOOD)
+    error = error_of(serve(worker(lambda _: True)), LAST_WORKING)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
     assert "which FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
     assert "not in the config" in error.hint
@@ -101,19 +101,19 @@ def test_stops_the_connector_without_a_working_config(
 def test_rollback_ends_in_the_declared_state(serve: Serve, state: State, requests: list[str]) -> None:
     connect = worker()
     server = serve(connect)
-    assert error_of(server, GOOD, state=state).message.endswith(f"connector {state.upper()}")
+    assert error_of(server, LAST_WORKING, state=state).message.endswith(f"connector {state.upper()}")
     assert writes(server) == [STOP, PUT, *requests]
-    assert (connect.configs["c"], connect.states["c"]) == (GOOD, state.upper())
+    assert (connect.configs["c"], connect.states["c"]) == (LAST_WORKING, state.upper())
 
 
 def test_rolls_back_to_a_config_with_another_login(serve: Serve) -> None:
-    """The stored offset applies to it, too."""
+    """The stored offset is valid for this config, too."""
     before = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
     assert error_of(serve(worker()), before).message.endswith("connector RUNNING")
 
 
 def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:
-    """The cause is elsewhere: writing the same config again fixes nothing."""
+    """The config is not the cause, so writing it again would not help."""
     server = serve(worker())
     assert error_of(server, NEW) is FAILURE
     assert server.seen == []

@@ -1,4 +1,4 @@
-"""The connector as rendered against the connector as Connect has it."""
+"""Comparison of the rendered connector with the live connector."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
     [
         (STOPPED, [], True),
         (STOPPED, SEEDED, True),
-        # of an earlier LSN of the slot: the slot advances while the connector waits
+        # an earlier LSN of the slot, which advances while the connector is stopped
         (STOPPED, [{"partition": {"server": "library"}, "offset": seed(0x16B374D848)}], True),
         (STOPPED, NULL, True),
         (STOPPED, MOVED, False),
@@ -174,7 +174,7 @@ def test_number_of_calls_is_independent_of_cluster_size(serve: Serve, count: int
 
 
 def test_connector_without_a_status_exists(serve: Serve) -> None:
-    """The listing omits it right after its creation: creating it again would be rejected."""
+    """The list of connectors omits it shortly after its creation. Creating it again would be rejected."""
     server = serve([(200, {}), (200, DESIRED), (200, {"offsets": []})])
     actual = read_actual(ConnectClient(HttpService(url=server.url)), "c")
     assert actual == ActualConnector(DESIRED, None, [], {})
@@ -221,7 +221,7 @@ def test_requires_every_transform_of_a_chain() -> None:
     ],
 )
 def test_detects_keys_that_name_a_class(key: str, named: bool) -> None:
-    """A missing converter fails the task only after the connector was created."""
+    """Without this check, a missing converter would fail the task after the connector was created."""
     assert missing_plugins({key: "x.Y"}, ["other"]) == (["x.Y"] if named else [])
     assert missing_plugins({key: "x.Y"}, ["x.Y"]) == []
 
@@ -242,7 +242,7 @@ def test_reports_a_missing_class_once() -> None:
     ],
 )
 def test_completes_an_interrupted_apply(status: ConnectorStatus, unfinished: str | None, planned: list[str]) -> None:
-    """A connector stopped by hand is shown as stopped; one that an apply stopped is started again."""
+    """A connector that an operator stopped remains stopped. One that an apply stopped is started."""
     own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)
     assert [change.object for change in changes] == planned

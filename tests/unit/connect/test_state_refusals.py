@@ -1,4 +1,4 @@
-"""Positions and epochs that do not fit the lock file or the server."""
+"""Offsets and source epochs that are not consistent with the lock file or the server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[st
 
 
 def test_accepts_a_slot_at_the_last_commit_of_concurrent_transactions() -> None:
-    """The event's own LSN is lower than the commit that was confirmed before it."""
+    """The LSN of the event is lower than the commit LSN that was confirmed before."""
     actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
     refuse_advanced_slot("c", "s", stored_lsn(actual), 1608)
     with pytest.raises(RefusedError, match=r"slot 's' is at .*1609"):
@@ -71,7 +71,7 @@ def test_ignores_an_offset_of_an_earlier_prefix(lock: Lock) -> None:
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
 def test_rejects_an_offset_ahead_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
-    """It may be resumed later."""
+    """A paused or stopped connector may be resumed later."""
     with pytest.raises(RefusedError, match="offset of connector 'c' is at 9"):
         refuse_inconsistent_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
@@ -94,7 +94,7 @@ def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> Non
         ActualConnector(DESIRED, STOPPED, NULL),
         ActualConnector({**DESIRED, EPOCH_KEY: "1"}, STOPPED, []),
     ],
-    ids=["no connector", "no offset", "no offset any more", "first epoch"],
+    ids=["no connector", "no offset", "offset deleted", "first epoch"],
 )
 def test_requires_no_lock_file_without_an_offset(actual: ActualConnector) -> None:
     refuse_inconsistent_offset("c", actual, None, 9)
@@ -127,7 +127,7 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
 
 
 def test_rejects_a_new_epoch_not_above_the_actual_one(lock: Lock) -> None:
-    """A lock file that is one behind would raise the epoch to one that is already in use."""
+    """An outdated lock file would increase the epoch to one that is already in use."""
     actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
     refuse_lower_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), increased=True)
     with pytest.raises(RefusedError, match="writes source epoch 3"):

@@ -1,4 +1,4 @@
-"""Summary of a stack trace."""
+"""Root cause of a stack trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.connect.samples import TRACE
 
 from outbox_kit.connect.task_errors import MAX_CHARACTERS, root_cause
 
-# As Kafka Connect 4.3 and Debezium 3.7 wrote them, frames shortened.
+# Traces of Kafka Connect 4.3 and Debezium 3.7, with fewer frames.
 NO_SLOT = (
     "io.debezium.DebeziumException: Failed to start replication stream at LSN{0/1A2B3C4}\n"
     "\tat io.debezium.connector.postgresql.connection.PostgresReplicationConnection.startStreaming(X.java:1)\n"

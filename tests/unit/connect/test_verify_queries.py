@@ -1,4 +1,4 @@
-"""Requests of verify to a worker, against a real HTTP server."""
+"""Requests of `outbox verify` to a worker, against a real HTTP server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_reads_the_validated_config(serve: Serve) -> None:
 
 
 def test_sends_one_request_for_all_connectors(serve: Serve) -> None:
-    """Also against 200 of them; one that is being deleted has no info any more."""
+    """Also with 200 connectors. A connector that is being deleted has no `info`."""
     answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
     server = serve([(200, answer)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
@@ -70,7 +70,7 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
 
 
 def test_queries_each_worker(serve: Serve, free_port: int) -> None:
-    """The REST API responds for one worker only."""
+    """Each response of the REST API describes only one worker."""
     worker, server = serve(FakeConnect(PLUGINS)), serve(FakeConnect(PLUGINS))
     missing = f"http://127.0.0.1:{free_port}"
     service = Connect(url=f"{server.url}/", workers=[worker.url, missing])

@@ -1,4 +1,4 @@
-"""Systems of the worked example in memory; Connect and registry are HTTP servers that each test starts."""
+"""The worked example with systems in memory. Tests start HTTP servers for Connect and registry."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def stored(lsn: int) -> list[dict[str, object]]:
 
 
 def deployed_connector(config: dict[str, str], state: str = "RUNNING", lsn: int = CONFIRMED) -> FakeConnect:
-    """A worker with the connector, as outbox-kit wrote it."""
+    """A worker with the connector that outbox-kit deployed."""
     return FakeConnect(PLUGINS, {NAME: written(config)}, {NAME: state}, {NAME: stored(lsn)})
 
 
@@ -39,7 +39,7 @@ def service(server: ScriptedServer) -> HttpService:
 
 
 def registered(lock: Lock, ids: dict[str, list[int]] | None = None) -> Script:
-    """A registry with the versions of `lock`, with other ids where `ids` has some."""
+    """A registry with the versions of `lock`; `ids` replaces schema ids."""
     subjects = {
         entries[0].subject: {
             entry.version: {

@@ -31,7 +31,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.progress import silent
 
 PATH = f"/connectors/{NAME}"
-SERVER_AT = DEPLOYED.wal_position
+SERVER_LSN = DEPLOYED.wal_position
 SEEDED = [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}]
 STOP, RESUME = Request("PUT", f"{PATH}/stop"), Request("PUT", f"{PATH}/resume")
 pytestmark = pytest.mark.usefixtures("database", "kafka")
@@ -44,19 +44,19 @@ def writes(server: ScriptedServer) -> list[Request]:
 @pytest.mark.parametrize(
     ("lsn", "update", "seeded"),
     [
-        (SERVER_AT, {}, False),
+        (SERVER_LSN, {}, False),
         (CONFIRMED, {}, False),
-        (SERVER_AT + 1, {}, True),
+        (SERVER_LSN + 1, {}, True),
         (CONFIRMED - 1, {}, True),
-        (SERVER_AT, {"unfinished": "recover"}, True),
-        (SERVER_AT, {"config": None}, True),
+        (SERVER_LSN, {"unfinished": "recover"}, True),
+        (SERVER_LSN, {"config": None}, True),
     ],
     ids=["at the server", "at the slot", "beyond the server", "before the slot", "recovering", "first config"],
 )
 def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
     serve: Serve, deployed: Deployed, lock: Lock, lsn: int, update: dict[str, object], seeded: bool
 ) -> None:
-    """Deleted with REST, then the database was restored: rows up to the offset would be skipped without an error."""
+    """After the deletion the database was restored: PostgreSQL would skip rows up to the offset without an error."""
     deployed().write_lock(lock.model_copy(update={"config": {"a": "1"}, **update}))
     connect = FakeConnect(PLUGINS, offsets={NAME: stored(lsn)})
     apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
@@ -65,7 +65,7 @@ def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
 
 
 def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    """Interrupted between writing a config that fails and the resume: only the start is left to do."""
+    """The apply was interrupted after writing a config that fails: the only pending change is the start."""
     valid = written({**deployed().render(lock), "poll.interval.ms": "77"})
     deployed().write_lock(lock.model_copy(update={"config": valid, "unfinished": "update"}))
     connect = deployed_connector(deployed().render(lock), "STOPPED")
@@ -76,22 +76,22 @@ def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deploy
 
 
 def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
-    """Stopped before the new slot is read, its offsets deleted before it gets new ones, started last."""
+    """Stop before the new slot is read, delete the offsets before seeding, start last."""
     database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
     recovering = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
-    connect = deployed_connector(deployed().render(lock), lsn=SERVER_AT + 1)
+    connect = deployed_connector(deployed().render(lock), lsn=SERVER_LSN + 1)
     server = serve(connect)
-    at_slot_reads: list[tuple[str, Lock | None]] = []
+    slot_reads: list[tuple[str, Lock | None]] = []
 
     def is_read() -> bool:
-        at_slot_reads.append((connect.states[NAME], deployed().lock()))
+        slot_reads.append((connect.states[NAME], deployed().lock()))
         return connect.states[NAME] == "RUNNING"
 
     database.is_read = is_read
     changes = apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=True)
-    # For the plan, then for the identity in the lock file.
-    assert at_slot_reads[:2] == [("RUNNING", lock), ("STOPPED", recovering)]
+    # The slot is read for the plan, then for the identity in the lock file.
+    assert slot_reads[:2] == [("RUNNING", lock), ("STOPPED", recovering)]
     assert writes(server) == [
         STOP,
         STOP,
@@ -110,7 +110,7 @@ def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, 
 def test_records_a_recovery_before_any_change(
     serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
 ) -> None:
-    """It fails at its first step: resume is rejected from then on, and a plain apply stops the connector again."""
+    """If the first step fails, resume is rejected, and an apply without --recover stops the connector again."""
     database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
     recorded = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})

@@ -1,4 +1,4 @@
-"""Plan and apply as a whole, recovery among them."""
+"""Plan and apply across all systems, and recovery."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("database", "kafka")
 
 
 def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
+    """After an apply that was killed after registering, the lock file lacks the id, but the plan must show it."""
     deployed().write_lock(lock)
     registry = serve(registered(lock, {"book": [8]}))
     connect = serve(deployed_connector(deployed().render(lock)))
@@ -44,9 +44,9 @@ def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed,
     ("template", "state", "planned"),
     [
         ("outbox-postgres", "RUNNING", ["connector library-outbox"]),
-        # Apply detects both after registering: a plan without one of them would be rejected.
+        # apply detects both after registering, and would refuse a plan that lacks one of them.
         ("outbox-postgres", "STOPPED", ["connector library-outbox", "state library-outbox"]),
-        # Its config has no schema: nothing restarts.
+        # The config of this template contains no schema, so the task is not restarted.
         ("outbox-postgres-eventrouter", "RUNNING", []),
         ("outbox-postgres-eventrouter", "STOPPED", ["state library-outbox"]),
     ],
@@ -81,7 +81,7 @@ def test_rejects_invalid_files_before_any_connection(serve: Serve, deployed: Dep
 
 
 def test_plan_does_not_require_secrets_of_jobs(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a variable that a target cannot do without, the section is empty, though the file has it."""
+    """If a variable of a target is not set, its section is empty, although the file contains it."""
     for name in ("ADMIN", "KAFKA", "REGISTRY"):
         monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
     environments = workspace / "connectors" / "environments"

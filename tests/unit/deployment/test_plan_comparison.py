@@ -22,8 +22,8 @@ from outbox_kit.pipeline import Lock
 GROW = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
 RULE = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
 SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
-SHOWN = Plan("library", "local", (GROW, RULE), files="f1")
-HERE = replace(SHOWN, cluster_id="k1", registry="http://a", database="1/library")
+SHOWN_PLAN = Plan("library", "local", (GROW, RULE), files="f1")
+IDENTIFIED_PLAN = replace(SHOWN_PLAN, cluster_id="k1", registry="http://a", database="1/library")
 SCHEMA = Change("registry", "schema", "library.book-value", "update", "payload of book", "version 1", "version 2")
 CONNECTOR = Change("connect", "connector", "library-outbox", "update", "restarts the task", "", "schema versions, ids")
 PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
@@ -49,12 +49,12 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
 )
 def test_rejects_a_stale_plan_with_its_first_difference(now: dict[str, Any], message: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_stale_plan(HERE, replace(HERE, **now))
+        refuse_stale_plan(IDENTIFIED_PLAN, replace(IDENTIFIED_PLAN, **now))
     assert caught.value.message == f"the state changed since the plan was made: {message}"
 
 
 def test_accepts_a_plan_of_the_same_state() -> None:
-    refuse_stale_plan(SHOWN, replace(SHOWN, cluster_id="c", config={"a": "b"}))
+    refuse_stale_plan(SHOWN_PLAN, replace(SHOWN_PLAN, cluster_id="c", config={"a": "b"}))
 
 
 def with_new_book(lock: Lock) -> Lock:

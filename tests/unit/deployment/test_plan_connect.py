@@ -1,4 +1,4 @@
-"""Changes of the connector, and reasons for which plan rejects them."""
+"""Changes of the connector, and conditions under which plan refuses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_plan_of_an_unchanged_connector(serve: Serve, deployed: Deployed, lock: 
 
 
 def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    """Its id is not known yet, so the rendered config shows no difference."""
+    """The id of the new schema is not known yet, so the rendered config does not differ."""
     config = deployed().render(lock)
     server = serve(deployed_connector(config))
     before = [Change("registry", "schema", "library.book-value", "update", "payload of book")]
@@ -64,7 +64,7 @@ def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Depl
 
 @pytest.mark.parametrize("state", ["RUNNING", "STOPPED"])
 def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: Deployed, lock: Lock, state: str) -> None:
-    """Also after a second read of the server: on a busy outbox both have advanced in between."""
+    """The server is read a second time, because both may have advanced in between."""
     server = serve(deployed_connector(deployed().render(lock), state, DEPLOYED.wal_position + 1))
     with pytest.raises(RefusedError, match=f"the server only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
@@ -78,7 +78,7 @@ def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: De
 def test_plan_rejects_starting_a_connector_behind_its_slot(
     serve: Serve, deployed: Deployed, lock: Lock, state: str, edit: dict[str, str], new_schema: bool
 ) -> None:
-    """Advanced manually, or read by another client: PostgreSQL would silently serve from the slot's LSN."""
+    """Another client advanced the slot: PostgreSQL would silently skip the rows up to the slot's LSN."""
     config = {**deployed().render(lock), **edit}
     connect = deployed_connector(config, "RUNNING" if state == "FAILED" else state, CONFIRMED - 1)
     connect.failed = {NAME} if state == "FAILED" else set()
@@ -96,7 +96,7 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
 def test_accepts_a_lagging_connector_that_is_not_started(
     serve: Serve, deployed: Deployed, lock: Lock, state: str
 ) -> None:
-    """apply does not check what it does not change: verify and status do."""
+    """apply checks only connectors that it changes. verify and status check the others."""
     deployment = deployed()
     settings = deployment.environment.connector.model_copy(update={"state": state.lower()})
     environment = deployment.environment.model_copy(update={"connector": settings})
@@ -108,13 +108,13 @@ def test_accepts_a_lagging_connector_that_is_not_started(
 def test_concurrent_progress_is_not_a_slot_ahead(
     serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
 ) -> None:
-    """On a busy outbox the server is read again: the slot of that read is newer than the offset."""
+    """The server is read again, and its slot is then ahead of the offset that was read before."""
     assert DEPLOYED.slot is not None
-    early = replace(DEPLOYED, wal_position=CONFIRMED - 1)
+    earlier_read = replace(DEPLOYED, wal_position=CONFIRMED - 1)
     database.actual = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000))
     live = {**deployed().render(lock), "poll.interval.ms": "7"}
     server = serve(deployed_connector(live))
-    changes = plan_connect(deployed(connect=service(server)), lock, [], early)
+    changes = plan_connect(deployed(connect=service(server)), lock, [], earlier_read)
     assert [change.object for change in changes] == ["connector library-outbox"]
 
 
@@ -153,7 +153,7 @@ def test_lock_for_recovery_increments_the_epoch_and_clears_the_source(deployed: 
 def test_lock_for_recovery_without_a_lock_file(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, written: int, epoch: int
 ) -> None:
-    """Only the records show what was written before."""
+    """Only the records show which epochs were written."""
     monkeypatch.setattr(plan, "highest_epoch", lambda _: written)
     expected = Lock(pipeline="library", environment="fixed", source_epoch=epoch, unfinished="recover")
     assert lock_for(deployed(), recover=True) == expected

@@ -31,7 +31,7 @@ PLAN = Plan("library", "local", (GROW, RULE), files="f1")
 
 
 @pytest.mark.parametrize(
-    ("expected", "locked", "connect", "words"),
+    ("expected", "locked", "connect", "message"),
     [
         (None, None, "k", None),
         ("k", "other", "k", None),
@@ -55,16 +55,16 @@ def test_rejects_disagreement_of_any_two_sources(
     expected: str | None,
     locked: str | None,
     connect: str,
-    words: str | None,
+    message: str | None,
 ) -> None:
     kafka.cluster = "k"
     settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
     deployment = deployed(connect=service(serve(FakeConnect(cluster=connect))), kafka=settings)
     lock = lock.model_copy(update={"cluster_id": locked})
-    if words is None:
+    if message is None:
         assert refuse_wrong_cluster(deployment, lock, BOTH) == "k"
     else:
-        with pytest.raises(RefusedError, match=words):
+        with pytest.raises(RefusedError, match=message):
             refuse_wrong_cluster(deployment, lock, BOTH)
 
 
@@ -75,23 +75,23 @@ def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> No
 def test_uses_the_highest_epoch_of_all_state_topics(
     deployed: Deployed, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not of the foreign topic."""
+    """Topics of other pipelines are not read."""
     topics = ("library.book", "library.author", "other")
     kafka.states = {name: kafka.states["library.book"] for name in topics}
     kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
-    def of_topic(_: object, topic: str, bounds: object) -> int:
+    def epoch_of_topic(_: object, topic: str, bounds: object) -> int:
         requests[topic] = bounds
         return {"library.book": 3}.get(topic, 1)
 
-    monkeypatch.setattr(safety.source_epoch, "highest_epoch", of_topic)
+    monkeypatch.setattr(safety.source_epoch, "highest_epoch", epoch_of_topic)
     assert safety.highest_epoch(deployed()) == 3
     assert requests == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
 
 
 @pytest.mark.parametrize(
-    ("locked", "written", "words"),
+    ("locked", "written", "message"),
     [
         (None, 1, "does not exist: with epoch 1 every sink"),
         (None, 4, "does not exist: with epoch 1 every sink"),
@@ -100,14 +100,14 @@ def test_uses_the_highest_epoch_of_all_state_topics(
     ids=["first epoch", "later epoch", "source unknown"],
 )
 def test_rejects_existing_records_of_the_next_epoch(
-    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, words: str
+    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, message: str
 ) -> None:
     monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
     actual = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
     with pytest.raises(RefusedError) as caught:
         refuse_lost_lock(deployed(), actual)
     assert f"records of source epoch {written}, but the lock file " in caught.value.message
-    assert words in caught.value.message
+    assert message in caught.value.message
     assert RECOVER_HINT in caught.value.hint
 
 
@@ -170,8 +170,8 @@ def test_connector_changes_come_after_their_requirements() -> None:
 
 def test_violated_rule_stops_the_plan() -> None:
     broken = Check("lint.a", Status.FAIL, "1", "2", "do b")
-    warned = replace(broken, id="lint.c", severity=Severity.WARNING)
-    refuse_violated_rules([warned, Check("lint.d", Status.PASS, "", "")])
+    warning = replace(broken, id="lint.c", severity=Severity.WARNING)
+    refuse_violated_rules([warning, Check("lint.d", Status.PASS, "", "")])
     with pytest.raises(RefusedError, match=r"the files violate rules: lint\.a: 1, expected 2$") as caught:
-        refuse_violated_rules([warned, broken])
+        refuse_violated_rules([warning, broken])
     assert caught.value.hint == "do b"

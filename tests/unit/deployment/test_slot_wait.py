@@ -23,7 +23,7 @@ Wait = Callable[..., list[str]]
 
 @pytest.fixture
 def wait(serve: Serve, deployed: Deployed, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> Wait:
-    """Wait on a slot with these states, the last repeated; return the queries in order."""
+    """Return a function that waits on a slot with these states (the last is repeated) and returns the queries."""
     monkeypatch.setattr(slot_wait, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(slot_wait, "SLOT_TIMEOUT_S", 0.2)
     database.confirms = False
@@ -44,7 +44,7 @@ def test_reads_the_slot_before_the_transaction(wait: Wait) -> None:
 
 
 def test_slot_that_advanced_and_was_released_is_not_active(wait: Wait) -> None:
-    """Debezium reconnects at the first transaction; until then the slot is not active."""
+    """After its first transaction Debezium reconnects, and meanwhile the slot is not active."""
     assert wait(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("slot") == 3
 
 

@@ -1,4 +1,4 @@
-"""Objects that destroy would delete and keep; tests/integration/deployment/test_destroy.py executes it."""
+"""Objects that destroy would delete or retain. tests/integration/deployment/test_destroy.py executes it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def subjects() -> set[str]:
 def deployment(
     serve: Serve, deployed: Deployed, kafka: FakeKafka, connect: FakeConnect, subjects: set[str], lock: Lock
 ) -> Deployment:
-    """A deployment with three topics, of which books and heartbeats have records, and with its lock file."""
+    """A deployment with a lock file and three topics. Those of books and heartbeats have records."""
     kafka.states = {name: kafka.states[name] for name in TOPICS}
     kafka.states["foreign"] = kafka.states["library.book"]
     kafka.bounds_by_topic = {name: {0: Bounds(0, 1)} for name in (TOPICS[0], TOPICS[2])}
@@ -62,7 +62,7 @@ def deployment(
     return target
 
 
-def test_keeps_data_without_its_flag(deployment: Deployment) -> None:
+def test_retains_data_without_the_option(deployment: Deployment) -> None:
     actual = plan_destroy(deployment, DestroyOptions())
     assert [(change.object, change.action, change.danger) for change in actual.changes] == [
         ("connector library-outbox", "delete", ""),
@@ -80,7 +80,7 @@ def test_keeps_data_without_its_flag(deployment: Deployment) -> None:
     )
 
 
-def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(deployment: Deployment) -> None:
+def test_deletes_all_objects_except_the_table_in_reverse_order(deployment: Deployment) -> None:
     actual = plan_destroy(deployment, DestroyOptions(drop_slot=True, delete_topics=True, delete_schemas=True))
     assert [change.system for change in actual.changes] == [
         "connect",
@@ -102,7 +102,7 @@ def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(deployment: 
 def test_reports_nothing_to_delete(
     deployment: Deployment, database: FakePostgres, kafka: FakeKafka, connect: FakeConnect, subjects: set[str]
 ) -> None:
-    """A second run, without a lock file: it was deleted with the last topic."""
+    """The first run deleted the lock file with the last topic."""
     database.actual = replace(DEPLOYED, slot=None, publication=None)
     connect.configs.clear()
     kafka.states.clear()
@@ -165,7 +165,7 @@ def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expe
     ],
     ids=["unreadable", "undelivered rows"],
 )
-def test_keeps_everything_when_rows_would_be_lost(
+def test_deletes_nothing_if_rows_would_be_lost(
     deployment: Deployment,
     connect: FakeConnect,
     database: FakePostgres,

@@ -19,7 +19,7 @@ from outbox_kit.pipeline import Connect, ConnectorSettings, Lock
 
 @pytest.fixture
 def connect(database: FakePostgres) -> FakeConnect:
-    """A worker on which the connector runs, with its offset at the slot's position."""
+    """A worker on which the connector runs, with its offset at the slot's LSN."""
     offsets = [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}]
     fake = FakeConnect(configs={NAME: {EPOCH_KEY: "2"}}, states={NAME: "RUNNING"}, offsets={NAME: offsets})
     database.is_read = lambda: fake.states.get(NAME) == "RUNNING"
@@ -28,7 +28,7 @@ def connect(database: FakePostgres) -> FakeConnect:
 
 @pytest.fixture
 def server(serve: Callable[[Script], ScriptedServer], connect: FakeConnect) -> ScriptedServer:
-    """The worker's address and the requests to it."""
+    """HTTP server for that worker."""
     return serve(connect)
 
 
@@ -36,7 +36,7 @@ def server(serve: Callable[[Script], ScriptedServer], connect: FakeConnect) -> S
 def deployment(
     deployed: Callable[..., Deployment], server: ScriptedServer, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
-    """The deployment of that connector, with its lock file."""
+    """Deployment with that connector and a lock file."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
     target = deployed(connect=Connect(url=server.url), connector=ConnectorSettings(stability_seconds=0.5))
     target.write_lock(lock)

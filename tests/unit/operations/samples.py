@@ -21,7 +21,7 @@ def connector(position: int = CONFIRMED) -> ActualConnector:
 
 
 def positions(connector: int | None = 1000, confirmed: int | None = 1000, server: int = 5000) -> Positions:
-    """Return positions in bytes; the slot retains 100 bytes before its confirmed position."""
+    """Return positions as numbers. The slot retains 100 bytes of WAL before its confirmed LSN."""
     restart = None if confirmed is None else confirmed - 100
     offsets: list[dict[str, Any]] = (
         [] if connector is None else [{"partition": {"server": "library"}, "offset": seed(connector)}]

@@ -1,4 +1,4 @@
-"""restart, pause, resume, stop: requests to Connect by state, and the waits."""
+"""Requests to Connect of restart, pause, resume and stop in each state, and the waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_restart(
     assert writes(server) == [f"POST {PATH}/restart?{query}"]
 
 
-def test_restart_of_failed_tasks_changes_nothing_that_runs(deployment: Deployment, server: ScriptedServer) -> None:
+def test_restart_of_failed_tasks_does_not_restart_running_tasks(deployment: Deployment, server: ScriptedServer) -> None:
     messages: list[str] = []
     lifecycle.restart(deployment, messages.append, only_failed=True)
     assert writes(server) == []

@@ -28,7 +28,7 @@ def written(deployed: Deployed, lock: Lock, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_backup_holds_offsets_slot_and_identity(written: Path, deployed: Deployed, lock: Lock) -> None:
+def test_a_backup_contains_offsets_slot_and_identity(written: Path, deployed: Deployed, lock: Lock) -> None:
     content = json.loads(written.read_text())
     assert content["offsets"] == [{"partition": {"server": "library"}, "offset": seed(1200)}]
     assert content["slot"] == {"name": "library_outbox", "confirmed_flush": 1000, "restart": 900}
@@ -39,8 +39,8 @@ def test_a_backup_holds_offsets_slot_and_identity(written: Path, deployed: Deplo
 
 
 def test_a_backup_before_the_first_apply(deployed: Deployed) -> None:
-    taken = offset_backup.create(deployed(), connector(), positions(), None)
-    assert (taken.system_identifier, taken.source_epoch) == (None, 1)
+    backup = offset_backup.create(deployed(), connector(), positions(), None)
+    assert (backup.system_identifier, backup.source_epoch) == (None, 1)
 
 
 def test_an_existing_file_is_not_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:

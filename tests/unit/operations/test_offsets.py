@@ -1,4 +1,4 @@
-"""offsets reset: effect of a move, order of the requests to Connect, state after a failure."""
+"""offsets reset: effect of a change, order of the requests to Connect, state after a failure."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from outbox_kit.operations.offsets import OffsetChange, refuse_invalid_offset
 from outbox_kit.progress import silent
 
 PATH = f"/connectors/{NAME}"
-OWN, OTHER = {"server": "library"}, {"server": "old"}
+OWN_PARTITION, OTHER_PARTITION = {"server": "library"}, {"server": "old"}
 SLOT_AT_1000 = replace(SLOT, confirmed_flush=1000, restart=900)
-PATCH = (f"PATCH {PATH}/offsets", {"offsets": [{"partition": OWN, "offset": seed(1000)}]})
+PATCH = (f"PATCH {PATH}/offsets", {"offsets": [{"partition": OWN_PARTITION, "offset": seed(1000)}]})
 STOP, RESUME, DELETE = (f"PUT {PATH}/stop", None), (f"PUT {PATH}/resume", None), (f"DELETE {PATH}/offsets", None)
 
 
-def offset_at(lsn: int, partition: dict[str, str] = OWN) -> dict[str, Any]:
+def offset_at(lsn: int, partition: dict[str, str] = OWN_PARTITION) -> dict[str, Any]:
     return {"partition": partition, "offset": seed(lsn)}
 
 
 @pytest.fixture(autouse=True)
-def at_1200(connect: FakeConnect, database: FakePostgres) -> None:
-    """The connector is at 1200, the slot at 1000, the server at 5000; 3 events are in between."""
+def positions_at_1200(connect: FakeConnect, database: FakePostgres) -> None:
+    """Set the LSNs of connector (1200), slot (1000) and server (5000), with 3 events in between."""
     connect.offsets[NAME] = [offset_at(1200)]
     database.actual = replace(DEPLOYED, slot=SLOT_AT_1000, wal_position=5000)
     database.events = 3
@@ -53,9 +53,9 @@ def test_stop_back_up_reset_resume(deployment: Deployment, server: ScriptedServe
     assert (done.before, done.after, done.rows, done.resumed) == (1200, 1000, 3, True)
     assert json.loads(done.backup.read_text())["offsets"] == [offset_at(1200)]
     backed_up = next(number for number, message in enumerate(messages) if str(done.backup) in message)
-    moved = messages.index("set the offset of connector library-outbox")
-    assert backed_up < moved
-    assert any("3 outbox rows in 200 bytes of WAL" in message for message in messages[:moved])
+    offset_set = messages.index("set the offset of connector library-outbox")
+    assert backed_up < offset_set
+    assert any("3 outbox rows in 200 bytes of WAL" in message for message in messages[:offset_set])
 
 
 def test_a_stopped_connector_stays_stopped(
@@ -69,7 +69,7 @@ def test_a_stopped_connector_stays_stopped(
 def test_offsets_of_another_prefix_are_deleted_first(
     deployment: Deployment, connect: FakeConnect, server: ScriptedServer
 ) -> None:
-    connect.offsets[NAME] = [offset_at(1200), offset_at(9, OTHER)]
+    connect.offsets[NAME] = [offset_at(1200), offset_at(9, OTHER_PARTITION)]
     offsets.reset(deployment, None, silent)
     assert writes(server) == [STOP, DELETE, PATCH, RESUME]
     assert connect.offsets[NAME] == [offset_at(1000)]
@@ -88,7 +88,7 @@ def test_rejects_a_slot_that_advances_before_the_stop(
     requests: list[object],
 ) -> None:
     connect.states[NAME] = state
-    database.polls = [SLOT_AT_1000, SLOT_AT_1000]  # before the stop
+    database.polls = [SLOT_AT_1000, SLOT_AT_1000]  # read before the stop
     database.actual = replace(database.actual, slot=replace(SLOT_AT_1000, confirmed_flush=1300))
     with pytest.raises(RefusedError, match="is ahead of the connector"):
         offsets.reset(deployment, None, silent)
@@ -156,7 +156,7 @@ def test_passes_skip(deployment: Deployment, connect: FakeConnect) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "loses", "countable", "fragment"),
+    ("before", "after", "skips_rows", "countable", "fragment"),
     [
         (1000, 1000, False, True, "nothing is sent again, and nothing is lost"),
         (1200, 1000, False, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are sent again"),
@@ -167,13 +167,13 @@ def test_passes_skip(deployment: Deployment, connect: FakeConnect) -> None:
         (None, 1200, True, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are SKIPPED"),
     ],
 )
-def test_effect_of_a_move(before: int | None, after: int, loses: bool, countable: bool, fragment: str) -> None:
-    move = OffsetChange(before, after, confirmed=1000)
-    assert (move.skips_rows, move.countable) == (loses, countable)
-    assert move.describe(3).startswith(fragment)
+def test_effect_of_a_change(before: int | None, after: int, skips_rows: bool, countable: bool, fragment: str) -> None:
+    change = OffsetChange(before, after, confirmed=1000)
+    assert (change.skips_rows, change.countable) == (skips_rows, countable)
+    assert change.describe(3).startswith(fragment)
 
 
-def test_effect_of_a_move_whose_rows_are_not_counted() -> None:
+def test_effect_of_a_change_whose_rows_are_not_counted() -> None:
     assert OffsetChange(1200, 1000, 1000).describe(None).startswith("an unknown number of outbox rows in 200 bytes")
 
 

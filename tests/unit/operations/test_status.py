@@ -29,8 +29,8 @@ SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart=900)
 
 
 @pytest.fixture(autouse=True)
-def at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connector and the slot are at 1000, the server at 5000; there are no dead letters."""
+def positions_at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the LSNs of connector and slot (1000) and server (5000), without dead letters."""
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(1000)}]
     database.actual = replace(DEPLOYED, slot=SLOT, wal_position=5000)
     monkeypatch.setattr(status.dead_letters, "count", lambda *_: 0)
@@ -103,7 +103,7 @@ def test_a_worker_that_does_not_respond_is_a_note(
 
 
 @pytest.mark.parametrize("system", ["connect", "database", "kafka"])
-def test_a_system_that_does_not_respond_hides_no_other(
+def test_an_unreachable_system_does_not_hide_the_other_systems(
     deployment: Deployment,
     connect: FakeConnect,
     database: FakePostgres,

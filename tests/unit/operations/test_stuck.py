@@ -19,12 +19,12 @@ from outbox_kit.pipeline import Backfill
 from outbox_kit.progress import silent
 
 Deployed = Callable[..., Deployment]
-WHEN = datetime(2026, 11, 20, 18, 31, 38, 123456, tzinfo=UTC)
+COMMITTED_AT = datetime(2026, 11, 20, 18, 31, 38, 123456, tzinfo=UTC)
 EARLIER, SAME, LATER = "2026-11-20T18:31:38.123455Z", "2026-11-20T18:31:38.123456Z", "2026-11-20T18:31:39.000000Z"
 
 
 def row(key: str = "k", *events: str, deleted: bool = False) -> dict[str, Any]:
-    return {"key": key, "created_at": WHEN, "event_ids": list(events or ("new",)), "deleted": deleted}
+    return {"key": key, "created_at": COMMITTED_AT, "event_ids": list(events or ("new",)), "deleted": deleted}
 
 
 def record(event_id: str = "old", event_time: str = EARLIER, *, has_state: bool = True) -> LatestRecord:
@@ -72,12 +72,12 @@ def test_confirmation(rows: list[dict[str, Any]], latest: dict[str, LatestRecord
 
 def test_lists_stuck_aggregates() -> None:
     assert unconfirmed_aggregates("book", [row()], {}) == [
-        StuckAggregate("book", "k", "missing", "new", WHEN.isoformat())
+        StuckAggregate("book", "k", "missing", "new", COMMITTED_AT.isoformat())
     ]
 
 
 class _Record:
-    """A record as the consumer hands it out."""
+    """A record with the methods of a consumer's message."""
 
     def __init__(self, key: bytes | None, value: bytes | None, sequence: str, event: str) -> None:
         self._key, self._value = key, value
@@ -95,31 +95,31 @@ class _Record:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list[list[_Record]]], LatestRecords]:
-    """Return a topic of one partition that grows by one batch with every read."""
+    """Return a function that creates a topic of one partition, to which each read adds the next batch."""
 
-    def given(batches: list[list[_Record]]) -> LatestRecords:
-        ends = iter([sum(len(batch) for batch in batches[: number + 1]) for number in range(len(batches))])
+    def set_up(batches: list[list[_Record]]) -> LatestRecords:
+        end_offsets = iter([sum(len(batch) for batch in batches[: number + 1]) for number in range(len(batches))])
         remaining = iter(batches)
         starts: list[int] = []
 
         def read_records(
-            _: object, __: str, at: dict[int, int], take: Callable[[_Record], None], **___: object
+            _: object, __: str, at: dict[int, int], handle: Callable[[_Record], None], **___: object
         ) -> None:
             starts.extend(at.values())
             for actual in next(remaining):
-                take(actual)
+                handle(actual)
 
-        monkeypatch.setattr(KafkaClient, "bounds", lambda *_: {0: Bounds(0, next(ends))})
+        monkeypatch.setattr(KafkaClient, "bounds", lambda *_: {0: Bounds(0, next(end_offsets))})
         monkeypatch.setattr(stuck, "read_records", read_records)
         state = LatestRecords(deployed(), "library.book")
         state.starts = starts  # type: ignore[attr-defined]
         return state
 
-    return given
+    return set_up
 
 
-def test_the_latest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], LatestRecords]) -> None:
-    """Ordered by sequence: after partitions were added, a key can be in two of them."""
+def test_uses_the_latest_record_of_a_key(topic: Callable[[list[list[_Record]]], LatestRecords]) -> None:
+    """After partitions were added, a key can be in two of them. source_sequence orders its records."""
     state = topic(
         [
             [
@@ -149,13 +149,13 @@ def test_a_topic_is_read_once_and_then_incrementally(topic: Callable[[list[list[
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set outbox rows by aggregate type, and the keys of the business table of each read; the last is repeated."""
+    """Return a function that sets outbox rows by aggregate type, and the keys of each read of the business table."""
 
     @contextmanager
     def connected(_: object) -> Iterator[None]:
         yield None
 
-    def given(rows: dict[str, list[dict[str, Any]]], *keys: set[str]) -> None:
+    def set_up(rows: dict[str, list[dict[str, Any]]], *keys: set[str]) -> None:
         polls = list(keys)
         monkeypatch.setattr(stuck.postgres_client, "connected", connected)
         monkeypatch.setattr(stuck.aggregate_queries, "latest_events", lambda *given, **_: rows.get(given[2], []))
@@ -164,17 +164,17 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         )
         monkeypatch.setattr(stuck, "POLL_INTERVAL_S", 0.01)
 
-    return given
+    return set_up
 
 
 def with_backfill(deployment: Deployment) -> Deployment:
-    """Leave only books, with a `backfill`."""
+    """Remove all aggregates except books, which get a `backfill`."""
     source = Backfill(table="library.book", key="id", query="select id as aggregate_id, payload from library.book")
     return _loading(deployment, {"book": source})
 
 
 def without_backfill(deployment: Deployment) -> Deployment:
-    """Leave authors and books, without a `backfill`."""
+    """Remove all aggregates except authors and books, and their `backfill`."""
     return _loading(deployment, {"author": None, "book": None})
 
 
@@ -194,7 +194,7 @@ def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Dep
         ([], [{"a", "removed"}, {"a"}], []),
         ([], [set(), {"a"}], []),
         ([row("k")], [{"a", "k"}], [("k", "missing")]),
-        # Keys that have an outbox row are compared by it.
+        # Keys that have an outbox row are compared with that row.
         ([row("a", "e")], [set()], []),
     ],
     ids=[
