@@ -38,7 +38,7 @@ Canonical = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Different:
+class DifferentRow:
     """A row that both sides have, and the columns whose values differ."""
 
     key: str
@@ -64,7 +64,7 @@ class Comparison:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     duplicated: tuple[str, ...]
-    different: tuple[Different, ...]
+    different: tuple[DifferentRow, ...]
 
     @property
     def match(self) -> bool:
@@ -102,19 +102,19 @@ def compare(
     Raises ConfigurationError for a schema with a type that has no canonical form.
     """
     forms = canonical_forms(schema)
-    expected = dict(_keyed(source, forms))
+    expected = dict(_rows_by_key(source, forms))
     actual: dict[str, dict[str, Any]] = {}
     counts: Counter[str] = Counter()
-    for key, row in _keyed(rows, forms):
+    for key, row in _rows_by_key(rows, forms):
         actual[key] = row
         counts[key] += 1
     missing = sorted(expected.keys() - actual.keys())
     unexpected = sorted(actual.keys() - expected.keys())
     duplicated = sorted(key for key, count in counts.items() if count > 1)
     different = [
-        Different(key, columns)
+        DifferentRow(key, columns)
         for key in sorted(expected.keys() & actual.keys())
-        if (columns := _differing(expected[key], actual[key], forms))
+        if (columns := _different_columns(expected[key], actual[key], forms))
     ]
     return Comparison(
         aggregate=aggregate,
@@ -162,10 +162,10 @@ def read_schema(path: Path) -> dict[str, Any]:
 
 def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
     """Return, for each field of a record schema, the function that converts its values to canonical form."""
-    return {field["name"]: _form(field["name"], field["type"]) for field in schema["fields"]}
+    return {field["name"]: _canonical_form(field["name"], field["type"]) for field in schema["fields"]}
 
 
-def _keyed(rows: TargetRows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows_by_key(rows: TargetRows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in rows:
         key = row[KEY] if KEY in row else row["id"]
         yield str(key), {name: _canonical(forms[name], value) for name, value in row.items() if name in forms}
@@ -180,21 +180,21 @@ def _canonical(form: Canonical, value: Any) -> Any:  # noqa: ANN401
         return _Unreadable()
 
 
-def _differing(expected: dict[str, Any], actual: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
+def _different_columns(expected: dict[str, Any], actual: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
     absent = _Unreadable()
     return tuple(name for name in columns if expected.get(name, absent) != actual.get(name, absent))
 
 
-def _form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
+def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) == 1:
-            return _form(name, branches[0])
+            return _canonical_form(name, branches[0])
     kind = avro if isinstance(avro, str) else None
     if isinstance(avro, dict):
         kind = avro.get("logicalType", avro["type"])
         if kind == "array":
-            item = _form(name, avro["items"])
+            item = _canonical_form(name, avro["items"])
             return lambda value: [_item(item, element) for element in _list(value)]
     form = _FORMS.get(kind) if isinstance(kind, str) else None
     if form is None:

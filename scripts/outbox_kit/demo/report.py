@@ -20,7 +20,7 @@ class Table:
     """A table to print."""
 
     title: str
-    heads: tuple[str, ...]
+    headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 

@@ -37,7 +37,7 @@ POLL_INTERVAL_S = 0.5
 CANARY_SECONDS = 120
 SPARK_SECONDS = 300
 # In a run of 30 s the optimizing compiler costs more than it saves.
-SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Demo:
         command = [sys.executable, "-m", "outbox_spark", "-p", str(self.pipeline_file), "-e", ENVIRONMENT]
         command += ["--output", "json", "--export", str(self.folder / "rows")]
         java_home = find_java().resolve().parent.parent
-        environment = {"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ, "JAVA_HOME": str(java_home)}
+        environment = {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}
         try:
             done = subprocess.run(
                 command, cwd=self.root, env=environment, stdout=subprocess.PIPE, timeout=SPARK_SECONDS, check=False

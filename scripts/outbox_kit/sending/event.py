@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.record_headers import CONTRACT_HEADERS
-from outbox_kit.sending.values import NotEncodableError, text_reason, to_json
+from outbox_kit.sending.values import NotEncodableError, invalid_text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the connector writes from the other columns of the row."""
@@ -78,7 +78,7 @@ def _text(name: str, value: object) -> str:
     """Return the value if it is text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise InvalidEventError(f"{name} must be text, not {type(value).__name__}")
-    if reason := text_reason(value):
+    if reason := invalid_text_reason(value):
         raise InvalidEventError(f"{name} {reason}")
     return str.__str__(value)  # for a text Enum, its value
 

@@ -51,7 +51,7 @@ def to_json(value: object) -> str:
     return _encode(value, 0)
 
 
-def text_reason(value: str) -> str:
+def invalid_text_reason(value: str) -> str:
     """Return why PostgreSQL cannot store the text, or an empty string."""
     if "\0" in value:
         return "contains a NUL character, which PostgreSQL cannot store"
@@ -81,7 +81,7 @@ def _object(value: Mapping[object, object], depth: int) -> str:
 def _key(key: object) -> str:
     if not isinstance(key, str):
         raise NotEncodableError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
-    if reason := text_reason(key):
+    if reason := invalid_text_reason(key):
         raise NotEncodableError(f"has a key that {reason}")
     return str.__str__(key)  # for a text Enum, its value
 
@@ -115,7 +115,7 @@ def _(value: bool) -> str:
 
 @_scalar.register
 def _(value: str) -> str:
-    if reason := text_reason(value):
+    if reason := invalid_text_reason(value):
         raise NotEncodableError(reason)
     return _quoted(value)
 

@@ -50,9 +50,9 @@ class Layout:
 
     @property
     def socket(self) -> Path:
-        inside = self.home / "supervisor.sock"
-        if len(os.fsencode(inside)) <= LONGEST_SOCKET_PATH:
-            return inside
+        path = self.home / "supervisor.sock"
+        if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+            return path
         return Path(tempfile.gettempdir()) / f"outbox-kit-{self.stack_id}-{os.geteuid()}" / "supervisor.sock"
 
     def log(self, name: str) -> Path:

@@ -11,7 +11,7 @@ from outbox_kit.stack.layout import Layout
 
 EXCERPT_WINDOW = 2000
 # Error levels of the JVM services and PostgreSQL, and the lines that begin a stack trace.
-ERROR = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in thread")
+ERROR_LINE = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in thread")
 
 
 def tail(path: Path, lines: int) -> list[str]:
@@ -30,7 +30,7 @@ def excerpt(path: Path, lines: int) -> list[str]:
     """
     window = tail(path, EXCERPT_WINDOW)
     earlier, last = window[:-lines], window[-lines:]
-    errors = [line for line in earlier if ERROR.search(line)][-lines // 4 :]
+    errors = [line for line in earlier if ERROR_LINE.search(line)][-lines // 4 :]
     return [*errors, "...", *last] if errors else last
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from outbox_kit.errors import ConfigurationError, StackError
 
 HOST = "127.0.0.1"
-NAMES = ("postgres", "kafka", "controller", "registry", "connect")
+PORT_NAMES = ("postgres", "kafka", "controller", "registry", "connect")
 # Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535): an outgoing connection could use a port
 # there before its service listens.
-LOWEST, HIGHEST = 20000, 32000
+LOWEST_PORT, HIGHEST_PORT = 20000, 32000
 ATTEMPTS = 200
 LARGEST_PORT = 65535
 
@@ -33,10 +33,10 @@ def free_port(excluded: Iterable[int]) -> int:
     """Return a port that is free and not in `excluded`."""
     excluded = set(excluded)
     for _ in range(ATTEMPTS):
-        port = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
+        port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
         if port not in excluded and is_free(port):
             return port
-    message = f"no free port between {LOWEST} and {HIGHEST} in {ATTEMPTS} attempts"
+    message = f"no free port between {LOWEST_PORT} and {HIGHEST_PORT} in {ATTEMPTS} attempts"
     raise StackError(message, "choose free ports with --port SERVICE=PORT")
 
 
@@ -47,21 +47,21 @@ def choose_ports(requested: Mapping[str, int], previous: Mapping[str, int]) -> d
     """
     validate_request(requested)
     chosen = dict(requested)
-    for name in NAMES:
+    for name in PORT_NAMES:
         port = previous.get(name)
         if name not in chosen and port and port not in chosen.values() and is_free(port):
             chosen[name] = port
-    for name in NAMES:
+    for name in PORT_NAMES:
         if name not in chosen:
             chosen[name] = free_port(chosen.values())
-    return {name: chosen[name] for name in NAMES}
+    return {name: chosen[name] for name in PORT_NAMES}
 
 
 def validate_request(requested: Mapping[str, int]) -> None:
     """Reject unknown names, invalid numbers, one port for two services, and ports in use."""
     for name, port in requested.items():
-        if name not in NAMES:
-            raise ConfigurationError(f"unknown port name {name!r}", f"names: {', '.join(NAMES)}")
+        if name not in PORT_NAMES:
+            raise ConfigurationError(f"unknown port name {name!r}", f"names: {', '.join(PORT_NAMES)}")
         if not 0 < port <= LARGEST_PORT:
             raise ConfigurationError(f"invalid port {port} for {name}", f"use 1 to {LARGEST_PORT}")
         if list(requested.values()).count(port) > 1:

@@ -14,7 +14,7 @@ from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import find_processes, terminate, wait_ended
 from outbox_kit.stack.services.catalog import STOP_ORDER
-from outbox_kit.stack.supervisor import NAME
+from outbox_kit.stack.supervisor import SUPERVISOR
 from outbox_kit.waiting import Observation, wait_for
 
 STOP_SECONDS = 45  # above the longest stop_seconds of a service
@@ -57,7 +57,7 @@ def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter
         for names in STOP_ORDER:
             stop_group(control, names, progress)
         control.shutdown()
-        wait_ended(layout, (NAME,), SIGNAL_SECONDS)
+        wait_ended(layout, (SUPERVISOR,), SIGNAL_SECONDS)
     except (OSError, Fault, OutboxKitError) as error:
         progress(f"supervisor could not stop all services: {error}")
 
@@ -82,7 +82,7 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> 
 def stop_by_signal(layout: Layout) -> None:
     """End the remaining processes: an unresponsive supervisord, and services whose supervisor was killed."""
     try:
-        terminate(layout, (NAME,), seconds=5)  # supervisord first, because it would restart the services
+        terminate(layout, (SUPERVISOR,), seconds=5)  # supervisord first, because it would restart the services
         for names in (*STOP_ORDER, ("format",)):
             terminate(layout, names, seconds=SIGNAL_SECONDS)
     except (WaitTimeoutError, PermissionError) as error:

@@ -23,8 +23,8 @@ from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
 from outbox_kit.stack.services.service import Context, Options
 from outbox_kit.stack.shutdown import stop_all, uninterrupted
 from outbox_kit.stack.startup import Startup, prepare
-from outbox_kit.stack.state import START_OVER, StackState, read_state, write_state
-from outbox_kit.stack.supervisor import NAME, launch
+from outbox_kit.stack.state import PURGE_HINT, StackState, read_state, write_state
+from outbox_kit.stack.supervisor import SUPERVISOR, launch
 
 
 class Stack:
@@ -81,7 +81,7 @@ class Stack:
         selected = [SERVICES[name](context) for name in names]
         progress(f"preparing {', '.join(names)}")
         prepare(selected)
-        logs.rotate(self.layout, (*names, NAME))
+        logs.rotate(self.layout, (*names, SUPERVISOR))
         control = launch(self.layout, {service.name: service.program() for service in selected})
         progress(f"starting {', '.join(names)}")
         Startup(self.layout, state, selected, control, progress).run()
@@ -108,7 +108,7 @@ class Stack:
             if (home / "data").exists():
                 message = f"{home / 'data'} contains a database, but "
                 message += f"{self.layout.state_file} with its passwords does not exist"
-                raise StackError(message, START_OVER)
+                raise StackError(message, PURGE_HINT)
             return StackState(ports=chosen, postgres_home=home, postgres_user=user)
         changes = {"version": __version__, "ports": chosen, "postgres_home": home, "postgres_user": user}
         return previous.stopped().model_copy(update=changes)
@@ -161,7 +161,7 @@ class Stack:
 
     def logs(self, name: str, lines: int = 100) -> str:
         """Return the last lines of the log of a service or of `supervisor`; empty without a log."""
-        self.check_name(name, NAME)
+        self.check_name(name, SUPERVISOR)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
     def check_name(self, name: str, *additional: str) -> None:

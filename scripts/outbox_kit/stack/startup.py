@@ -44,9 +44,9 @@ class Startup:
     def run(self) -> None:
         """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
         limit = sum(service.start_seconds for service in self.services)
-        wait_for("the stack", self.step, seconds=limit, interval=0.1)
+        wait_for("the stack", self.poll, seconds=limit, interval=0.1)
 
-    def step(self) -> Observation[bool]:
+    def poll(self) -> Observation[bool]:
         """Start the services whose requirements are ready, and check those that were started."""
         for service in self.services:
             if service.name not in self.started and self.ready.issuperset(service.requires):

@@ -17,7 +17,7 @@ from outbox_kit.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 
-START_OVER = "run `outbox stack down --purge` to delete the stack's data and start over"
+PURGE_HINT = "run `outbox stack down --purge` to delete the stack's data and start over"
 
 
 def kafka_cluster_id() -> str:
@@ -124,7 +124,7 @@ def read_state(path: Path) -> StackState | None:
         # The error's own text quotes the input, passwords included.
         locations = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
         message = f"{path} is not a state file of this version (see: {locations})"
-        raise StackError(message, START_OVER) from None
+        raise StackError(message, PURGE_HINT) from None
 
 
 def write_state(path: Path, state: StackState) -> None:

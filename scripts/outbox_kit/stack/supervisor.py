@@ -16,7 +16,7 @@ from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Observation, wait_for
 
-NAME = "supervisor"
+SUPERVISOR = "supervisor"
 START_SECONDS = 30
 # No other variables: CLASSPATH, PGOPTIONS or QUARKUS_... of the caller's shell would change the services. OUTBOX_...
 # is passed, because connectors may refer to such variables.
@@ -37,7 +37,7 @@ def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str
     user = "user=root\n" if os.geteuid() == 0 else ""
     header = f"""\
 [supervisord]
-logfile={layout.log(NAME)}
+logfile={layout.log(SUPERVISOR)}
 logfile_maxbytes=5MB
 logfile_backups=1
 pidfile={layout.supervisor_pid_file}
@@ -94,7 +94,15 @@ def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
         raise StackError("the package 'supervisor' is not installed", "run `make setup`")
     file = layout.configuration / "supervisord.conf"
     write_private(file, render_configuration(layout, programs))
-    command = (sys.executable, "-m", "supervisor.supervisord", "-c", str(file), "-i", process_marker(layout, NAME))
+    command = (
+        sys.executable,
+        "-m",
+        "supervisor.supervisord",
+        "-c",
+        str(file),
+        "-i",
+        process_marker(layout, SUPERVISOR),
+    )
     environment = inherited_environment(os.environ)
     run_tool("supervisor", command, seconds=START_SECONDS, folder=layout.home, environment=environment)
     control = Control(layout.socket)
@@ -102,5 +110,5 @@ def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
     def poll() -> Observation[int]:
         return Observation(control.supervisor_pid(), f"no response on {layout.socket}")
 
-    wait_for("supervisor to respond", poll, seconds=START_SECONDS, interval=0.05, hint=f"see {layout.log(NAME)}")
+    wait_for("supervisor to respond", poll, seconds=START_SECONDS, interval=0.05, hint=f"see {layout.log(SUPERVISOR)}")
     return control

@@ -20,7 +20,7 @@ from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
 from outbox_kit.waiting import Observation
 
-KAFKA_INNER, KAFKA_CONTROLLER = 9092, 9093
+INTERNAL_PORT, CONTROLLER_PORT = 9092, 9093
 REGISTRY_API = "/apis/ccompat/v7"
 
 
@@ -75,11 +75,11 @@ class KafkaContainer(StackContainer):
         settings: dict[str, str | int | bool] = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@{host}:{KAFKA_CONTROLLER}",
+            "controller.quorum.voters": f"1@{host}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
             # Containers connect through INTERNAL, this machine through EXTERNAL; each gets a reachable address.
-            "listeners": f"INTERNAL://:{KAFKA_INNER},EXTERNAL://:{self.inner_port},CONTROLLER://:{KAFKA_CONTROLLER}",
-            "advertised.listeners": f"INTERNAL://{host}:{KAFKA_INNER},EXTERNAL://{self.bootstrap_servers}",
+            "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.inner_port},CONTROLLER://:{CONTROLLER_PORT}",
+            "advertised.listeners": f"INTERNAL://{host}:{INTERNAL_PORT},EXTERNAL://{self.bootstrap_servers}",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             **single_node_settings(),
@@ -96,7 +96,7 @@ class KafkaContainer(StackContainer):
     @property
     def inner_bootstrap_servers(self) -> str:
         """Address for containers of the network."""
-        return f"{self.alias}:{KAFKA_INNER}"
+        return f"{self.alias}:{INTERNAL_PORT}"
 
     def check(self) -> Observation[bool]:
         return health_checks.check_kafka(self.port, self.bootstrap_servers)

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.support import Deploy, wait_record
 from tests.integration.transforms.test_records import book
 
-from outbox_kit.demo.run import SHORT_RUN
+from outbox_kit.demo.run import FAST_START_OPTIONS
 from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
@@ -49,7 +49,7 @@ def materialize(project: Path) -> dict[str, Any]:
     done = subprocess.run(
         [*command, "--export", "build/rows"],
         cwd=project,
-        env={"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ},
+        env={"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ},
         capture_output=True,
         text=True,
         timeout=240,

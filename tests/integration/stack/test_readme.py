@@ -40,4 +40,4 @@ def test_readme_table_equals_the_printed_table() -> None:
     empty_schema = {"fields": []}
     report.comparisons.append(compare("book", "warehouse", schema=empty_schema, source=[], rows=[]))
     table = next(item for item in report.tables() if item.title == "Source and targets")
-    assert " ".join(table.heads) in re.sub(r" +", " ", README)
+    assert " ".join(table.headings) in re.sub(r" +", " ", README)

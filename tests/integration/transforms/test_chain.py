@@ -19,7 +19,7 @@ from tests.integration.support import Deploy, decode, headers, records, wait_rec
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.demo.run import SHORT_RUN
+from outbox_kit.demo.run import FAST_START_OPTIONS
 from outbox_kit.deployment import Deployment, apply, make_plan
 from outbox_kit.progress import silent
 from outbox_kit.rules import Status
@@ -137,7 +137,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
     done = subprocess.run(
         [sys.executable, "-m", "outbox_spark", "-p", "connectors/chain.yaml", "--output", "json"],
         cwd=project,
-        env={"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ},
+        env={"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ},
         capture_output=True,
         text=True,
         timeout=240,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from outbox_kit.demo.compare_values import (
     MAX_EXAMPLES,
     Comparison,
-    Different,
+    DifferentRow,
     canonical_forms,
     compare,
     json_rows,
@@ -116,7 +116,7 @@ def test_equal_values_in_different_notations_match(row: dict[str, Any]) -> None:
 def test_reports_one_different_column(column: str, value: Any) -> None:
     result = books([source_row()], [target_row(**{column: value})])
     assert not result.match
-    assert result.different == (Different(str(UUID(int=1)), (column,)),)
+    assert result.different == (DifferentRow(str(UUID(int=1)), (column,)),)
 
 
 @given(value=st.none() | st.text() | st.integers() | st.floats() | st.lists(st.text()) | st.binary() | st.datetimes())

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from outbox_kit.demo.compare_values import Comparison, Different
+from outbox_kit.demo.compare_values import Comparison, DifferentRow
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.workload import WorkloadCounts
 
 EQUAL = Comparison("book", "warehouse", 1200, 1200, 0, 0, 0, 0, (), (), (), ())
-UNEQUAL = Comparison("book", "lake", 4, 4, 1, 1, 1, 1, ("k1",), ("k2",), ("k3",), (Different("k4", ("a", "b")),))
+UNEQUAL = Comparison("book", "lake", 4, 4, 1, 1, 1, 1, ("k1",), ("k2",), ("k3",), (DifferentRow("k4", ("a", "b")),))
 WORKLOAD = WorkloadCounts(2800, 200, 9, 4500, 480, {"author": 700, "book": 3800}, 2.5)
 
 
@@ -87,7 +87,7 @@ def test_tables_have_one_cell_per_header() -> None:
         "Differences (the first of each kind)",
         "Time",
     ]
-    assert all(len(row) == len(table.heads) for table in tables for row in table.rows)
+    assert all(len(row) == len(table.headings) for table in tables for row in table.rows)
 
 
 def test_tables_list_differences() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack.ports import HIGHEST, HOST, LOWEST, NAMES, choose_ports, free_port, is_free
+from outbox_kit.stack.ports import HIGHEST_PORT, HOST, LOWEST_PORT, PORT_NAMES, choose_ports, free_port, is_free
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def busy_port() -> Iterator[int]:
 
 def test_assigns_a_port_to_every_service() -> None:
     chosen = choose_ports({}, {})
-    assert tuple(chosen) == NAMES
-    assert len(set(chosen.values())) == len(NAMES)
+    assert tuple(chosen) == PORT_NAMES
+    assert len(set(chosen.values())) == len(PORT_NAMES)
 
 
 def test_free_ports_are_below_the_ephemeral_range() -> None:
     """A port in the ephemeral range could be in use by an outgoing connection at the next start."""
-    assert all(LOWEST <= port < HIGHEST for port in choose_ports({}, {}).values())
+    assert all(LOWEST_PORT <= port < HIGHEST_PORT for port in choose_ports({}, {}).values())
 
 
 def test_detects_a_busy_port(busy_port: int) -> None:
@@ -60,7 +60,7 @@ def test_requested_port_replaces_a_saved_port_of_another_service() -> None:
     previous = choose_ports({}, {})
     chosen = choose_ports({"connect": previous["kafka"]}, previous)
     assert chosen["connect"] == previous["kafka"]
-    assert len(set(chosen.values())) == len(NAMES)
+    assert len(set(chosen.values())) == len(PORT_NAMES)
 
 
 @pytest.mark.parametrize(

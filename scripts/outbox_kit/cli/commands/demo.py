@@ -43,7 +43,7 @@ def demo(
         print_json(report.to_dict())
     else:
         for table in report.tables():
-            print_table(table.heads, table.rows, title=table.title)
+            print_table(table.headings, table.rows, title=table.title)
     for reason in report.mismatches:
         print_message(f"mismatch: {reason}")
     print_message(f"match: {'true' if report.match else 'false'} (build/demo/result.json)")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError
 
-SUPPORTED = (17, 21)
-# The registry and the SMT are built for 17; Spark 4.1 is tested on 17 and 21 only.
-WELL_KNOWN = (
+SUPPORTED_VERSIONS = (17, 21)
+# The registry and the transforms are built for 17; Spark 4.1 is tested on 17 and 21 only.
+JAVA_LOCATIONS = (
     "/usr/lib/jvm/*17*/bin/java",
     "/usr/lib/jvm/*21*/bin/java",
     "/opt/homebrew/opt/openjdk@17/bin/java",
@@ -23,7 +23,7 @@ WELL_KNOWN = (
     "/usr/local/opt/openjdk@21/bin/java",
     "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
 )
-INSTALL = {
+INSTALL_HINTS = {
     "linux": "run `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME",
     "darwin": "run `brew install openjdk@17`, or set JAVA_HOME",
 }
@@ -36,7 +36,7 @@ def parse_version(text: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def version_of(java: Path) -> int | None:
+def java_version(java: Path) -> int | None:
     """Run `java -version`; None when it does not run (macOS has a stub that only prints advice)."""
     try:
         done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
@@ -53,7 +53,7 @@ def candidates() -> Iterator[Path]:
     on_path = shutil.which("java")
     if on_path:
         yield Path(on_path)
-    for pattern in WELL_KNOWN:
+    for pattern in JAVA_LOCATIONS:
         yield from sorted(Path("/").glob(pattern.lstrip("/")))
 
 
@@ -66,11 +66,11 @@ def find_java() -> Path:
     for java in candidates():
         if java.resolve() in rejected or not java.exists():
             continue
-        version = version_of(java)
-        if version in SUPPORTED:
+        version = java_version(java)
+        if version in SUPPORTED_VERSIONS:
             return java
         rejected[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
-    supported = " or ".join(map(str, SUPPORTED))
+    supported = " or ".join(map(str, SUPPORTED_VERSIONS))
     reason = "; ".join(rejected.values()) or "none was found in JAVA_HOME, on PATH or in the usual folders"
     message = f"Java {supported} is required: {reason}"
-    raise ConfigurationError(message, INSTALL.get(sys.platform, INSTALL["linux"]))
+    raise ConfigurationError(message, INSTALL_HINTS.get(sys.platform, INSTALL_HINTS["linux"]))

@@ -41,8 +41,8 @@ def choose_home(layout: Layout, user: str | None, previous: Path | None) -> Path
     """
     if previous is not None and (previous / "data").exists():
         return previous
-    inside = layout.data / "postgres"
-    return inside if user is None or can_enter(layout.data, user) else layout.external_postgres_home
+    project_home = layout.data / "postgres"
+    return project_home if user is None or can_enter(layout.data, user) else layout.external_postgres_home
 
 
 def can_enter(folder: Path, user: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.stack.services import java
-from outbox_kit.stack.services.java import find_java, parse_version, version_of
+from outbox_kit.stack.services.java import find_java, java_version, parse_version
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)\n'
 
@@ -42,7 +42,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Simulate a machine without Java: JAVA_HOME unset, an empty PATH, no installation folders."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
-    monkeypatch.setattr(java, "WELL_KNOWN", (f"{tmp_path}/usual/*/bin/java",))
+    monkeypatch.setattr(java, "JAVA_LOCATIONS", (f"{tmp_path}/usual/*/bin/java",))
     return tmp_path
 
 
@@ -86,4 +86,4 @@ def test_reports_missing_java(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_returns_no_version_for_an_invalid_program(tmp_path: Path) -> None:
-    assert version_of(tmp_path / "absent") is None
+    assert java_version(tmp_path / "absent") is None
