@@ -36,10 +36,7 @@ RETENTION_SETTINGS = {
         "compact",
         "tombstones are deleted before a stopped consumer has read them: its table retains the deleted rows",
     ),
-    "retention.bytes": (
-        "delete",
-        "the oldest records are deleted, including states and unacknowledged dead letters",
-    ),
+    "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
     "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
 }
 # Settings of state topics. Kafka deletes tombstones after a day by default, and a consumer that was stopped for longer

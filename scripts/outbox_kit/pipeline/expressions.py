@@ -38,7 +38,7 @@ class Expansion:
     """Expansion of one environment file.
 
     `optional_sections` are the sections that some commands do not need, `needed_keys` the keys that this command needs.
-    `env_file` contains variables for those that are not set in the process. `unset` collects the sections with unset
+    `env_file` contains variables for those that are not set in the process. `unset_sections` are sections with unset
     variables that are not needed.
     """
 
@@ -48,7 +48,7 @@ class Expansion:
     optional_sections: Collection[str]
     needed_keys: Collection[str]
     env_file: Path | None = None
-    unset: set[str] = field(default_factory=set)
+    unset_sections: set[str] = field(default_factory=set)
     _missing: list[tuple[str, str]] = field(default_factory=list)
 
     def expand(self, key: str) -> Any:  # noqa: ANN401 - YAML data
@@ -72,7 +72,7 @@ class Expansion:
             return value
         section = str(location[0])
         if section in self.optional_sections and not any(_is_below(location, key) for key in self.needed_keys):
-            self.unset.add(section)
+            self.unset_sections.add(section)
         else:
             key = ".".join(map(str, location))
             problem = f"{self.values.origin(location)}: {key}: environment variable {name} is not set"

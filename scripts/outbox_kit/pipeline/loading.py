@@ -186,4 +186,4 @@ def _expand_section(key: str, expansion: Expansion) -> object:
         return adapter.validate_python(expanded)
     except ValidationError:
         # If all variables are set, the section is invalid, and the validation of the file reports it.
-        return empty_value() if key in expansion.unset else expanded
+        return empty_value() if key in expansion.unset_sections else expanded

@@ -19,7 +19,7 @@ CANARY_AGGREGATE = "outbox-canary"
 # Names of the other topics of a pipeline. Their cleanup.policy is not that of aggregates.
 RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
-PROTECTED = re.compile(
+PROTECTED_OVERRIDES = re.compile(
     r"topic\.prefix$|slot\.|publication\.|(schema|table|column)\.(include|exclude)|snapshot\.mode|errors\."
     r"|offset\.mismatch|lsn\.flush|skipped\.operations|exactly\.once|database\.(hostname|dbname)"
     r"|producer\.override\.(acks|enable\.idempotence)"
@@ -244,7 +244,7 @@ class Connector(Model):
     @classmethod
     def allowed_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
         """Reject settings on which the delivery guarantees depend, and secrets in plain text."""
-        protected = sorted(key for key in overrides if PROTECTED.match(key))
+        protected = sorted(key for key in overrides if PROTECTED_OVERRIDES.match(key))
         plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
         if plain_text:
             msg = f"{plain_text[0]} must be a placeholder that the worker resolves: ${{env:NAME}}, ${{file:path:key}}"
