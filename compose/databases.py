@@ -10,7 +10,7 @@ import psycopg
 from outbox_kit.stack.services.databases import Logins, create_databases
 
 CONNECT_SECONDS = 10
-AUTHENTICATION_HINT = (
+LOGIN_HINT = (
     "ADMIN_PASSWORD in compose/.env differs from the password that the volume was created with: restore the earlier "
     "compose/.env, or delete the data with `make down PURGE=1`"
 )
@@ -26,11 +26,7 @@ def main() -> None:
         with psycopg.connect(connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
             create_databases(connection, logins)
     except psycopg.OperationalError as error:
-        hint = (
-            AUTHENTICATION_HINT
-            if "password authentication failed" in str(error)
-            else "is the service postgres healthy?"
-        )
+        hint = LOGIN_HINT if "password authentication failed" in str(error) else "is the service postgres healthy?"
         sys.exit(f"error: PostgreSQL: {' '.join(str(error).split())}\nhint:  {hint}")
 
 
