@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification.report import WORST_FIRST, Report, worst
+from outbox_kit.verification.report import WORST_FIRST, Report, worst_status
 
 # Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -49,7 +49,7 @@ def stages(checks: list[Check]) -> list[Stage]:
     for name in STAGES:
         stage_checks = [check for check in checks if stage_of(check.id) == name]
         problems = [check.id for check in stage_checks if check.status in (Status.FAIL, Status.WARN)]
-        result.append(Stage(name, worst(stage_checks), problems, stage_checks))
+        result.append(Stage(name, worst_status(stage_checks), problems, stage_checks))
     return result
 
 
@@ -60,4 +60,6 @@ def to_html(report: Report) -> str:
     order = list(WORST_FIRST)
     ordered = sorted(report.checks, key=lambda check: order.index(check.status))
     page = jinja.get_template("report.html.j2")
-    return page.render(report=report, stages=stages(report.checks), ordered=ordered, verdict=worst(report.checks))
+    return page.render(
+        report=report, stages=stages(report.checks), ordered=ordered, verdict=worst_status(report.checks)
+    )

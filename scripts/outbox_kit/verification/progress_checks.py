@@ -115,7 +115,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
     `canary_sent` means that a canary was sent after the state was read.
     """
     first = _first_sample(live_state)
-    reason = _obstacle(first)
+    reason = _no_progress_reason(first)
     if first is None or reason:
         return unknown(RULES, reason)
     seconds = _timeout_s(live_state)
@@ -147,7 +147,7 @@ def _first_sample(live_state: LiveState) -> Sample | None:
     return _sample(database.actual.slot, live_state.heartbeat, connect.observed.actual)
 
 
-def _obstacle(first: Sample | None) -> str:
+def _no_progress_reason(first: Sample | None) -> str:
     """Return the reason why no progress is possible, empty if there is none."""
     if first is None:
         return "a system does not respond"

@@ -28,7 +28,7 @@ class Report:
     @property
     def failed(self) -> bool:
         """Whether a check failed. Warnings and unknown checks do not count."""
-        return worst(self.checks) is Status.FAIL
+        return worst_status(self.checks) is Status.FAIL
 
     @property
     def summary(self) -> str:
@@ -37,7 +37,7 @@ class Report:
         return ", ".join(f"{counts[status]} {name}" for status, name in WORST_FIRST.items() if counts[status])
 
 
-def worst(checks: list[Check]) -> Status:
+def worst_status(checks: list[Check]) -> Status:
     """Return the worst status of the checks, PASS if there are none."""
     statuses = {check.status for check in checks}
     return next((status for status in WORST_FIRST if status in statuses), Status.PASS)

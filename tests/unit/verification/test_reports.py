@@ -14,7 +14,7 @@ import pytest
 from outbox_kit.rules import Check, Severity, Status
 from outbox_kit.verification import Report, StatusChanges, check_catalogue, to_html, to_json, to_junit
 from outbox_kit.verification.html import STAGES, stage_of
-from outbox_kit.verification.report import worst
+from outbox_kit.verification.report import worst_status
 
 PASSED = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 FAILED = Check("postgres.slot", Status.FAIL, "no slot <x> & \x1b[31m", "pgoutput", "`outbox apply --recover`")
@@ -27,7 +27,7 @@ def test_summary() -> None:
     assert REPORT.summary == "1 failed, 1 warned, 1 unknown, 1 passed"
     assert REPORT.failed
     assert not Report("p", "e", REPORT.started_at, [PASSED, WARNED, UNKNOWN]).failed
-    assert worst([]) is Status.PASS
+    assert worst_status([]) is Status.PASS
 
 
 def test_json() -> None:
