@@ -30,7 +30,7 @@ targets:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A separate pipeline file with an environment `testing`."""
+    """Write a pipeline file with an environment `testing`, and return its path."""
     shutil.copytree(PROJECT / "schemas", tmp_path / "schemas")
     (tmp_path / "connectors/environments").mkdir(parents=True)
     shutil.copy(PROJECT / "connectors/library.yaml", tmp_path / "connectors")

@@ -37,7 +37,7 @@ class MemoryTable(NoEarlyStaging):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Acquire no lock."""
+        """Do nothing: there is no lock."""
 
     def committed(self) -> TableProgress | None:
         return self.progress

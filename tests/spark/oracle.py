@@ -49,7 +49,7 @@ class Row:
 
 @dataclass
 class ExpectedTable:
-    """A table, by key."""
+    """Rows and deletions by key."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, Version] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def expected(reads: Iterable[ReadRecord]) -> ExpectedTable:
 
 
 def states(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """Return the rows by key. For topics without added partitions."""
+    """Return the rows by key, for a topic to which no partitions were added."""
     return {key: row.state for key, row in expected(ReadRecord(record) for record in records).rows.items()}
 
 

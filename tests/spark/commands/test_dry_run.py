@@ -45,7 +45,7 @@ def no_spark() -> SparkSession:
 
 @pytest.fixture(autouse=True)
 def topic() -> Iterator[pytest.MonkeyPatch]:
-    """The broker has STATE, and keeps tombstones for a day."""
+    """Replace the response of the broker by STATE."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "describe", lambda *_: STATE)
         yield patch
@@ -53,7 +53,7 @@ def topic() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def warehouse(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJob]:
-    """A PostgreSQL target; the fixture needs no Spark."""
+    """Return a job with a PostgreSQL target, without Spark."""
     address = {name: str(postgres[name]) for name in ("host", "user", "password")}
     target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="dry")
     with psycopg.connect(**postgres, autocommit=True) as connection:
@@ -113,7 +113,7 @@ def test_rejects_a_table_that_the_job_did_not_create(
 
 
 def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
-    """The connection is read-only: the server rejects any write."""
+    """The server rejects writes on the connection of a preview."""
 
     def write(connection: psycopg.Connection[object], *_: object) -> None:
         connection.execute("create table dry.written ()")
@@ -190,7 +190,7 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
 
 
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
-    """Layout 1 stored none: the next run compares once, also when the topic has no new records."""
+    """A table without `committed_at` is compared by the next run, even if the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)
     actual = preview_of(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert actual.offsets == 0
@@ -242,7 +242,7 @@ def test_as_json(topic: pytest.MonkeyPatch) -> None:
 
 
 def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
-    """The dry run has its own query: it must match the sink."""
+    """The dry run uses a separate query, which must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
     actual = module._committed(postgres_target.job, no_spark, lambda _: None)

@@ -44,7 +44,7 @@ def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd
     try:
         code = run_command(body, debug=False)
     finally:
-        # The command stops Spark; here Spark and the job continue.
+        # A command stops Spark; here the session and the job continue.
         spark.sparkContext.cancelAllJobs()
         thread.join()
     assert code == Exit.INTERRUPTED == 130

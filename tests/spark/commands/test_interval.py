@@ -120,7 +120,7 @@ def test_exits_when_no_table_remains() -> None:
 
 
 def test_exits_when_the_spark_session_is_lost() -> None:
-    """Every further round would fail in the same way; only a new process has a new driver."""
+    """Later rounds would fail too, because only a new process starts a new driver."""
     script = Script(a=[WRONG], b=[None])
     assert script.rounds(driver_responds=lambda: False).run() == Exit.FAILED
     assert script.ran == ["a"]

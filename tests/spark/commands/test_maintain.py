@@ -91,7 +91,7 @@ def files(target: Target) -> int:
     with target.open() as table:
         assert isinstance(table, DeltaTable | IcebergTable)
         if isinstance(table, IcebergTable):
-            # Only the commit of the progress and later ones remain.
+            # Only the snapshot with the progress and later snapshots remain.
             assert sum(1 for _ in table._storage.load().snapshots()) == 2
             return target.spark.table(f"{table._storage.sql_name()}.data_files").count()
         assert next(table._storage.commits())["operation"] == "WRITE"  # of the progress, after the rewrite
@@ -174,7 +174,7 @@ def test_lease_excludes_concurrent_maintenance_and_runs(delta_target: Target, sp
 
 
 def test_output_of_java_is_not_in_the_result(tmp_path: Path) -> None:
-    """Delta's VACUUM prints what it has removed, by Scala's console."""
+    """Delta's VACUUM prints messages by Scala's console."""
     program = """
 from outbox_spark.session.spark_session import start_session
 jvm = start_session("test-stdout").sparkContext._jvm

@@ -252,7 +252,7 @@ def test_query_listener_receives_counts_of_every_batch_once(two_batches: Metrics
 
 
 def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, two_batches: MetricsOfTwoBatches) -> None:
-    """As the UI, the history server and lineage tools show them."""
+    """UI, history server and lineage tools show these names."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     actual = [jobs.apply(index) for index in range(jobs.size())]
     group = f"{GROUP_PREFIX}{two_batches.job}"

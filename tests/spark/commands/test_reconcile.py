@@ -47,7 +47,7 @@ def compared(target: Target, live: LiveTopic) -> Comparison:
 
 
 def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], WriteCounts, dict[DifferenceKind, int]]:
-    """Differences, written rows, and unchanged rows."""
+    """Repair the table. Return the differences, the counts of the write, and the number of unrepaired keys."""
     with target.open() as table, ExitStack() as stack:
         actual = compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
         return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
@@ -167,7 +167,7 @@ def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     actual = compared(postgres_target, live)
     assert keys(actual) == {"unproven": ["a"]}
     assert actual.scan.startswith("pass 2 still had ")
-    # The cleaner does not touch records younger than the lag, so the first pass completes the scan.
+    # Compaction does not remove records younger than the lag, so the first pass completes the scan.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     actual = compared(postgres_target, live)
@@ -203,7 +203,7 @@ def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_targ
 
 
 def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
-    """The old partition keeps the live record forever; the tombstone went to a new one, and was removed there."""
+    """The old partition retains the live record; the tombstone was in a new partition and was removed."""
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)

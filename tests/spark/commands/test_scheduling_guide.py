@@ -68,7 +68,7 @@ def airflow() -> dict[str, Any]:
 
 
 def guide_commands() -> list[list[str]]:
-    """Arguments of every outbox-materialize, or materialize.py, in a shell block of the guide."""
+    """Return the arguments of each outbox-materialize or materialize.py command in the guide."""
     actual = []
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
@@ -146,7 +146,7 @@ def test_guide_links_every_example() -> None:
 
 
 def test_documented_command_runs(tmp_path: Path) -> None:
-    """Run the DAG with a job file whose target does not exist."""
+    """Run the command of the DAG with a job file whose target is unreachable."""
     down = job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"), aggregate=airflow()["TABLES"][0])
     path = tmp_path / "job.json"
     path.write_text(as_text([down]))
@@ -173,7 +173,7 @@ def test_examples_do_not_retry_permanent_errors() -> None:
     rule = cron_job()["podFailurePolicy"]["rules"][0]
     assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", FATAL)
     assert rule["onExitCodes"]["containerName"] == cron_job()["template"]["spec"]["containers"][0]["name"]
-    # Kubernetes allows such a policy with this alone.
+    # Kubernetes allows a podFailurePolicy only with this restart policy.
     assert cron_job()["template"]["spec"]["restartPolicy"] == "Never"
 
 

@@ -158,7 +158,7 @@ def test_adds_columns_of_a_newer_schema_with_their_default(target: Target) -> No
     assert target.state("n", "note", "tags", "price", "dropped") == {
         "untouched": {"n": 0, **default},
         "replayed": {"n": 2, **default},
-        # A field missing in the latest schema does not affect rows written under it.
+        # Rows written with the latest schema have NULL in columns that it lacks.
         "changed": {"n": 5, "note": "", "tags": [], "price": Decimal("2.00"), "dropped": None},
     }
 

@@ -138,7 +138,7 @@ def test_rejects_an_unreadable_version(writer: object, reader: object, message: 
     with pytest.raises(SchemaError, match=message) as caught:
         check(writer, reader)
     assert "schema_version" in caught.value.hint
-    # A record of another name was written by mistake: the record is quarantined, and the run continues.
+    # A record with another name is quarantined, and the run continues.
     check_writer(json.dumps(record(writer, "Other")), json.dumps(record(reader)), "schema 7")
 
 
@@ -149,7 +149,7 @@ def test_rejects_a_missing_required_field() -> None:
 
 
 def names(schema: str) -> list[str]:
-    """Full names of types, and of fields, in the order of the text."""
+    """Return the full names of types and the names of fields, in the order of the text."""
     actual: list[str] = []
 
     def walk(node: Any) -> None:  # noqa: ANN401 - any part of a schema

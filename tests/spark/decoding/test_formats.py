@@ -52,7 +52,7 @@ def test_decodes_ids_in_prefix_and_headers_in_one_topic(spark: SparkSession) -> 
     append(log, "header-old", old, value_id=id_header(1)["__value_schema_id"])
     append(log, "guid", new, value_id=guid_bytes())
     append(log, "guid-prefix", guid_bytes() + new)
-    # The header takes precedence, also where the body looks framed.
+    # The header takes precedence, even if the body begins like a frame.
     zero = body(NEWER, {"n": 0, "s": "\x00\x00\x01"})
     append(log, "looks-framed", zero, value_id=id_header(2)["__value_schema_id"])
     append(log, "tombstone", new, value_id=guid_bytes())
@@ -196,7 +196,7 @@ def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format:
 
 
 def test_decodes_an_expanded_payload_of_the_avro_converter(spark: SparkSession) -> None:
-    """Connect gives the record, and types inside it, names that are not in the registry's latest schema."""
+    """Connect writes names of records and nested types that differ from those in the registry's latest schema."""
     kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
     code = {"type": "fixed", "name": "Code", "size": 2}
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "kind", "type": kind}]}

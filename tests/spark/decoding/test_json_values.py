@@ -63,7 +63,7 @@ SCHEMA = {
     "type": "record",
     "name": "Thing",
     "fields": [
-        # Nullable, so that each case is one member of an object; a union stays as it is written.
+        # Nullable, so that each case has one member only; unions are unchanged.
         {"name": name, "type": t if isinstance(t, list) else ["null", t], "default": None if t != TYPES["whole"] else 0}
         for name, t in TYPES.items()
     ],
@@ -220,7 +220,7 @@ def test_rejects_json_that_is_not_an_object(results: dict[tuple[str, str], tuple
 
 
 def test_columns_have_avro_types(spark: SparkSession) -> None:
-    """Otherwise a table could not change between formats, nor a target compare types before it writes."""
+    """Otherwise a table could not change its format, and a target could not compare types before it writes."""
     nothing = spark.createDataFrame([], "value binary")
     actual = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")
     avro = spark.range(1).select(from_avro(F.lit(None).cast("binary"), json.dumps(SCHEMA)).alias("record"))

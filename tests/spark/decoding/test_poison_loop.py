@@ -22,7 +22,7 @@ BAD = b"\x00\x00\x00\x00\x01"  # a frame without a value
 
 
 def log_of(keys: dict[str, list[int | str | None]], *, headers: bool = True) -> Log:
-    """One partition: a number is a state, None a tombstone, text is poison. Keys alternate."""
+    """Return a log with one partition and alternating keys: numbers are values, None a tombstone, text poison."""
     log = Log("test.thing", partitions=1)
     for turn in range(max(len(states) for states in keys.values())):
         for key, states in keys.items():
@@ -38,7 +38,7 @@ def add(log: Log, key: str, state: int | str | None, *, headers: bool = True) ->
 
 
 def expected(log: Log) -> tuple[dict[str, int], set[str]]:
-    """The oracle: the newest readable record per key, and the rows with a newer unreadable record."""
+    """Return the expected rows by key, and the keys of stale rows."""
     valid: dict[str, Record] = {}
     last: dict[str, Record] = {}
     for record in sorted(log.records, key=lambda record: (record.sequence or "", record.offset)):
@@ -74,7 +74,7 @@ def test_keeps_the_newest_readable_record_for_poison_anywhere(spark: SparkSessio
     assert stale == {"last", "row", "between"}
     assert (table.state("n"), table.stale()) == (rows, stale)
     assert "gone" in table.deleted
-    # The quarantine has all records newer than the row; superseded ones are not read.
+    # The quarantine has all unreadable records that are newer than the row; superseded records are not decoded.
     actual = sorted(row["aggregate_id"] for row in table.quarantine)
     assert actual == ["between", "gone", "last", "never", "never", "row", "row", "row"]
     assert applied.written.quarantined == 8
@@ -111,7 +111,7 @@ def test_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
 def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
     read_range = log.range_from(None)
-    # Newer records came after the range, and compaction removed the last three of it.
+    # Newer records were appended after the range, and compaction removed the last three records of the range.
     less = replace(log, records=log.records[:4])
     live, table = LiveTopic(spark, log, SCHEMAS), MemoryTable()
 
@@ -121,7 +121,7 @@ def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> 
     live.before_read = compact
     apply(JOB, table, None, read_range, live.topic(), SCHEMAS)  # type: ignore[arg-type]
     assert live.reads == [read_range, read_range]
-    # The poison of the first read is retained and marks the remaining row as stale; newer records clear the flag.
+    # The poison of the first read is quarantined and flags the remaining row as stale; newer records clear the flag.
     assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
 
@@ -149,7 +149,7 @@ def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSess
     with pytest.raises(SchemaError, match=r"field n: schema 2 .* writes string; the newest schema reads int"):
         run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.progress is None
-    # Superseded by a valid one, it is not decoded.
+    # A record that a valid one supersedes is not decoded.
     add(log, "k", 3)
     run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.state("n") == {"k": 3}

@@ -58,7 +58,7 @@ def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None
     for row in retained:
         record = expected[row["_partition"], row["_offset"]]
         assert (row["key"], row["value"], row["_sequence"]) == (record.key, record.value, record.sequence)
-    # When the newest record of a key is unreadable, the newest readable one is shown.
+    # If the newest record of a key is unreadable, the row has the newest readable one.
     assert target.state("note") == {"fine": {"note": "ok"}, "twice": {"note": "old"}}
     assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 2, len(bad) + 2)
 
@@ -139,7 +139,7 @@ def test_rejects_an_older_version_that_the_latest_cannot_read(postgres_target: T
 
 
 def test_unreadable_key_makes_no_row_stale(target: Target) -> None:
-    """Its bytes may be the text of another key."""
+    """The bytes of an unreadable key may equal the text of another key."""
     target = replace(target, job=structs.replace(target.job, options=MaterializeOptions(key_format=RecordFormat.JSON)))
     log = Log("test.thing")
     log.append(b'"abc"', value("good"), sequence(1))

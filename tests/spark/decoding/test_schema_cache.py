@@ -41,7 +41,7 @@ RESPONSES = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Respond like a registry; 500 for what is neither in ANSWERS nor an id."""
+    """Respond like a registry; paths that are neither in RESPONSES nor of an id have status 500."""
 
     requested_paths: list[str]
 

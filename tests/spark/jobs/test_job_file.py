@@ -150,7 +150,7 @@ def test_reports_a_missing_job_file(tmp_path: Path) -> None:
 
 
 def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Read again with the variables set, the jobs are those of the pipeline file."""
+    """With the variables set, the job file has the same jobs as the pipeline file."""
     file = pipeline.parent / "environments/testing.yaml"
     client = 'client: {security.protocol: SSL, sasl.username: "{{ env.KUSER }}", sasl.password: "{{ env.KPASS }}"}'
     file.write_text(ENVIRONMENT.replace("client: {security.protocol: SSL}", client))
@@ -235,7 +235,7 @@ def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_reads_a_job_file_without_the_deploy_tool(tmp_path: Path) -> None:
-    """Everything is imported; then the missing target fails."""
+    """All modules are imported; the run then fails because the target is unreachable."""
     path = write_job_file(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
     done = without_deploy_tool("--job", str(path), "--dry-run")
     assert "error: library.book -> lake.book: PostgreSQL at 127.0.0.1:1/d" in done.stderr

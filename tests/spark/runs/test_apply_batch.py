@@ -65,7 +65,7 @@ def test_quarantines_an_unknown_id_and_reads_the_rest(spark: SparkSession) -> No
 
 
 def test_second_read_does_not_use_results_of_the_first(spark: SparkSession) -> None:
-    """Between the two reads the cleaner removes the record that made the second one necessary."""
+    """Between the reads, compaction removes the record that caused the second read."""
     schemas, log = Schemas({1: OLD, 2: NEW}, newest=2), log_of(1, 2)
     live, table = LiveTopic(spark, log, schemas), MemoryTable()
     live.before_read = lambda _: live.compact("k0") if len(live.reads) == 2 else None
@@ -134,7 +134,7 @@ def test_does_not_stage_during_reading_after_poison(
 
 
 def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: SparkSession) -> None:
-    """Records with and without a sequence: detected after the rows were staged."""
+    """The mixture of records with and without a sequence is detected after the rows were staged."""
     schemas, log = AllRecent({1: OLD, 2: NEW}, newest=2), log_of(2)
     log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
     live = LiveTopic(spark, log, schemas)

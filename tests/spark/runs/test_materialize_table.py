@@ -130,7 +130,7 @@ def test_tombstone_of_an_unknown_key_prevents_resurrection(target: Target) -> No
 
 
 def test_newer_source_epoch_precedes_higher_wal_positions(target: Target) -> None:
-    """After a restore of the source its log positions are lower than those that were sent before."""
+    """After a restore of the source, its WAL positions may be lower than those of earlier records."""
     log = Log("test.thing")
     for commit, epoch, visible in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):
         value, state = thing(len(log.records) + 1)

@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         self.versions: dict[str, oracle.Version] = {}
         self.fields: list[str] = []
 
-    # Changes of the topic.
+    # --- changes of the topic
 
     @initialize(events=changes)
     def begin(self, events: list[tuple[str, str]]) -> None:
@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
         fields = [*schema["fields"], {"name": f"f{number}", "type": "int", "default": -number}]
         self.schemas = Schemas({**self.schemas.by_number, number + 1: {**schema, "fields": fields}}, number + 1)
 
-    # Actions of the job.
+    # --- runs of the job
 
     @rule(upto=shares)
     def run_to_a_cut(self, upto: list[float]) -> None:
@@ -240,7 +240,7 @@ class Machine(RuleBasedStateMachine):
         assert self.committed.partition_epoch == read_range.partition_epoch
         self.check()
 
-    # Invariants.
+    # --- invariants
 
     def check(self) -> None:
         """The table equals the oracle's result for the records that were read."""
@@ -301,7 +301,7 @@ class Machine(RuleBasedStateMachine):
             if not isinstance(table, LakeTable):
                 assert len(rows) == len({row["aggregate_id"] for row in rows})
                 return {row["aggregate_id"]: version_of(row) for row in rows}
-            # Append-only, so there are older entries too, and those of crashed first runs, which do not count.
+            # Entries are only added: those of older deletions and of crashed first runs are ignored.
             table.committed()
             entries = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
         newest: dict[str, oracle.Version] = {}
@@ -311,7 +311,7 @@ class Machine(RuleBasedStateMachine):
         return newest
 
     def teardown(self) -> None:
-        """Read to the end of the topic: then compaction before it does not matter."""
+        """Read to the end of the topic, so that the result does not depend on compaction."""
         self.finish_replay()
         self.run_to_the_end()
         whole = oracle.expected(oracle.ReadRecord(record) for record in self.originals)

@@ -27,7 +27,7 @@ def test_reports_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
 def test_keeps_a_configured_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """Java does not start with two."""
+    """Java does not start with two garbage collectors."""
     monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
     assert "-XX:+UseParallelGC" in spark_session._in_process_settings()["spark.driver.extraJavaOptions"]
     monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")

@@ -74,7 +74,7 @@ def test_checks_the_java_version(version: str, fits: bool) -> None:
 
 
 def test_reports_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark reports only that the gateway exited."""
+    """Spark's error states only that the gateway exited."""
     java = tmp_path / "bin/java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")

@@ -115,7 +115,7 @@ def test_does_not_commit_staged_rows_lost_by_the_server(
 
 
 def test_does_not_commit_rows_staged_early_and_lost(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record of the batch is unreadable, so that the rows are staged by the pass that reads them."""
+    """All records of the batch are readable, so the rows are staged in the pass that reads them."""
     log = Log("test.thing")
     put(log, "a", 1)
     postgres_target.run(log, SCHEMAS)

@@ -150,7 +150,7 @@ def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
 
 
 def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
-    """Neither in its event log nor in its UI: both show settings as SET does."""
+    """Event log and UI redact settings in the same way as SET."""
     secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
     catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
     prefix = f"spark.sql.catalog.{catalog}"

@@ -78,7 +78,7 @@ def test_does_not_wait_for_an_ended_local_process(spark: SparkSession, file: Pat
 
 
 def test_waits_for_a_process_of_another_container(spark: SparkSession, file: Path) -> None:
-    """Containers with the same host name have their own process ids."""
+    """Containers with the same host name have separate process ids."""
     ended_process, namespace = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     ended_process.wait()
     no_namespace: dict[str, int] = {}

@@ -107,7 +107,7 @@ def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
 
 
 def test_materializes_each_mode(postgres_target: Target) -> None:
-    """The modes of test_postgres_modes, once through the whole job."""
+    """Each mode of test_postgres_modes, with all steps of the job."""
     schema = record({"name": "n", "type": "int"})
     schemas = Schemas({1: schema}, newest=1)
     log = Log("test.thing")

@@ -62,7 +62,7 @@ def test_reports_the_pid_of_an_invisible_lock_holder(
 
 
 def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
-    """With the server's defaults the table of a crashed machine would stay locked for two hours."""
+    """With the server's defaults, the lock of a crashed client would remain for two hours."""
     with thing() as table:
         settings = {
             name: table._connection.execute(SQL("select current_setting({})").format(name)).fetchone()
@@ -77,12 +77,12 @@ def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
 
 
 def test_rejects_commits_after_the_session_ended(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """As after the keepalives, or an administrator's pg_terminate_backend."""
+    """As after failed keepalives or pg_terminate_backend."""
     with psycopg.connect(**postgres, autocommit=True) as connection:
         dead = thing()
         with dead:
             pid = dead._connection.info.backend_pid
-            # Waits until it has ended.
+            # Waits until the session has ended.
             assert connection.execute("select pg_terminate_backend(%s, 10000)", (pid,)).fetchone() == (True,)
             with thing() as next_run:
                 assert next_run.committed() is None

@@ -1,4 +1,4 @@
-"""No statement of the merge scans the table, so the cost of a batch does not depend on its size. Without Spark."""
+"""No statement of the merge scans the table, so its cost does not depend on the size of the table. Without Spark."""
 
 from __future__ import annotations
 
