@@ -49,7 +49,7 @@ def main() -> int:
             _send(topic, EVENTS)
             backfills(bench, topic, kinds, results)
             if _is_selected("memory"):
-                results.peaks.append(_peak(bench, topic, EVENTS))
+                results.peaks.append(_measure_peak(bench, topic, EVENTS))
         if _is_selected("batches"):
             results.batches = batches.measure(bench, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
@@ -75,11 +75,11 @@ def backfills(bench: SparkBench, topic: BookTopic, kinds: list[str], results: Re
     """Run all units in turn, each round starting with a different one. The first round is a warm-up."""
     units = _selected_units(kinds)
     for number in range(ROUNDS + 1):
-        counted = results if number else Results(results.machine, EVENTS, 0)
+        round_results = results if number else Results(results.machine, EVENTS, 0)
         shift = number % max(len(units), 1)
         for unit in [*units[shift:], *units[:shift]]:
             print_progress(f"round {number}, {unit.name}")
-            unit.run(bench, topic, f"{unit.name.replace('-', '_')}_{number}", counted)
+            unit.run(bench, topic, f"{unit.name.replace('-', '_')}_{number}", round_results)
 
 
 def _selected_units(kinds: list[str]) -> list[Unit]:
@@ -123,15 +123,6 @@ def _sink(kind: str) -> Callable[..., None]:
     return run
 
 
-def _append_outcome(
-    outcomes: list[Outcome],
-    step: Callable[[SparkBench, MaterializeJob], Outcome],
-    bench: SparkBench,
-    job: MaterializeJob,
-) -> None:
-    outcomes.append(step(bench, job))
-
-
 def _naive(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
     job = bench.job(POSTGRES, topic.name, table)
     results.add("naive", _timed(bench, lambda: variants.naive(bench, job)))
@@ -169,10 +160,10 @@ def _grow(bench: SparkBench, results: Results) -> None:
     for events in GROWTH:
         with bench.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as topic:
             _send(topic, events)
-            results.peaks.append(_peak(bench, topic, events))
+            results.peaks.append(_measure_peak(bench, topic, events))
 
 
-def _peak(bench: SparkBench, topic: BookTopic, events: int) -> Peak:
+def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> Peak:
     table = f"memory_{events}"
     actual = peak(bench.state, topic.name, table)
     print_progress(f"separate process, {events} events: {actual.seconds:.1f} s, {actual.gb:.2f} GB")
