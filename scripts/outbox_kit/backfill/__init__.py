@@ -1,6 +1,6 @@
 """Commands that write the latest states of aggregates to the outbox, and `adopt`, which replaces a foreign connector.
 
-The first require a deployed pipeline. The desired state of a pipeline is the responsibility of package deployment.
+All except `adopt` require a deployed pipeline. They do not change deployed objects (package deployment).
 """
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt

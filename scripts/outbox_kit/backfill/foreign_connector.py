@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.conflicts import DEBEZIUM_DEFAULTS
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.state import ActualDatabase
 
 POSTGRES_CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
-# Debezium's defaults.
-DEFAULT_SLOT, DEFAULT_PUBLICATION = "debezium", "dbz_publication"
 MIGRATION_HINT = "see docs/migrating.md"
 
 
@@ -26,11 +25,11 @@ class ForeignConnector:
 
     @property
     def slot(self) -> str:
-        return self.config.get("slot.name", DEFAULT_SLOT)
+        return self.config.get("slot.name", DEBEZIUM_DEFAULTS["slot.name"])
 
     @property
     def publication(self) -> str:
-        return self.config.get("publication.name", DEFAULT_PUBLICATION)
+        return self.config.get("publication.name", DEBEZIUM_DEFAULTS["publication.name"])
 
 
 def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
@@ -45,7 +44,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
 
 
 def refuse_different_outbox(deployment: Deployment, old: ForeignConnector, database: ActualDatabase) -> None:
-    """Raise RefusedError unless it reads the pipeline's slot, and the publication has the options of outbox-kit."""
+    """Raise RefusedError unless `old` reads the pipeline's slot and the publication has the options of outbox-kit."""
     source = deployment.pipeline.source
     actual = {"slot.name": old.slot, "database.dbname": old.config.get("database.dbname")}
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}

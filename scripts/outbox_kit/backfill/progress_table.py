@@ -31,7 +31,10 @@ class ProgressTable:
     aggregate_type: str
 
     def create(self, connection: Connection) -> None:
-        """Create the table if it does not exist. Without the check an existing table would require a privilege, too."""
+        """Create the table if it does not exist.
+
+        `create table if not exists` alone would require the privilege even if the table exists.
+        """
         exists = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if exists and exists["oid"] is not None:
             return

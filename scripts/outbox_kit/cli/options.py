@@ -54,7 +54,7 @@ class CommonOptions:
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
     def confirm(self, question: str, *, hint: str) -> None:
-        """Ask for confirmation unless --yes is given. Exit with ERROR if it is refused or stdin is not a terminal."""
+        """Ask for confirmation unless --yes is given. Exit with ERROR if the user declines, or without a terminal."""
         if self.yes:
             return
         if not sys.stdin.isatty():

@@ -61,7 +61,7 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error is caused by a rebalance. A connector named `rebalance` can be in other messages."""
+    """Return whether an error is caused by a rebalance. Other messages can contain a connector name like it."""
     lower = reason.lower()
     is_other_error = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
     return not is_other_error and any(fragment in lower for fragment in REBALANCE_MESSAGES)
@@ -74,7 +74,7 @@ class WorkerUnreachableError(UnreachableError):
 class RestClient:
     """Sends requests to one worker: the first of its addresses that responds to a read.
 
-    There is no failover after this response: a read could reach a different cluster, and a write could be made twice.
+    There is no failover after this response: a read could reach a different cluster, and a write be executed twice.
     Raises UnreachableError if no worker responds, RejectedError and its subclasses.
     """
 
@@ -166,11 +166,11 @@ class RestClient:
         if _writes(method, path) and (reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUS):
             return UnknownOutcomeError(message, UNKNOWN_OUTCOME_HINT)
         if status in WORKER_DOWN_STATUS and method == "GET":
-            return WorkerUnreachableError(message, "check that the worker behind this address is up")
+            return WorkerUnreachableError(message, "check that the worker behind this address is running")
         return self._rejection(message, status, connect_message)
 
     def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. Without `message`, HTTP 404 is not a response of Connect."""
+        """Return the error for a rejected request. HTTP 404 without `message` is not from Connect."""
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")

@@ -55,7 +55,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     changes += registry.changes
     if CONNECTOR in systems and database is not None:
         if lock and not registry.changes:
-            # Without new versions, the plan can contain the registered ones.
+            # Without pending changes in the registry, the schema ids are known before apply.
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     config = deployment.render_without_schemas(lock)
@@ -94,7 +94,7 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock file. For a recovery, remove its source and set a source epoch above every written one."""
+    """Return the lock file. For a recovery, remove its source and set a source epoch above that of every record."""
     lock = deployment.lock()
     if not recover:
         return lock

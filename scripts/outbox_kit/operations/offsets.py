@@ -91,7 +91,7 @@ def export(deployment: Deployment, path: Path) -> None:
 def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> OffsetChange:
     """Return the change that a reset would make. `source` is a file of export(); None means the slot's LSN.
 
-    Raises RefusedError if a reset would.
+    Raises RefusedError under the same conditions as reset().
     """
     actual = require_connector(deployment)
     lock, _ = refuse_replaced_source(deployment)

@@ -1,1 +1,1 @@
-"""One module per noun of the command line. Shared options, output and prompts belong in `outbox_kit.cli`."""
+"""Commands of `outbox`, grouped by subject. Common options, output and prompts are in `outbox_kit.cli`."""

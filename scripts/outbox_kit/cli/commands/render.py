@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """What `outbox render` prints."""
+    """Formats of `outbox render`."""
 
     CONNECT = "connect"
     SQL = "sql"
