@@ -86,7 +86,7 @@ def _connector(bench: SparkBench, name: str, config: dict[str, str]) -> Iterator
 
 def _wait(bench: SparkBench, connection: psycopg.Connection[tuple[object, ...]], table: str, expected: int) -> None:
     """Wait until the table has a row (`expected` is 1), or the marker of each partition (PARTITIONS)."""
-    query = SQL("select count(*) from (select 1 from {} {} limit %s) rows")
+    query = SQL("select count(*) from (select 1 from {} {} limit %s) matches")
     name = Identifier(table)
     markers = [marker_key(partition).decode() for partition in range(PARTITIONS)]
     statement = query.format(name, SQL("") if expected == 1 else SQL("where aggregate_id = any(%s)"))

@@ -95,7 +95,7 @@ def naive(bench: SparkBench, job: MaterializeJob) -> None:
         from_avro(body, schema).alias("book"),
     )
     window = Window.partitionBy("aggregate_id").orderBy(F.desc("offset"))
-    newest = decoded.withColumn("rank", F.row_number().over(window)).where("rank = 1")
+    newest = decoded.withColumn("row_rank", F.row_number().over(window)).where("row_rank = 1")
     rows = newest.select("aggregate_id", "deleted", "book.*")
     staging = f"{job.table}_staging"
     state = bench.state
