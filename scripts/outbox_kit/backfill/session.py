@@ -116,8 +116,8 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
     name, source = deployment.pipeline.name, deployment.pipeline.source
     if not source.uses_table:
         raise RefusedError(
-            f"the events of pipeline {name} are messages of prefix {source.message_prefix!r}: "
-            "there is no outbox table to which states can be written",
+            f"pipeline {name} uses messages (prefix {source.message_prefix!r}): it has no outbox table to which "
+            "states can be written",
             "let the service emit the states, in the transaction that locks their rows",
         )
     lock = deployment.lock()

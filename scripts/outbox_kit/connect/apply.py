@@ -29,7 +29,7 @@ def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, 
     validation = client.validate(name, config)
     if validation.unresolved:
         raise RefusedError(
-            f"the Connect worker does not resolve the placeholder of {', '.join(validation.unresolved)}",
+            f"the Connect worker does not resolve the placeholder in {', '.join(validation.unresolved)}",
             "check the worker's config.providers, and that the file or variable exists and is allowed",
         )
     if validation.errors:

@@ -111,7 +111,7 @@ def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
     make_pipeline("literal", connector={"name": "literal", "template": "outbox-postgres", "overrides": overrides})
     done = outbox("apply", "--yes", pipeline="literal")
     assert done.code == 1, done.output
-    assert "does not resolve the placeholder of producer.override.client.rack" in done.stderr
+    assert "does not resolve the placeholder in producer.override.client.rack" in done.stderr
     assert "config.providers" in done.stderr
 
 

@@ -27,7 +27,9 @@ def adopt(
     The pipeline's connector continues at the same slot and offset: no row is lost and none is sent twice.
     """
     with common.deployment() as deployment:
-        question = f"Replace connector {old_connector} by {deployment.pipeline.connector.name}, and delete it?"
+        question = (
+            f"Replace connector {old_connector} by {deployment.pipeline.connector.name}, and delete {old_connector}?"
+        )
         common.confirm(question, hint="add --yes to skip confirmation")
         result = backfills.adopt(deployment, old_connector, print_message)
     if common.output is Output.JSON:
