@@ -55,7 +55,7 @@ def prepare(connection: psycopg.Connection[tuple[object, ...]]) -> None:
         connection.execute(statement)
     row = connection.execute(
         "select min(octet_length(p)), max(octet_length(p)) from (select bench_payload(n)::text p"
-        " from generate_series(1, 1000) n) made"
+        " from generate_series(1, 1000) n) payloads"
     ).fetchone()
     assert row == (PAYLOAD_BYTES, PAYLOAD_BYTES), row
 

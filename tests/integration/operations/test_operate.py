@@ -239,7 +239,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
 
 
 @pytest.mark.parametrize(
-    ("distance", "words"),
+    ("distance", "fragment"),
     [
         (2**40, "is beyond the server's"),
         (-(2**20), "is below the slot's confirmed LSN"),
