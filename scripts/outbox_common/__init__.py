@@ -1,4 +1,4 @@
 """Code that outbox_kit and outbox_spark share: errors, HTTP, schema registry, Avro schemas.
 
-Needs the standard library and `requests` only: the zip of the Spark jobs carries this package.
+Imports only the standard library, `requests` and `urllib3`, because the zip of the Spark jobs contains this package.
 """

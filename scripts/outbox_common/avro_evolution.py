@@ -126,7 +126,7 @@ def _describe(branches: list[Any]) -> str:
 def _logical_type(node: Node) -> str:
     """Return the logical type if it changes the meaning of the value, else the empty string.
 
-    It does not for strings and uuids; of a decimal only the scale matters, not the precision.
+    Logical types of strings and uuids are ignored; of a decimal only the scale is compared.
     """
     if not isinstance(node, dict) or node["type"] == "string":
         return ""

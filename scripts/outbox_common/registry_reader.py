@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema in the registry; `text` contains only the names of the types of `references`."""
+    """A schema in the registry; `text` refers to the types of `references` by name."""
 
     version: int
     """0 if the schema was requested by id or GUID."""

@@ -40,7 +40,7 @@ class Change:
 
     @property
     def target(self) -> str:
-        """Object to print; for a CONNECTOR_OPERATION, the connector."""
+        """Object to print; the connector for the kinds in CONNECTOR_OPERATIONS."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property

@@ -22,7 +22,7 @@ PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
 ROUTED_BY = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
-MAX_BLOCK_MS_LIMIT = 600_000  # with a longer wait, a blocked connector still has the state RUNNING
+MAX_BLOCK_MS_LIMIT = 600_000  # while the producer waits, the state of the connector is RUNNING
 # Defaults of Kafka's producer (ProducerConfig), or of Connect for those that it sets (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
