@@ -26,7 +26,11 @@ def main() -> None:
         with psycopg.connect(connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
             create_databases(connection, logins)
     except psycopg.OperationalError as error:
-        hint = LOGIN_HINT if "password authentication failed" in str(error) else "is the service postgres healthy?"
+        hint = (
+            LOGIN_HINT
+            if "password authentication failed" in str(error)
+            else "run `make ps`: is the service postgres healthy?"
+        )
         sys.exit(f"error: PostgreSQL: {' '.join(str(error).split())}\nhint:  {hint}")
 
 

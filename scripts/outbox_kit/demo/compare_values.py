@@ -25,7 +25,7 @@ KEY = "aggregate_id"
 """Column of a target with the record key; a source row without it is identified by its `id`."""
 
 MAX_EXAMPLES = 10
-"""Maximum number of keys that a Comparison has of each kind."""
+"""Maximum number of keys per kind of difference in a Comparison."""
 
 KINDS = ("missing", "unexpected", "duplicated", "different")
 """Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
@@ -146,7 +146,7 @@ def json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     if not path.exists():
         message = f"no exported rows at {path}"
-        raise ConfigurationError(message, "run the job that exports them first")
+        raise ConfigurationError(message, "export them with the option --export of outbox-materialize")
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         with file.open(encoding="utf-8", newline="\n") as lines:
             # Not str.splitlines: a text may contain U+2028, which JSON does not escape.

@@ -178,7 +178,9 @@ class Demo:
             message = f"the Spark job took more than {SPARK_SECONDS} s"
             raise OutboxKitError(message, "run `outbox-materialize`") from None
         if done.returncode != 0:
-            raise OutboxKitError(f"the Spark job ended with exit code {done.returncode}", "its output is above")
+            raise OutboxKitError(
+                f"the Spark job ended with exit code {done.returncode}", "see the output of the job above"
+            )
 
     def compare(self, report: DemoReport, state: StackState) -> None:
         """Compare every row of both targets with the source tables."""

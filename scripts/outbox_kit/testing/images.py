@@ -29,7 +29,7 @@ class Images:
 LOCAL_PREFIX = "outbox-kit/"
 """Prefix of images that are only built locally; an image with this prefix in a registry is not from outbox-kit."""
 BUILD_HINT = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
-RYUK_HINT = "or set TESTCONTAINERS_RYUK_DISABLED=true: then a killed test run leaves its containers behind"
+RYUK_HINT = "pull it, or set TESTCONTAINERS_RYUK_DISABLED=true; then containers of a killed test run are not removed"
 
 
 def provide_ryuk() -> None:
