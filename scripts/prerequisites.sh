@@ -30,7 +30,7 @@ java_home() {
 
 list_missing() {
   if ! command -v "$python" >/dev/null 2>&1; then
-    echo "Python 3.11 or later ($python was not found)"
+    echo "Python 3.11 or later ($python is missing)"
   elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "Python 3.11 or later ($python is $("$python" -V 2>&1)); name another with make PYTHON=..."
   elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then

@@ -60,7 +60,7 @@ def test_reports_everything_without_any_tool(basic_path: Path) -> None:
     assert (process.returncode, process.stdout) == (1, "")
     lines = process.stderr.splitlines()
     assert lines[0] == "error: missing prerequisites:"
-    assert "  - Python 3.11 or later (python3 was not found)" in lines
+    assert "  - Python 3.11 or later (python3 is missing)" in lines
     assert "  - Maven (mvn)" in lines
     assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(basic_path)
     assert lines[-1].startswith("hint:  install them; Debian's names: python3 ")
