@@ -16,7 +16,7 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
 
 LockTimeoutOption = Annotated[
-    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this many seconds for a lock.")
+    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this long for a lock.")
 ]
 DeleteOption = Annotated[
     bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it.")
@@ -68,7 +68,7 @@ def republish(
     ] = None,
     keys_from: Annotated[
         Path | None,
-        typer.Option("--keys-from", metavar="FILE", help="Read keys, one per line; - reads from stdin."),
+        typer.Option("--keys-from", metavar="FILE", help="Read keys from FILE, one per line; - is stdin."),
     ] = None,
     tombstones: Annotated[
         bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")

@@ -44,7 +44,7 @@ def status(common: CommonOptions) -> None:
 @common_options("output")
 def restart(
     common: CommonOptions,
-    failed: Annotated[bool, typer.Option("--failed", help="Restart only what is FAILED: connector or tasks.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Restart only a FAILED connector or FAILED tasks.")] = False,
 ) -> None:
     """Restart connector and tasks, and wait until they run.
 

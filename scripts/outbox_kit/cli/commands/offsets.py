@@ -63,7 +63,7 @@ def reset(
         typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`."),
     ] = None,
     skip_rows: Annotated[
-        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows: they are lost.")
+        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows, which are lost.")
     ] = False,
 ) -> None:
     """Stop the connector, back up and set its offset, and resume it.

@@ -38,7 +38,7 @@ def verify(
             "--every",
             min=1,
             metavar="SECONDS",
-            help="Repeat the checks and print status changes.",
+            help="Repeat at this interval; print status changes.",
         ),
     ] = None,
 ) -> None:
