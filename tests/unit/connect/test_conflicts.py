@@ -80,7 +80,7 @@ def test_rejects_a_duplicate_and_names_it() -> None:
     assert caught.value.message == (
         "connector 'c': slot.name 's' is also used by connector 'a'; "
         "publication.name 'p' is also used by connector 'a'; "
-        "topic.prefix 'library' is also used by connector 'a'; slot.name 's' is also that of connector 'b'"
+        "topic.prefix 'library' is also used by connector 'a'; slot.name 's' is also used by connector 'b'"
     )
     assert "delete the other connector" in caught.value.hint
     assert "`outbox adopt a`" in caught.value.hint

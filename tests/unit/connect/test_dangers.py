@@ -31,13 +31,13 @@ def dangers(key: str, value: str | None) -> str:
 @pytest.mark.parametrize(
     ("key", "value", "danger"),
     [
-        ("transforms.outbox.table.field.event.key", "id", "aggregate_id → id: records get another key"),
-        ("transforms.key.fields", "id", "records get another key"),
+        ("transforms.outbox.table.field.event.key", "id", "aggregate_id → id: records get a different key"),
+        ("transforms.key.fields", "id", "records get a different key"),
         ("transforms.outbox.aggregate.book.partition.field", "room", "tombstones do not reach the old partition"),
         ("transforms.outbox.aggregate.book.partition.field", None, "shelf → unset: keys move to other partitions"),
         ("transforms.outbox.aggregate.author.partition.field", "room", "unset → room"),
-        ("transforms.outbox.aggregate.book.topic", "library.books", "records go to another topic"),
-        ("topic.prefix", "shop", "records go to another topic"),
+        ("transforms.outbox.aggregate.book.topic", "library.books", "records are written to another topic"),
+        ("topic.prefix", "shop", "records are written to another topic"),
         ("topic.prefix", "shop", "offsets by prefix"),
     ],
 )
@@ -72,7 +72,7 @@ def test_reports_every_danger_of_an_update() -> None:
     """Regression: only one danger of an update was reported."""
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
-    assert "topic.prefix library → shop: records go to another topic" in change.danger
+    assert "topic.prefix library → shop: records are written to another topic" in change.danger
     assert "slot.name library_outbox → shop_outbox: rows that only the old slot retains" in change.danger
     assert "database.dbname library → shop: another database" in change.danger
     assert change.danger.count(REPUBLISH_HINT) == 1
