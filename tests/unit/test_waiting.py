@@ -12,7 +12,7 @@ from outbox_kit.waiting import Observation, wait_for
 
 def test_returns_an_existing_result_immediately() -> None:
     started = time.monotonic()
-    assert wait_for("a condition", lambda: Observation("here", "it is here"), seconds=30, interval=10) == "here"
+    assert wait_for("a condition", lambda: Observation("value", "available"), seconds=30, interval=10) == "value"
     assert time.monotonic() - started < 1
 
 

@@ -9,8 +9,12 @@ import pytest
 
 from outbox_common.avro_evolution import differences, field_paths
 
-INNER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}
-WIDER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}]}
+WITH_ONE_FIELD = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}
+WITH_SECOND_FIELD = {
+    "type": "record",
+    "name": "In",
+    "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}],
+}
 
 
 def record(*fields: dict[str, Any]) -> str:
@@ -39,7 +43,7 @@ def single_field(kind: object, **attributes: object) -> str:
             single_field({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
             single_field({"type": "enum", "name": "E", "symbols": ["A"], "default": "A"}),
         ),
-        (single_field(WIDER), single_field(INNER)),
+        (single_field(WITH_SECOND_FIELD), single_field(WITH_ONE_FIELD)),
     ],
 )
 def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None:
@@ -53,10 +57,10 @@ def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None
         (single_field("long"), single_field("int"), "f", ("long", "int")),
         (single_field(["null", "int"]), single_field("int"), "f", ("null", "int")),
         (single_field("int"), single_field(["null", "string"]), "f", ("int", "null or string")),
-        (single_field(INNER), single_field(WIDER), "f.y", ("nothing", "int without a default")),
+        (single_field(WITH_ONE_FIELD), single_field(WITH_SECOND_FIELD), "f.y", ("nothing", "int without a default")),
         (
-            single_field({"type": "array", "items": INNER}),
-            single_field({"type": "array", "items": WIDER}),
+            single_field({"type": "array", "items": WITH_ONE_FIELD}),
+            single_field({"type": "array", "items": WITH_SECOND_FIELD}),
             "f[].y",
             ("nothing", None),
         ),
@@ -66,7 +70,7 @@ def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None
             "f{}",
             ("int", "string"),
         ),
-        (single_field(INNER), single_field("string"), "f", ("In", "string")),
+        (single_field(WITH_ONE_FIELD), single_field("string"), "f", ("In", "string")),
         (
             single_field({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
             single_field({"type": "enum", "name": "E", "symbols": ["A"]}),
@@ -102,7 +106,7 @@ def test_terminates_for_a_recursive_type() -> None:
 def test_field_paths_cover_records_arrays_maps_and_unions() -> None:
     schema = record(
         {"name": "a", "type": "int"},
-        {"name": "b", "type": ["null", INNER]},
+        {"name": "b", "type": ["null", WITH_ONE_FIELD]},
         {"name": "c", "type": {"type": "array", "items": "In"}},
         {"name": "d", "type": {"type": "map", "values": {"type": "array", "items": "In"}}},
     )

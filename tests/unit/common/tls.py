@@ -99,8 +99,8 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base class
-        with self.context.wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+        with self.context.wrap_socket(request, server_side=True) as tls_socket:
+            super().finish_request(tls_socket, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Some tests cause failed handshakes."""

@@ -25,7 +25,7 @@ def client(server: ScriptedServer) -> ConnectClient:
 
 @pytest.mark.parametrize(
     ("call", "expected"),
-    [(lambda found: found.config("c"), None), (lambda found: found.status("c"), None)],
+    [(lambda connect: connect.config("c"), None), (lambda connect: connect.status("c"), None)],
     ids=["config", "status"],
 )
 def test_returns_none_for_missing_objects(
@@ -52,7 +52,7 @@ def test_status(serve: Serve) -> None:
 
 def test_validate_returns_errors_without_values(serve: Serve) -> None:
     """The worker's response contains resolved placeholders, which must not be printed."""
-    echoed: list[tuple[str, object, list[str]]] = [
+    resolved: list[tuple[str, object, list[str]]] = [
         ("a", "s3cret", []),
         ("b", "s3cret", ["is wrong", "very"]),
         ("user", "${env:NOT_SET}", []),
@@ -66,7 +66,7 @@ def test_validate_returns_errors_without_values(serve: Serve) -> None:
         "error_count": 2,
         "groups": [],
         "configs": [
-            *({"definition": None, "value": dict(zip(("name", "value", "errors"), e, strict=True))} for e in echoed),
+            *({"definition": None, "value": dict(zip(("name", "value", "errors"), e, strict=True))} for e in resolved),
             {"definition": {"name": "c"}, "value": None},
             {"definition": {"name": "d"}},
         ],

@@ -22,7 +22,7 @@ REFUSED = (
     "Caused by: org.postgresql.util.PSQLException: Connection to db:5432 refused. Check the host\n"
     "\tat x\nCaused by: java.net.ConnectException: Connection refused\n\tat x\n"
 )
-NAMELESS = "x.ConnectException: Error while polling\n\tat x\nCaused by: java.io.EOFException\n\tat x\n"
+CAUSE_WITHOUT_MESSAGE = "x.ConnectException: Error while polling\n\tat x\nCaused by: java.io.EOFException\n\tat x\n"
 TOLERANCE = (
     "org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler\n\tat x\n"
     "Caused by: org.apache.kafka.connect.errors.DataException: Invalid JSON for record: Struct{a=s3cret}\n\tat"
@@ -48,7 +48,7 @@ TOLERANCE = (
             (REFUSED,),
             "org.postgresql.util.PSQLException: Connection to db:5432 refused. Check the host",
         ),
-        ((NAMELESS,), "x.ConnectException: Error while polling (java.io.EOFException)"),
+        ((CAUSE_WITHOUT_MESSAGE,), "x.ConnectException: Error while polling (java.io.EOFException)"),
         ((TOLERANCE,), "org.apache.kafka.connect.errors.DataException: Invalid JSON for record: …"),
     ],
 )

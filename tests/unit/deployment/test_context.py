@@ -53,9 +53,9 @@ def test_reading_files_and_rendering_opens_no_connection(
         folder = workspace / "connectors" / "environments"
         example = (folder / "production.example.yaml").read_text(encoding="utf-8")
         address = f"bootstrap_servers: 127.0.0.1:{listening.getsockname()[1]}"
-        here = re.sub(r"bootstrap_servers: .*", address, example)
-        (folder / "here.yaml").write_text(here, encoding="utf-8")
-        with open_deployment(workspace / "connectors" / "library.yaml", "here") as deployment:
+        edited = re.sub(r"bootstrap_servers: .*", address, example)
+        (folder / "edited.yaml").write_text(edited, encoding="utf-8")
+        with open_deployment(workspace / "connectors" / "library.yaml", "edited") as deployment:
             deployment.render(lock)
             assert not connected_to(listening)
 

@@ -19,10 +19,10 @@ from outbox_kit.deployment.plan_comparison import (
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 
-GROW = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
-RULE = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
+ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
+CHANGE_COMPATIBILITY = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
 SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
-SHOWN_PLAN = Plan("library", "local", (GROW, RULE), files="f1")
+SHOWN_PLAN = Plan("library", "local", (ADD_PARTITIONS, CHANGE_COMPATIBILITY), files="f1")
 IDENTIFIED_PLAN = replace(SHOWN_PLAN, cluster_id="k1", registry="http://a", database="1/library")
 SCHEMA = Change("registry", "schema", "library.book-value", "update", "payload of book", "version 1", "version 2")
 CONNECTOR = Change("connect", "connector", "library-outbox", "update", "restarts the task", "", "schema versions, ids")
@@ -32,13 +32,16 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
 @pytest.mark.parametrize(
     ("now", "message"),
     [
-        ({"changes": (GROW,)}, "update compatibility b is no longer pending"),
-        ({"changes": (GROW, RULE, SLOT)}, "create slot s was not in the plan"),
+        ({"changes": (ADD_PARTITIONS,)}, "update compatibility b is no longer pending"),
+        ({"changes": (ADD_PARTITIONS, CHANGE_COMPATIBILITY, SLOT)}, "create slot s was not in the plan"),
         (
-            {"changes": (replace(GROW, before="5 partitions"), RULE)},
+            {"changes": (replace(ADD_PARTITIONS, before="5 partitions"), CHANGE_COMPATIBILITY)},
             "update topic a was planned as 4 partitions → 8 partitions, and is now 5 partitions → 8 partitions",
         ),
-        ({"changes": (replace(GROW, action="create"), RULE)}, "create topic a was not in the plan"),
+        (
+            {"changes": (replace(ADD_PARTITIONS, action="create"), CHANGE_COMPATIBILITY)},
+            "create topic a was not in the plan",
+        ),
         ({"files": "f2"}, "pipeline, environment or schema files were changed"),
         ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, the current one is k2"),
         ({"registry": "http://b"}, "the plan was made for registry http://a, the current one is http://b"),

@@ -23,11 +23,11 @@ from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
 
-BOTH = ["kafka", "connect"]
-GROW = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
-RULE = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
+KAFKA_AND_CONNECT = ["kafka", "connect"]
+ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
+CHANGE_COMPATIBILITY = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
 SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
-PLAN = Plan("library", "local", (GROW, RULE), files="f1")
+PLAN = Plan("library", "local", (ADD_PARTITIONS, CHANGE_COMPATIBILITY), files="f1")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_rejects_disagreement_of_any_two_sources(
     deployment = deployed(connect=service(serve(FakeConnect(cluster=connect))), kafka=settings)
     lock = lock.model_copy(update={"cluster_id": locked})
     if message is None:
-        assert refuse_wrong_cluster(deployment, lock, BOTH) == "k"
+        assert refuse_wrong_cluster(deployment, lock, KAFKA_AND_CONNECT) == "k"
     else:
         with pytest.raises(RefusedError, match=message):
-            refuse_wrong_cluster(deployment, lock, BOTH)
+            refuse_wrong_cluster(deployment, lock, KAFKA_AND_CONNECT)
 
 
 def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> None:
@@ -148,7 +148,7 @@ def test_rejects_a_dangerous_change_with_the_required_flag() -> None:
     [
         (PLAN, ["topic a"]),
         (PLAN, ["topic a", "of no concern"]),
-        (replace(PLAN, changes=(RULE,)), []),
+        (replace(PLAN, changes=(CHANGE_COMPATIBILITY,)), []),
         (replace(PLAN, changes=(SLOT,), recover=True), []),
     ],
     ids=["allowed", "more than needed", "nothing dangerous", "recovering"],

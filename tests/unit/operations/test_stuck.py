@@ -186,7 +186,7 @@ def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Dep
 
 
 @pytest.mark.parametrize(
-    ("rows", "keys", "found"),
+    ("rows", "keys", "expected"),
     [
         ([], [{"a"}], []),
         ([], [{"a", "silent"}], [("silent", "missing")]),
@@ -213,12 +213,12 @@ def test_comparison_of_business_table_and_topic(
     database: Callable[..., None],
     rows: list[dict[str, Any]],
     keys: list[set[str]],
-    found: list[tuple[str, str]],
+    expected: list[tuple[str, str]],
 ) -> None:
     topic([[_Record(b"a", b"x", "1", "e")], *([[]] * 100)])
     database({"book": rows}, *keys)
     observed = stuck.list_stuck(with_backfill(deployed()), silent, older_than=0.05)
-    assert [(entry.key, entry.kind) for entry in observed] == found
+    assert [(entry.key, entry.kind) for entry in observed] == expected
 
 
 def test_waits_for_a_late_record(
