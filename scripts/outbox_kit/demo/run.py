@@ -114,8 +114,7 @@ class Demo:
             state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
         )
         with psycopg.connect(state.postgres) as connection:
-            workload.write_invalid(connection)
-        report.dead_letters_expected = 2
+            report.dead_letters_expected = len(workload.write_invalid(connection))
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
         with psycopg.connect(state.postgres) as connection:

@@ -22,7 +22,7 @@ import psycopg
 
 from outbox_kit.demo.writer import Effects, SharedIds, Writer
 from outbox_kit.progress import Reporter, silent
-from outbox_kit.sending import emit
+from outbox_kit.sending import OutboxEvent, emit_many
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
@@ -43,14 +43,6 @@ class WorkloadCounts:
     def transactions(self) -> int:
         """Number of transactions, committed or rolled back."""
         return self.committed + self.rolled_back
-
-
-@dataclass(frozen=True)
-class InvalidEvents:
-    """The two rows of `write_invalid`: (aggregate type, aggregate id) of each."""
-
-    broken_payload: tuple[str, str]
-    unknown_aggregate: tuple[str, str]
 
 
 def run(
@@ -82,28 +74,29 @@ def run(
     return tally.counts(time.monotonic() - started)
 
 
-def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
-    """Write and commit two events that must become dead letters: see InvalidEvents.
+def write_invalid(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
+    """Write and commit two events that must become dead letters: an invalid payload, an unknown aggregate type.
 
     They have no business row, so that source and target tables can still be compared.
     """
-    broken, unknown = str(uuid4()), str(uuid4())
-    with connection.transaction():
-        emit(
-            connection,
+    book, magazine = str(uuid4()), str(uuid4())
+    events = [
+        OutboxEvent(
             aggregate_type="book",
-            aggregate_id=broken,
+            aggregate_id=book,
             event_type="book_added",
-            payload={"id": broken, "title": 42, "status": "BURNT"},
-        )
-        emit(
-            connection,
+            payload={"id": book, "title": 42, "status": "BURNT"},
+        ),
+        OutboxEvent(
             aggregate_type="magazine",
-            aggregate_id=unknown,
+            aggregate_id=magazine,
             event_type="magazine_added",
-            payload={"id": unknown, "title": "no schema has been declared for magazines"},
-        )
-    return InvalidEvents(("book", broken), ("magazine", unknown))
+            payload={"id": magazine, "title": "no schema has been declared for magazines"},
+        ),
+    ]
+    with connection.transaction():
+        emit_many(connection, events)
+    return events
 
 
 def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
