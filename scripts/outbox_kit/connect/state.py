@@ -54,8 +54,8 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 def stored_lsn(actual: ActualConnector) -> int:
     """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number; 0 without one."""
     prefix = (actual.config or {}).get("topic.prefix")
-    own = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
-    return max(map(highest_lsn, own), default=0)
+    offsets = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
+    return max(map(highest_lsn, offsets), default=0)
 
 
 def epoch(config: dict[str, str] | None) -> int:

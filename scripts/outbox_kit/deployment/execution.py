@@ -156,9 +156,9 @@ def _apply_connect(
             state=state,
             stability_seconds=stability,
         ) from None
-    finished = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
-    if finished != lock:
-        deployment.write_lock(finished)
+    final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
+    if final_lock != lock:
+        deployment.write_lock(final_lock)
     return changes
 
 

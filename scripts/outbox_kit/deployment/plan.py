@@ -165,9 +165,9 @@ def roll_outs(
         if latest is None or registry_state.is_registered(subject, actual[subject.name]):
             continue
         added, removed = registry_state.fields_changed(latest.text, subject.text)
-        writes = f"writes {', '.join(added)}" if added else ""
-        omits = f"no longer writes {', '.join(removed)}" if removed else ""
-        service = " and ".join(filter(None, (writes, omits))) or "writes the new version"
+        written_fields = f"writes {', '.join(added)}" if added else ""
+        omitted_fields = f"no longer writes {', '.join(removed)}" if removed else ""
+        service = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
         steps = (
             f"outbox apply: the connector accepts {subject.aggregate_type} in the new version and in the previous ones",
             f"deploy the service that {service}; until then its rows are encoded with the previous version",
@@ -237,5 +237,5 @@ def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[C
     after = "schema versions and ids (known after apply)"
     name = deployment.pipeline.connector.name
     update = Change("connect", "connector", name, "update", "restarts the task", "", after)
-    later = [change for change in changes if change.kind in ("start", "state")]
-    return [*(change for change in changes if change not in later), update, *later]
+    later_changes = [change for change in changes if change.kind in ("start", "state")]
+    return [*(change for change in changes if change not in later_changes), update, *later_changes]

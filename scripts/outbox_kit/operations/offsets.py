@@ -88,26 +88,28 @@ def export(deployment: Deployment, path: Path) -> None:
     offset_backup.write(path, offset_backup.create(deployment, actual, positions, deployment.lock()))
 
 
-def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> OffsetChange:
-    """Return the change that a reset would make. `source` is a file of export(); None means the slot's LSN.
+def preview(deployment: Deployment, backup_file: Path | None, *, skip: bool = False) -> OffsetChange:
+    """Return the change that a reset would make. `backup_file` is a file of export(); None means the slot's LSN.
 
     Raises RefusedError under the same conditions as reset().
     """
     actual = require_connector(deployment)
     lock, _ = refuse_replaced_source(deployment)
     positions = read_positions(deployment, actual)
-    return refuse_invalid_offset(positions, highest_lsn(_target(deployment, positions, lock, source)), skip=skip)
+    return refuse_invalid_offset(
+        positions, highest_lsn(_target_offset(deployment, positions, lock, backup_file)), skip=skip
+    )
 
 
-def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
-    """Stop the connector, back up its offsets, set the offset to `source` or the slot's LSN, and resume it.
+def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
+    """Stop the connector, back up its offsets, set the offset to `backup_file` or the slot's LSN, and resume it.
 
     A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
     before setting the offset fails, the connector is resumed; after an interruption it stays STOPPED, and the command
     can be repeated. Raises RefusedError and ConfigurationError before any change, WaitTimeoutError, RejectedError.
     """
     name = deployment.pipeline.connector.name
-    preview(deployment, source, skip=skip)
+    preview(deployment, backup_file, skip=skip)
     was_running = not connect_lifecycle.is_paused_or_stopped(require_connector(deployment).status)
     with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
         progress(f"stop connector {name}")
@@ -121,11 +123,11 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
         path = offset_backup.default_path(deployment)
         offset_backup.write(path, offset_backup.create(deployment, actual, positions, lock))
         progress(f"offsets and slot position are saved in {path}")
-        target = _target(deployment, positions, lock, source)
+        target = _target_offset(deployment, positions, lock, backup_file)
         change = refuse_invalid_offset(positions, highest_lsn(target), skip=skip)
         rows = count_rows(deployment, change)
         progress(change.describe(rows))
-    _write(deployment, actual, target, progress)
+    _write_offset(deployment, actual, target, progress)
     if was_running:
         progress(f"resume connector {name}")
         deployment.connect.resume(name)
@@ -172,15 +174,17 @@ def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> O
     return change
 
 
-def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Path | None) -> dict[str, Any]:
-    if source is not None:
-        return offset_backup.read(source, deployment, lock)
+def _target_offset(
+    deployment: Deployment, positions: Positions, lock: Lock, backup_file: Path | None
+) -> dict[str, Any]:
+    if backup_file is not None:
+        return offset_backup.read(backup_file, deployment, lock)
     if positions.confirmed is None:
         raise ValueError("refuse_replaced_source() must be called first")
     return seed(positions.confirmed)
 
 
-def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
+def _write_offset(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
     """Set the offset, and delete offsets under other prefixes, which could be mistaken for the connector's."""
     name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
     if any(entry["partition"] != partition for entry in actual.offsets):
