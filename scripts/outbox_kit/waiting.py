@@ -37,8 +37,7 @@ def wait_for(
         result = retrying(poll)
     except RetryError as error:
         last: Observation[T] = error.last_attempt.result()
-        message = f"waited {seconds:g} s for {subject}; last seen: {last.text}"
-        raise WaitTimeoutError(message, hint) from None
+        raise WaitTimeoutError(f"waited {seconds:g} s for {subject}; last seen: {last.text}", hint) from None
     if result.value is None:  # unreachable: for the type checker
         raise WaitTimeoutError(f"waited for {subject}; last seen: {result.text}", hint)
     return result.value

@@ -89,12 +89,7 @@ class _Unreadable:
 
 
 def compare(
-    aggregate: str,
-    target: str,
-    *,
-    schema: Mapping[str, Any],
-    source: TargetRows,
-    rows: TargetRows,
+    aggregate: str, target: str, *, schema: Mapping[str, Any], source: TargetRows, rows: TargetRows
 ) -> Comparison:
     """Compare the source's rows of an aggregate with a target's; `schema` is the parsed .avsc.
 
@@ -198,8 +193,7 @@ def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, 
             return lambda value: [_item(item, element) for element in _list(value)]
     form = _FORMS.get(kind) if isinstance(kind, str) else None
     if form is None:
-        message = f"field {name}: unsupported Avro type"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"field {name}: unsupported Avro type")
     return form
 
 

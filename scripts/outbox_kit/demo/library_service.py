@@ -224,8 +224,7 @@ def _write(
 def _column_list(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
     unknown = sorted(set(names) - set(COLUMNS[kind]))
     if unknown:
-        message = f"a {kind} has no field {', '.join(unknown)}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"a {kind} has no field {', '.join(unknown)}")
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 

@@ -46,12 +46,7 @@ class WorkloadCounts:
 
 
 def run(
-    source: str | Connect,
-    *,
-    transactions: int = 3000,
-    seed: int = 1,
-    writers: int = 3,
-    progress: Reporter = silent,
+    source: str | Connect, *, transactions: int = 3000, seed: int = 1, writers: int = 3, progress: Reporter = silent
 ) -> WorkloadCounts:
     """Run transactions with concurrent writers, each over its own connection.
 

@@ -10,11 +10,7 @@ from outbox_kit.progress import Reporter
 
 
 def apply(
-    client: KafkaClient,
-    environment: Environment,
-    topics: list[Topic],
-    changes: list[Change],
-    progress: Reporter,
+    client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Reporter
 ) -> None:
     """Execute the changes of state.diff() for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}

@@ -111,8 +111,7 @@ def read_text(path: Path, subject: str, hint: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"{subject}: {error.strerror}", hint) from None
     except UnicodeDecodeError as error:
-        message = f"{subject}: not UTF-8 at byte {error.start}"
-        raise ConfigurationError(message, "save it as UTF-8") from None
+        raise ConfigurationError(f"{subject}: not UTF-8 at byte {error.start}", "save it as UTF-8") from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

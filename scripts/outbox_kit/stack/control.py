@@ -73,8 +73,7 @@ class Control:
             try:
                 return getattr(proxy.supervisor, method)(*arguments)
             except (http.client.HTTPException, ProtocolError) as error:
-                message = f"supervisor did not respond to {method}: {error}"
-                raise ConnectionError(message) from error
+                raise ConnectionError(f"supervisor did not respond to {method}: {error}") from error
 
     def supervisor_pid(self) -> int | None:
         """Return supervisord's pid, None when it does not respond."""
@@ -95,8 +94,7 @@ class Control:
         try:
             self.call("startProcess", name, False)
         except (OSError, Fault) as error:
-            message = f"supervisor cannot start {name} ({error})"
-            raise StackError(message) from error
+            raise StackError(f"supervisor cannot start {name} ({error})") from error
 
     def stop(self, name: str) -> None:
         """Request the stop of a process."""

@@ -38,10 +38,7 @@ class Stack:
         self.options = options or Options()
 
     def up(
-        self,
-        progress: Reporter = silent,
-        ports: Mapping[str, int] | None = None,
-        services: Iterable[str] | None = None,
+        self, progress: Reporter = silent, ports: Mapping[str, int] | None = None, services: Iterable[str] | None = None
     ) -> StackState:
         """Start the stack, or some services and those that they require; return when every service is ready.
 
@@ -167,8 +164,7 @@ class Stack:
     def check_name(self, name: str, *additional: str) -> None:
         names = (*SERVICES, *additional)
         if name not in names:
-            message = f"unknown service: {name}"
-            raise ConfigurationError(message, f"services: {', '.join(names)}")
+            raise ConfigurationError(f"unknown service: {name}", f"services: {', '.join(names)}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

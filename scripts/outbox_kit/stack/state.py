@@ -118,13 +118,11 @@ def read_state(path: Path) -> StackState | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise StackError(message, "run as the user who started the stack") from error
+        raise StackError(f"cannot read {path}: {error.strerror}", "run as the user who started the stack") from error
     except ValidationError as error:
         # The error's own text quotes the input, passwords included.
         locations = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
-        message = f"{path} is not a state file of this version (see: {locations})"
-        raise StackError(message, PURGE_HINT) from None
+        raise StackError(f"{path} is not a state file of this version (see: {locations})", PURGE_HINT) from None
 
 
 def write_state(path: Path, state: StackState) -> None:

@@ -44,12 +44,9 @@ def run_tool(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"{name} did not end within {seconds:g} s"
-        raise StackError(message) from None
+        raise StackError(f"{name} did not end within {seconds:g} s") from None
     except OSError as error:
-        message = f"cannot run {name} ({command[0]}: {error.strerror})"
-        raise StackError(message) from error
+        raise StackError(f"cannot run {name} ({command[0]}: {error.strerror})") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-OUTPUT_CHARACTERS:]
-        message = f"{name} failed (exit status {done.returncode}):\n{output}"
-        raise StackError(message)
+        raise StackError(f"{name} failed (exit status {done.returncode}):\n{output}")

@@ -61,8 +61,7 @@ def _pull(client: docker.DockerClient, name: str, hint: str) -> None:
     try:
         client.images.pull(name)
     except DockerException as error:
-        message = f"cannot pull image {name}: {_first_line(error)}"
-        raise StackError(message, hint) from None
+        raise StackError(f"cannot pull image {name}: {_first_line(error)}", hint) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -59,11 +59,7 @@ class Delivery:
 RULES = Rules[Delivery]()
 
 
-@RULES.rule(
-    "canary.delivered",
-    condition="the canary arrives on its topic",
-    remedy=NOT_ARRIVED_HINT,
-)
+@RULES.rule("canary.delivered", condition="the canary arrives on its topic", remedy=NOT_ARRIVED_HINT)
 def _delivered(delivery: Delivery) -> Finding:
     message = delivery.state.message
     location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"

@@ -63,11 +63,7 @@ def _slot(samples: Samples) -> Finding:
     return _lsn_advance_finding(samples, samples.first.confirmed_flush, samples.last.confirmed_flush)
 
 
-@RULES.rule(
-    "kafka.heartbeat",
-    condition="heartbeats from the database arrive on their topic",
-    remedy=NO_PROGRESS_HINT,
-)
+@RULES.rule("kafka.heartbeat", condition="heartbeats from the database arrive on their topic", remedy=NO_PROGRESS_HINT)
 def _heartbeat(samples: Samples) -> Finding:
     return _advance_finding(samples, samples.first.heartbeat, samples.last.heartbeat)
 

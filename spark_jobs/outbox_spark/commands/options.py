@@ -18,10 +18,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of all commands and the exit codes in its help."""
     # argparse instead of typer: the driver of a cluster may have only the packages that the jobs need.
     parser = argparse.ArgumentParser(
-        prog=name,
-        description=description,
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     source = parser.add_mutually_exclusive_group()
     pipeline = Path("connectors/library.yaml")

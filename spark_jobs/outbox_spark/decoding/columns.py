@@ -28,14 +28,7 @@ VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
 """In history tables: Kafka timestamps of this version and of the one that ended it; NULL for the current one."""
 
 RESERVED_COLUMNS = frozenset(
-    [
-        *METADATA_COLUMNS,
-        *OUTCOME_COLUMNS,
-        STALE_COLUMN,
-        DELETED_AT_COLUMN,
-        VALID_FROM_COLUMN,
-        VALID_TO_COLUMN,
-    ]
+    [*METADATA_COLUMNS, *OUTCOME_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]
 )
 MAX_PRECISION = 38  # of decimals, in Spark
 DAY_MICROS = 86_400_000_000

@@ -98,11 +98,7 @@ def _with_strings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def jobs_without_secrets(
-    pipeline_file: Path,
-    environment_name: str,
-    *,
-    aggregates: Collection[str] = (),
-    targets: Collection[str] = (),
+    pipeline_file: Path, environment_name: str, *, aggregates: Collection[str] = (), targets: Collection[str] = ()
 ) -> list[MaterializeJob]:
     """Return the jobs for a job file: as load_jobs, but secrets are references to environment variables.
 

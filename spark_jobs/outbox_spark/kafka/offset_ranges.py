@@ -91,8 +91,7 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
 
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
-        message = f"the table was written from topic {committed.topic}, not from {topic.name}"
-        raise RefusedError(message, _REBUILD_HINT)
+        raise RefusedError(f"the table was written from topic {committed.topic}, not from {topic.name}", _REBUILD_HINT)
     if committed.topic_id != topic.topic_id:
         message = (
             f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, "

@@ -194,10 +194,7 @@ def _counts() -> list[Column]:
 
 @cached_expressions
 def _schemas() -> list[Column]:
-    return [
-        F.collect_set("schema_id").alias("schema_ids"),
-        F.collect_set("schema_guid").alias("schema_guids"),
-    ]
+    return [F.collect_set("schema_id").alias("schema_ids"), F.collect_set("schema_guid").alias("schema_guids")]
 
 
 @cached_expressions

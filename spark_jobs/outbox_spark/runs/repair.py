@@ -38,9 +38,7 @@ def repair_table(
         if not counts.rows and not (last and proven):
             continue
         progress = replace(
-            committed,
-            run=committed.run + 1,
-            committed_at=current_at if last and proven else committed.committed_at,
+            committed, run=committed.run + 1, committed_at=current_at if last and proven else committed.committed_at
         )
         batch = Batch(rows, counts, comparison.columns, comparison.reader, committed, progress)
         written = written.plus(table.write(batch))

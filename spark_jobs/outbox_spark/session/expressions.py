@@ -31,8 +31,7 @@ def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(build)
     def wrapper(*arguments: _P.args, **named: _P.kwargs) -> _R:
         if named:
-            message = f"{build.__name__} takes positional arguments"
-            raise TypeError(message)
+            raise TypeError(f"{build.__name__} takes positional arguments")
         return cached(SparkContext._gateway, arguments)
 
     return wrapper

@@ -67,8 +67,7 @@ def republish(
         list[str] | None, typer.Option("--key", metavar="AGGREGATE_ID", help="Republish this aggregate; repeatable.")
     ] = None,
     keys_from: Annotated[
-        Path | None,
-        typer.Option("--keys-from", metavar="FILE", help="Read keys from FILE, one per line; - is stdin."),
+        Path | None, typer.Option("--keys-from", metavar="FILE", help="Read keys from FILE, one per line; - is stdin.")
     ] = None,
     tombstones: Annotated[
         bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")

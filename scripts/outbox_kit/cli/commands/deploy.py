@@ -69,12 +69,10 @@ def apply(
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of a saved plan.")
     ] = None,
     wait: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another apply to end."),
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another apply to end.")
     ] = 0,
     rollback: Annotated[
-        bool,
-        typer.Option("--rollback/--no-rollback", help="Restore the last working config if the connector fails."),
+        bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the connector fails.")
     ] = True,
 ) -> None:
     """Deploy database objects, topics, schemas and connector."""

@@ -27,8 +27,7 @@ class LogLevel(StrEnum):
 def log_level(
     common: CommonOptions,
     logger: Annotated[
-        str | None,
-        typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all."),
+        str | None, typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all.")
     ] = None,
     level: Annotated[
         LogLevel | None,

@@ -59,8 +59,7 @@ def reset(
     common: CommonOptions,
     to: Annotated[ResetTarget, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = ResetTarget.SLOT,  # noqa: ARG001 - the only value
     backup_file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`."),
+        Path | None, typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`.")
     ] = None,
     skip_rows: Annotated[
         bool, typer.Option("--skip-rows", help="Accept an offset that skips rows, which are lost.")

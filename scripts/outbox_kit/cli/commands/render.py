@@ -24,8 +24,7 @@ class Format(StrEnum):
 def render(
     common: CommonOptions,
     output_format: Annotated[
-        Format,
-        typer.Option("--format", help="connect: connector config as JSON; sql: database objects as a script."),
+        Format, typer.Option("--format", help="connect: connector config as JSON; sql: database objects as a script.")
     ] = Format.CONNECT,
 ) -> None:
     """Print the connector config or database script of a pipeline.

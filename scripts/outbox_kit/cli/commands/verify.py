@@ -22,8 +22,7 @@ from outbox_kit.verification import Report
 def verify(
     common: CommonOptions,
     canary_timeout: Annotated[
-        float,
-        typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary."),
+        float, typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary.")
     ] = 60,
     no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary, so that nothing is written.")] = False,
     junit: Annotated[
@@ -34,12 +33,7 @@ def verify(
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option(
-            "--every",
-            min=1,
-            metavar="SECONDS",
-            help="Repeat at this interval; print status changes.",
-        ),
+        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval; print status changes."),
     ] = None,
 ) -> None:
     """Check database, topics, registry and connector, and send a canary event.

@@ -104,11 +104,7 @@ _setting(
     optional=True,
 )
 _setting("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
-_setting(
-    "snapshot.mode",
-    ("no_data",),
-    "a snapshot sends rows in heap order, so that old states overwrite newer ones",
-)
+_setting("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, so that old states overwrite newer ones")
 _setting(
     "offset.mismatch.strategy",
     ("no_validation",),

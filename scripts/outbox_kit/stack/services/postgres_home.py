@@ -124,5 +124,4 @@ def extract(archive: Path, folder: Path) -> None:
             else:
                 tar.extractall(folder)  # noqa: S202 - an archive that `make setup` resolved
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        message = f"{archive} cannot be unpacked: {error}"
-        raise StackError(message, "delete it and run `make setup`") from error
+        raise StackError(f"{archive} cannot be unpacked: {error}", "delete it and run `make setup`") from error

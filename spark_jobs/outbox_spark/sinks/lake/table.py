@@ -175,7 +175,9 @@ class LakeTable(NoEarlyStaging, ABC):
         affected = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
         quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
         affected = (
-            affected.withColumn(QUARANTINED, _null_version())
+            affected.withColumn(
+                QUARANTINED, F.lit(None).cast("struct<_sequence: string, _partition_epoch: int, _offset: bigint>")
+            )
             if quarantined is None
             else affected.join(quarantined, KEY_COLUMN, "left")
         )
@@ -341,7 +343,3 @@ class LakeTable(NoEarlyStaging, ABC):
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
         """Return whether Delta or Iceberg raised this because of a concurrent commit."""
-
-
-def _null_version() -> Expression:
-    return F.lit(None).cast("struct<_sequence: string, _partition_epoch: int, _offset: bigint>")

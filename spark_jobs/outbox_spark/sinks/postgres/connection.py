@@ -119,8 +119,7 @@ def lock(connection: Connection, key: str, table: str) -> None:
     row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
     if row is None or not row[0]:
         message = f"another run holds table {table}{_holder(connection, key)}"
-        hint = f"wait for it; pg_stat_activity lists it with application_name {APPLICATION_NAME}"
-        raise OverlapError(message, hint)
+        raise OverlapError(message, f"wait for it; pg_stat_activity lists it with application_name {APPLICATION_NAME}")
 
 
 def unlock(connection: Connection, key: str) -> None:

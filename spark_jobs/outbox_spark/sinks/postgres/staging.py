@@ -40,13 +40,7 @@ _COUNTS = SQL(
     "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
 )
 """The fields of StagedCounts."""
-_OUTCOME_TYPES = {
-    "_deleted": "boolean",
-    "_reason": "text",
-    "_schema_id": "bigint",
-    "_key": "bytea",
-    "_value": "bytea",
-}
+_OUTCOME_TYPES = {"_deleted": "boolean", "_reason": "text", "_schema_id": "bigint", "_key": "bytea", "_value": "bytea"}
 # Sent as the text of Spark's cast, because Java types do not represent years before 1582 and zones exactly.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}

@@ -95,7 +95,7 @@ class PostgresTable:
     def __enter__(self) -> Self:
         self._opened = connect(self._target)
         try:
-            self._lock()
+            lock(self._connection, self._lock_key, self._tables.label)
             self._drop_abandoned_staging()
         except BaseException:
             self._opened.close()
@@ -330,9 +330,6 @@ class PostgresTable:
             values = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()}
         return {column: values.get(column.name) for column in new}
 
-    def _lock(self) -> None:
-        lock(self._connection, self._lock_key, self._tables.label)
-
     def _drop_abandoned_staging(self) -> None:
         names = abandoned_staging(self._connection, self._tables.schema, self._tables.table)
         drop_staging(self._connection, names)
@@ -349,8 +346,7 @@ class PostgresTable:
     @property
     def _connection(self) -> Connection:
         if self._opened is None:
-            message = "PostgresTable is used outside of `with`"
-            raise AssertionError(message)
+            raise AssertionError("PostgresTable is used outside of `with`")
         return self._opened
 
     @property
