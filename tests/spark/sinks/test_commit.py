@@ -175,7 +175,7 @@ def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Targe
 
 def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lock, as after a lease that expired while a run was paused."""
-    monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
+    monkeypatch.setattr("outbox_spark.sinks.postgres.table.lock", lambda *_: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = two_part_log()
     target.run(log, SCHEMAS, first)
