@@ -9,27 +9,28 @@ import org.apache.avro.Schema;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Lets Apicurio's converter write with the registered version of {@code <topic>-value} whose number
- * the Struct's schema has, as set by ParsePayload.
+ * Selects the registered version of {@code <topic>-value} with which Apicurio's converter writes a
+ * Struct: the version number of the Struct's schema, which ParsePayload sets.
  *
- * <p>The converter's own strategies do not suffice. The schema that it derives from the Struct
- * lacks logical types unknown to Connect. With the latest version, a Struct of version 1 is written
- * with the fields of version 2, matched by order, while a new version is rolled out.
+ * <p>The strategies of the converter are not sufficient. One registers the schema that is derived
+ * from the Struct, which lacks the logical types that Connect does not support. Another always uses
+ * the latest version: during the roll-out of version 2, it writes the fields of a Struct of version
+ * 1 by position to the fields of version 2.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {
-  /** Property of AvroData with {@code connect.meta.data=true}. */
-  private static final String VERSION = "connect.version";
+  /** Schema property for the version, which AvroData sets with {@code connect.meta.data=true}. */
+  private static final String VERSION_PROPERTY = "connect.version";
 
   @Override
   public ArtifactReference artifactReference(Record<Object> data, ParsedSchema<Schema> schema) {
     KafkaSerdeMetadata metadata = (KafkaSerdeMetadata) data.metadata();
-    Object version = schema.getParsedSchema().getObjectProp(VERSION);
+    Object version = schema.getParsedSchema().getObjectProp(VERSION_PROPERTY);
     if (version == null) {
       throw new DataException(
           String.format(
-              "Schema %s of a value for topic %s has no version; set connect.meta.data=true and"
-                  + " write only values of ParsePayload",
+              "Schema %s of a value for topic %s has no version; set connect.meta.data=true on the"
+                  + " converter, and parse values with ParsePayload",
               schema.getParsedSchema().getFullName(), metadata.getTopic()));
     }
     return ArtifactReference.builder()

@@ -12,19 +12,21 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Routes the Debezium change events of an outbox table, and the logical decoding messages of a
- * prefix, to the records of docs/contract.md. The value is a {@code byte[]} with schema BYTES (Avro
- * in Confluent wire format, or text), or a tombstone (null with null schema).
+ * Converts Debezium's change events of an outbox table, and logical decoding messages with a
+ * configured prefix, to the records that docs/contract.md specifies. The value is a {@code byte[]}
+ * with schema BYTES (Avro in Confluent wire format, or text), or null with a null schema (a
+ * tombstone).
  *
- * <p>Heartbeats and the records of {@code pass.through} pass unchanged. Any other record fails with
- * a {@link DataException}.
+ * <p>Heartbeats and the records that {@code pass.through} lists are returned unchanged. For any
+ * other record, a {@link DataException} is thrown.
  */
 public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Route the rows or messages of a transactional outbox: topic, key, partition, headers, and"
-          + " the JSON payload as Avro in Confluent wire format or a tombstone.";
+      "Convert the rows or messages of a transactional outbox to records with topic, key, partition"
+          + " and headers. The value is the payload as Avro in Confluent wire format or as text, or"
+          + " a tombstone.";
 
-  /** Without the {@code aggregate.T.*} keys, which depend on {@code aggregates}. */
+  /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;
 
   private EnvelopeReader envelopes;

@@ -12,16 +12,16 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Replaces the value by the Struct parsed from a field's JSON text, with the latest declared Avro
- * schema version that accepts the text. The Struct's schema has that version's number. Tombstones
- * pass unchanged.
+ * Replaces the value by a Struct that is parsed from the JSON text of a field, with the latest
+ * declared version of the Avro schema that accepts the text. The version of the Struct's schema is
+ * that version's number. Tombstones are returned unchanged.
  */
 public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
       "Parse the JSON text of a field to a Struct of the Avro schema declared for the aggregate"
           + " type.";
 
-  /** Without the {@code aggregate.T.*} keys, which depend on {@code aggregates}. */
+  /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = ParseConfig.CONFIG_DEF;
 
   private FieldPath field;
@@ -52,12 +52,12 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
   private Struct parse(R record) {
     List<ParseConfig.Version> candidates = candidates(record);
     String json = json(record);
-    PayloadException latest = null;
+    PayloadException latestError = null;
     for (ParseConfig.Version version : candidates) {
       try {
         return version.parser().parse(json);
       } catch (PayloadException e) {
-        latest = latest == null ? e : latest;
+        latestError = latestError == null ? e : latestError;
       }
     }
     throw field.error(
@@ -66,14 +66,16 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
             .formatted(
                 candidates.stream().map(ParseConfig.Version::number).toList(),
                 candidates.get(0).number(),
-                latest.getMessage()));
+                latestError.getMessage()));
   }
 
   private List<ParseConfig.Version> candidates(R record) {
-    String name = type.readText(record);
-    List<ParseConfig.Version> candidates = name == null ? null : versions.get(name);
+    String aggregateType = type.readText(record);
+    List<ParseConfig.Version> candidates =
+        aggregateType == null ? null : versions.get(aggregateType);
     if (candidates == null) {
-      throw type.error(record, "is " + MessageText.quote(name) + ", which is not in aggregates");
+      throw type.error(
+          record, "is " + MessageText.quote(aggregateType) + ", which is not in aggregates");
     }
     return candidates;
   }

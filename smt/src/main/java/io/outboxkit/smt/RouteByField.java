@@ -4,7 +4,7 @@ import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
 
 import io.outboxkit.smt.config.FieldPath;
 import io.outboxkit.smt.config.NamedValues;
-import io.outboxkit.smt.config.Options;
+import io.outboxkit.smt.config.OptionDefinitions;
 import io.outboxkit.smt.config.Validators;
 import io.outboxkit.smt.util.MessageText;
 import java.util.List;
@@ -16,12 +16,12 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Sets the topic by the text of a field. The values and their topics are listed, because a producer
- * would block on a topic that is derived from data and does not exist.
+ * Sets the topic according to the value of a field. The topic of each value is configured, because
+ * a topic name that is derived from data might not exist, and then the producer would block.
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Set the topic by the text of a field, from a list of values and their topics.";
+      "Set the topic according to the value of a field, from a list of values and their topics.";
 
   public interface ConfigName {
     String FIELD = "field";
@@ -29,12 +29,12 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new Options()
+      new OptionDefinitions()
           .high(ConfigName.FIELD, Type.STRING, NO_DEFAULT_VALUE, FieldPath.VALIDATOR)
-          .doc("Field whose text determines the topic.")
+          .doc("Field whose value determines the topic.")
           .high(
               ConfigName.TOPICS, Type.LIST, NO_DEFAULT_VALUE, NamedValues.validator("value:topic"))
-          .doc("Topic of each value. A record with another value stops the task.");
+          .doc("Topic for each value. A record whose value is not listed stops the task.");
 
   private FieldPath field;
   private Map<String, String> topics;
@@ -52,7 +52,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
     if (topics.isEmpty()) {
       throw new ConfigException(ConfigName.TOPICS, entries, "must not be empty");
     }
-    topics.values().forEach(t -> Validators.TOPIC_NAME.ensureValid(ConfigName.TOPICS, t));
+    topics.values().forEach(topic -> Validators.TOPIC_NAME.ensureValid(ConfigName.TOPICS, topic));
   }
 
   @Override

@@ -2,7 +2,7 @@ package io.outboxkit.smt;
 
 import io.outboxkit.smt.config.FieldPath;
 import io.outboxkit.smt.config.NamedValues;
-import io.outboxkit.smt.config.Options;
+import io.outboxkit.smt.config.OptionDefinitions;
 import io.outboxkit.smt.config.Validators;
 import io.outboxkit.smt.util.KeyPartitioner;
 import java.util.HashMap;
@@ -17,13 +17,14 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Sets the partition that Kafka's producer would choose for a key with the field's value. For
- * records that are partitioned by another field than the key, or whose serialized key contains a
- * schema id.
+ * Sets the partition that Kafka's producer would choose for a record key with the field's value.
+ * Used for records that are partitioned by a field other than the key, or whose serialized key
+ * contains a schema id.
  */
 public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Set the partition by the hash of a field, as Kafka's producer does for a key of that value.";
+      "Set the partition by the hash of a field, as Kafka's producer does for a key with that"
+          + " value.";
 
   public interface ConfigName {
     String FIELD = "field";
@@ -35,13 +36,13 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
       "string, uuid, boolean, bytes, int16, int32, int64, float32 or float64";
 
   public static final ConfigDef CONFIG_DEF =
-      new Options()
+      new OptionDefinitions()
           .high(ConfigName.FIELD, Type.STRING, "key", FieldPath.VALIDATOR)
           .doc(
               "Field whose hash determines the partition, of type "
                   + FIELD_TYPES
-                  + ". Its value must never change for a key, or a tombstone is written to another"
-                  + " partition than the records before it.")
+                  + ". All records of a key must have the same value; otherwise a tombstone is"
+                  + " written to a different partition than the earlier records.")
           .high(
               ConfigName.PARTITIONS,
               Type.INT,
@@ -74,7 +75,8 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     NamedValues.parse(ConfigName.TOPIC_PARTITIONS, config.getList(ConfigName.TOPIC_PARTITIONS))
         .forEach((topic, count) -> partitionsByTopic.put(topic, parseCount(count)));
     if (partitions == null && partitionsByTopic.isEmpty()) {
-      throw new ConfigException(ConfigName.PARTITIONS, null, "required without topic.partitions");
+      throw new ConfigException(
+          ConfigName.PARTITIONS, null, "required unless topic.partitions is set");
     }
   }
 
@@ -92,7 +94,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     }
     Object value = field.read(record);
     if (value == null) {
-      throw field.error(record, "is null, which has no partition");
+      throw field.error(record, "is null; SetPartition requires a value");
     }
     byte[] key = KeyPartitioner.serialize(value);
     if (key == null) {

@@ -1,7 +1,7 @@
 package io.outboxkit.smt;
 
 import io.outboxkit.smt.config.FieldPath;
-import io.outboxkit.smt.config.Options;
+import io.outboxkit.smt.config.OptionDefinitions;
 import io.outboxkit.smt.util.Json;
 import java.util.List;
 import java.util.Map;
@@ -18,8 +18,9 @@ import org.apache.kafka.connect.connector.ConnectRecord;
  */
 public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Replace records by tombstones (null value, null schema): if a field is null or JSON null,"
-          + " for listed event types, or, without options, all records of the predicate.";
+      "Replace a record by a tombstone (null value and null schema) if a field is null or JSON"
+          + " null, or if its event type is listed. Without options, replace every record for which"
+          + " the predicate is true.";
 
   public interface ConfigName {
     String PAYLOAD_FIELD = "payload.field";
@@ -28,13 +29,13 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new Options()
+      new OptionDefinitions()
           .high(ConfigName.PAYLOAD_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
           .doc("Field that makes the record a tombstone if it is null or the JSON text null.")
           .high(ConfigName.TYPE_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
-          .doc("Field to compare with types. Required with types.")
+          .doc("Field that is compared with types. Required if types is set.")
           .high(ConfigName.TYPES, Type.LIST, List.of(), null)
-          .doc("Texts of type.field that make the record a tombstone.");
+          .doc("Values of type.field that make the record a tombstone.");
 
   private FieldPath payload;
   private FieldPath type;
@@ -51,10 +52,10 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
     type = FieldPath.of(config, ConfigName.TYPE_FIELD);
     types = Set.copyOf(config.getList(ConfigName.TYPES));
     if (type == null && !types.isEmpty()) {
-      throw new ConfigException(ConfigName.TYPE_FIELD, null, "required with types");
+      throw new ConfigException(ConfigName.TYPE_FIELD, null, "required if types is set");
     }
     if (type != null && types.isEmpty()) {
-      throw new ConfigException(ConfigName.TYPES, types, "required with type.field");
+      throw new ConfigException(ConfigName.TYPES, types, "required if type.field is set");
     }
   }
 
@@ -64,7 +65,7 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   private boolean isTombstone(R record) {
-    // First, because paths into the value cannot be read from a tombstone.
+    // Checked first, because a path into the value cannot be read from a tombstone.
     if (record.value() == null || payload == null && type == null) {
       return true;
     }

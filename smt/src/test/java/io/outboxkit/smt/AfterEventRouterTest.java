@@ -21,9 +21,11 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** The small transforms behind Debezium's own EventRouter. */
+/** The transforms for chains, applied after Debezium's EventRouter. */
 class AfterEventRouterTest {
-  private static final String[] COUNT = {"topic.partitions", "library.note:7", "partitions", "3"};
+  private static final String[] PARTITION_COUNTS = {
+    "topic.partitions", "library.note:7", "partitions", "3"
+  };
 
   private static SourceRecord routed(OutboxEvents event, String... more) {
     Map<String, String> props = new HashMap<>();
@@ -41,7 +43,7 @@ class AfterEventRouterTest {
   }
 
   private static SetPartition<SourceRecord> setPartition(String field) {
-    return with(new SetPartition<>(), new HashMap<>(Map.of("field", field)), COUNT);
+    return with(new SetPartition<>(), new HashMap<>(Map.of("field", field)), PARTITION_COUNTS);
   }
 
   private static SetTombstone<SourceRecord> setTombstone(String... props) {
@@ -54,7 +56,7 @@ class AfterEventRouterTest {
     return transform;
   }
 
-  private static int byKafka(String key) {
+  private static int kafkaPartition(String key) {
     return BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), 7);
   }
 
@@ -62,22 +64,23 @@ class AfterEventRouterTest {
     return Stream.of(arguments("key", "note-1"), arguments("header.region", "eu"));
   }
 
-  /** Values, EventRouter's tombstones and ours, the last in either order. */
+  /** Records with a value, tombstones of EventRouter, and of SetTombstone before or after. */
   @ParameterizedTest
   @MethodSource("paths")
-  void setPartitionPlacesValuesAndTombstonesAlike(String path, String text) {
-    SetPartition<SourceRecord> place = setPartition(path);
-    SetTombstone<SourceRecord> bury = setTombstone("payload.field", "value");
-    SourceRecord alive = routed(event());
-    SourceRecord gone = routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
-    SourceRecord half = routed(event().payload("null"));
-    for (SourceRecord placed :
+  void setPartitionIsTheSameForValuesAndTombstones(String path, String text) {
+    SetPartition<SourceRecord> setPartition = setPartition(path);
+    SetTombstone<SourceRecord> setTombstone = setTombstone("payload.field", "value");
+    SourceRecord withValue = routed(event());
+    SourceRecord tombstone =
+        routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
+    SourceRecord jsonNull = routed(event().payload("null"));
+    for (SourceRecord partitioned :
         List.of(
-            place.apply(alive),
-            place.apply(gone),
-            place.apply(bury.apply(half)),
-            bury.apply(place.apply(half)))) {
-      assertEquals(byKafka(text), placed.kafkaPartition());
+            setPartition.apply(withValue),
+            setPartition.apply(tombstone),
+            setPartition.apply(setTombstone.apply(jsonNull)),
+            setTombstone.apply(setPartition.apply(jsonNull)))) {
+      assertEquals(kafkaPartition(text), partitioned.kafkaPartition());
     }
   }
 
@@ -86,13 +89,15 @@ class AfterEventRouterTest {
     SourceRecord record =
         routed(
             event().payload("{\"shelf\": {\"id\": \"a7\"}}"), "table.expand.json.payload", "true");
-    assertEquals(byKafka("a7"), setPartition("value.shelf.id").apply(record).kafkaPartition());
+    assertEquals(
+        kafkaPartition("a7"), setPartition("value.shelf.id").apply(record).kafkaPartition());
   }
 
   @Test
   void setPartitionFailsOnTheValueOfATombstone() {
-    SourceRecord gone = routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
-    assertFails(setPartition("value.shelf.id"), gone, "value.shelf.id", "tombstone");
+    SourceRecord tombstone =
+        routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
+    assertFails(setPartition("value.shelf.id"), tombstone, "value.shelf.id", "tombstone");
   }
 
   static Stream<Arguments> tombstones() {
@@ -104,15 +109,15 @@ class AfterEventRouterTest {
             new String[] {"type.field", "header.event_type", "types", "NoteDeleted"}));
   }
 
-  /** EventRouter leaves the first with its schema, and the second as the text null. */
+  /** EventRouter keeps the schema of the first, and the text null as value of the second. */
   @ParameterizedTest
   @MethodSource("tombstones")
   void setTombstoneRemovesValueAndSchema(SourceRecord record, String... props) {
-    SourceRecord gone = setTombstone(props).apply(record);
-    assertNull(gone.value());
-    assertNull(gone.valueSchema());
-    assertEquals("note-1", gone.key());
-    assertEquals(OutboxEvents.ID, gone.headers().lastWithName("id").value());
+    SourceRecord tombstone = setTombstone(props).apply(record);
+    assertNull(tombstone.value());
+    assertNull(tombstone.valueSchema());
+    assertEquals("note-1", tombstone.key());
+    assertEquals(OutboxEvents.ID, tombstone.headers().lastWithName("id").value());
   }
 
   @Test

@@ -7,7 +7,7 @@ import org.apache.log4j.Level;
 import org.apache.log4j.Logger;
 import org.apache.log4j.spi.LoggingEvent;
 
-/** Log events of a package while the object is open; by default of this product. */
+/** Log events of a package, by default io.outboxkit, until the object is closed. */
 public final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
   private final List<LoggingEvent> events = new ArrayList<>();
   private final Logger logger;

@@ -80,24 +80,24 @@ class CloudEventsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"ce_id", "ce_type", "content-type"})
-  void rowCannotSetThem(String name) {
+  void rowCannotSetCloudEventsHeaders(String name) {
     SourceRecord in = OutboxEvents.insert().with("headers", "{\"" + name + "\": \"x\"}").record();
-    assertEquals("x", headers(router().apply(in)).get(name), "without the option it may");
+    assertEquals("x", headers(router().apply(in)).get(name), "allowed without the option");
     assertEquals(
         "headers: \"" + name + "\" is a CloudEvents header",
         headers(events().apply(in)).get("dead_letter_message"));
   }
 
-  /** It is not that event: a CloudEvents library must not take the whole row for its data. */
+  /** A CloudEvents library must not read the row in a dead letter as the data of the event. */
   @Test
-  void deadLettersAreNoCloudEvents() {
+  void deadLettersHaveNoCloudEventsHeaders() {
     SourceRecord out = events().apply(OutboxEvents.insert().payload("1").record());
     assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
     assertFalse(headers(out).containsKey("ce_id"));
   }
 
   @Test
-  void countForTheSizeOfTheRecord() {
+  void headersCountForTheRecordSize() {
     SourceRecord in = OutboxEvents.insert().record();
     assertEquals("library.note", router("max.record.bytes", "300").apply(in).topic());
     assertEquals("library.dead-letter", events("max.record.bytes", "300").apply(in).topic());

@@ -11,38 +11,38 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.junit.jupiter.api.Test;
 
-/** The names and fields that the transforms go by, asked of Debezium's own classes. */
+/** Compares the schema names and fields that the transforms rely on with Debezium's classes. */
 class DebeziumShapesTest {
   private static final SchemaFactory SCHEMAS = SchemaFactory.get();
 
   @Test
-  void heartbeatsHaveTheNameWeKnow() {
+  void heartbeatSchemaHasTheExpectedName() {
     assertEquals(Records.HEARTBEAT, SCHEMAS.heartbeatValueSchema(SchemaNameAdjuster.NO_OP).name());
   }
 
   @Test
-  void transactionMetadataHasTheNameWeKnow() {
+  void transactionMetadataSchemaHasTheExpectedName() {
     assertEquals(
         Records.TRANSACTION, SCHEMAS.transactionValueSchema(SchemaNameAdjuster.NO_OP).name());
   }
 
   @Test
-  void notificationsHaveTheNameWeKnow() {
+  void notificationSchemaHasTheExpectedName() {
     assertEquals(
         Records.NOTIFICATION, SCHEMAS.notificationValueSchema(SchemaNameAdjuster.NO_OP).name());
   }
 
-  /** The part of source that all connectors share; the connector adds to it. */
+  /** The fields of source that all connectors have. */
   @Test
-  void sourceHasTheFieldsOfOurFixture() {
-    Schema ours = OutboxEvents.sourceSchema();
+  void sourceSchemaOfOutboxEventsHasDebeziumsFields() {
+    Schema actual = OutboxEvents.sourceSchema();
     for (Field field : SCHEMAS.sourceInfoSchemaBuilder().fields()) {
-      assertEquals(field.schema().type(), ours.field(field.name()).schema().type(), field.name());
+      assertEquals(field.schema().type(), actual.field(field.name()).schema().type(), field.name());
     }
   }
 
   @Test
-  void columnTypesHaveTheNamesWeKnow() {
+  void columnSchemasHaveTheExpectedNames() {
     assertEquals("io.debezium.data.Json", Json.schema().name());
     assertEquals("io.debezium.data.Uuid", Uuid.schema().name());
     assertEquals("io.debezium.time.ZonedTimestamp", ZonedTimestamp.schema().name());

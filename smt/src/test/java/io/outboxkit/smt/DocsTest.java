@@ -17,8 +17,8 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * docs/smt.md says what the code does. After a change of options: {@code mvn -f smt/pom.xml test
- * -Dtest=DocsTest -Dupdate.docs=true}.
+ * Compares the option lists in docs/smt.md with the code. After a change of options, update them
+ * with {@code mvn -f smt/pom.xml test -Dtest=DocsTest -Dupdate.docs=true}.
  */
 class DocsTest {
   private static final Path DOCS = Path.of(System.getProperty("module.basedir"), "../docs/smt.md");
@@ -38,13 +38,13 @@ class DocsTest {
 
   @ParameterizedTest
   @MethodSource("transforms")
-  void listOfOptionsIsThatOfTheCode(String name, ConfigDef definition) throws IOException {
+  void optionListIsUpToDate(String name, ConfigDef definition) throws IOException {
     String docs = Files.readString(DOCS);
     String heading = String.format(START, name);
     assertTrue(docs.contains(heading), "no list of " + name);
     int start = docs.indexOf(heading) + heading.length();
     int end = docs.indexOf(END, start);
-    String expected = listOf(definition);
+    String expected = optionList(definition);
     if (Boolean.getBoolean("update.docs")) {
       Files.writeString(DOCS, docs.substring(0, start) + expected + docs.substring(end));
     } else {
@@ -58,8 +58,8 @@ class DocsTest {
     assertTrue(Files.readString(DOCS).contains("\n| `" + reason.code() + "` |"));
   }
 
-  /** One list item per option, wrapped. */
-  private static String listOf(ConfigDef definition) {
+  /** Return a list with one wrapped item per option. */
+  private static String optionList(ConfigDef definition) {
     StringBuilder list = new StringBuilder("\n");
     for (String name : definition.names()) {
       ConfigDef.ConfigKey key = definition.configKeys().get(name);
@@ -69,12 +69,12 @@ class DocsTest {
           String.format(
               "- `%s` (%s%s): %s%s", name, type, defaultOf(key), key.documentation, allowed);
       // A bare <word> would be rendered as an HTML tag.
-      list.append(wrapped(item.replace("<", "\\<"))).append('\n');
+      list.append(wrap(item.replace("<", "\\<"))).append('\n');
     }
     return list.append('\n').toString();
   }
 
-  private static String wrapped(String text) {
+  private static String wrap(String text) {
     StringBuilder lines = new StringBuilder();
     int column = 0;
     for (String word : text.split(" ")) {

@@ -29,7 +29,7 @@ class EventRouterOptionsTest {
   private static final Path CONNECTOR =
       BASE.resolve("../build/runtime/connect-plugins/debezium-connector-postgres");
 
-  /** Of Debezium 3.7; the tracing ones are those of ActivateTracingSpan. */
+  /** Options of EventRouter in Debezium 3.7, with those of ActivateTracingSpan. */
   static Stream<String> options() {
     return Stream.of(
         "table.field.event.id",
@@ -74,11 +74,11 @@ class EventRouterOptionsTest {
     assertTrue(section.contains("\n| `" + option), option);
   }
 
-  /** Asked of Debezium's own jars; skipped where `make setup` has not fetched them. */
+  /** Skipped if `make setup` has not resolved Debezium's jars. */
   @Test
   void listHasEveryEventRouterOption() throws Exception {
-    assumeTrue(Files.isDirectory(CONNECTOR), "the connector has not been fetched");
-    Set<String> known = new TreeSet<>(options().toList());
+    assumeTrue(Files.isDirectory(CONNECTOR), "the connector has not been resolved");
+    Set<String> listed = new TreeSet<>(options().toList());
     try (URLClassLoader debezium = debezium()) {
       ConfigDef definition =
           (ConfigDef)
@@ -86,9 +86,9 @@ class EventRouterOptionsTest {
                   .loadClass("io.debezium.transforms.outbox.EventRouterConfigDefinition")
                   .getMethod("configDef")
                   .invoke(null);
-      Set<String> theirs = new TreeSet<>(definition.names());
-      theirs.removeAll(known);
-      assertEquals(Set.of(), theirs);
+      Set<String> missing = new TreeSet<>(definition.names());
+      missing.removeAll(listed);
+      assertEquals(Set.of(), missing);
     }
   }
 

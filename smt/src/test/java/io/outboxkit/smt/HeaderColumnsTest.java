@@ -30,7 +30,7 @@ class HeaderColumnsTest {
   static Stream<Arguments> columns() {
     return Stream.of(
         arguments("region:header", "region", Schema.STRING_SCHEMA, "eu", "eu"),
-        arguments(" region : header : where ", "where", Schema.STRING_SCHEMA, "eu", "eu"),
+        arguments(" region : header : location ", "location", Schema.STRING_SCHEMA, "eu", "eu"),
         arguments("region:header", "region", Schema.STRING_SCHEMA, "", ""),
         arguments("region:header", "region", Schema.STRING_SCHEMA, "Zürich 😀", "Zürich 😀"),
         arguments("region:header", "region", Schema.OPTIONAL_STRING_SCHEMA, null, null),
@@ -44,7 +44,8 @@ class HeaderColumnsTest {
 
   @ParameterizedTest
   @MethodSource("columns")
-  void becomeHeaders(String option, String name, Schema column, Object value, String header) {
+  void columnsBecomeHeaders(
+      String option, String name, Schema column, Object value, String header) {
     SourceRecord out =
         router(PLACEMENT, option)
             .apply(OutboxEvents.insert().column("region", column, value).record());
@@ -53,7 +54,7 @@ class HeaderColumnsTest {
     assertEquals(header == null ? 5 : 6, headers(out).size());
   }
 
-  /** SQL NULL where the column has a default in the database. */
+  /** SQL NULL in a column with a default. */
   @Test
   void nullIsNotTheDefault() {
     Schema withDefault = SchemaBuilder.string().optional().defaultValue("eu").build();
@@ -64,7 +65,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void areAddedInOrderBeforeTheHeadersOfTheRow() {
+  void columnHeadersPrecedeTheHeadersOfTheRow() {
     SourceRecord out =
         router(PLACEMENT, "seq:header:number,event_type:header:eventType")
             .apply(OutboxEvents.insert().with("headers", "{\"a\": \"b\"}").record());
@@ -75,7 +76,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void tombstonesAndDeadLettersHaveThemToo() {
+  void tombstonesAndDeadLettersHaveColumnHeaders() {
     OutboxRouter<SourceRecord> router = router(PLACEMENT, "seq:header");
     SourceRecord tombstone = router.apply(OutboxEvents.insert().payload(null).record());
     assertNull(tombstone.value());
@@ -97,7 +98,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void countForTheSizeOfTheRecord() {
+  void headersCountForTheRecordSize() {
     SourceRecord out =
         router(PLACEMENT, "region:header", "max.record.bytes", "1000")
             .apply(
@@ -110,16 +111,16 @@ class HeaderColumnsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"", "error"})
-  void missingColumnsFail(String policy) {
+  void missingColumnsFail(String behavior) {
     OutboxRouter<SourceRecord> router =
-        policy.isEmpty()
+        behavior.isEmpty()
             ? router(PLACEMENT, "region:header")
-            : router(PLACEMENT, "region:header", MISSING, policy);
+            : router(PLACEMENT, "region:header", MISSING, behavior);
     assertFails(router, OutboxEvents.insert().record(), "region", PLACEMENT, MISSING + "=ignore");
   }
 
   @Test
-  void missingColumnsMayBeIgnored() {
+  void missingColumnsCanBeIgnored() {
     SourceRecord out =
         router(PLACEMENT, "region:header,seq:header", MISSING, "ignore")
             .apply(OutboxEvents.insert().record());
@@ -176,11 +177,11 @@ class HeaderColumnsTest {
     }
   }
 
-  /** W3C Trace Context, from the headers column or from columns of their own: not touched. */
+  /** Headers of W3C Trace Context, from the headers column or from other columns. */
   @Test
   void traceHeadersAreUnchanged() {
     String state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
-    SourceRecord ofJson =
+    SourceRecord fromJson =
         router()
             .apply(
                 OutboxEvents.insert()
@@ -188,14 +189,14 @@ class HeaderColumnsTest {
                         "headers",
                         "{\"traceparent\": \"" + TRACE + "\", \"tracestate\": \"" + state + "\"}")
                     .record());
-    SourceRecord ofColumns =
+    SourceRecord fromColumns =
         router(PLACEMENT, "traceparent:header,state:header:tracestate")
             .apply(
                 OutboxEvents.insert()
                     .column("traceparent", Schema.OPTIONAL_STRING_SCHEMA, TRACE)
                     .column("state", Schema.OPTIONAL_STRING_SCHEMA, state)
                     .record());
-    for (SourceRecord out : List.of(ofJson, ofColumns)) {
+    for (SourceRecord out : List.of(fromJson, fromColumns)) {
       assertEquals(TRACE, headers(out).get("traceparent"));
       assertEquals(state, headers(out).get("tracestate"));
     }

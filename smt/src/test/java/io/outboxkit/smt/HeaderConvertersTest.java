@@ -22,9 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/**
- * What header converters of Connect, at the writing and at the reading end, make of our headers.
- */
+/** Headers of OutboxRouter, written and read by Connect's header converters. */
 class HeaderConvertersTest {
   private static final String TOPIC = "library.note";
 
@@ -51,7 +49,7 @@ class HeaderConvertersTest {
     return Stream.of(string(), simple(), json(false), json(true));
   }
 
-  /** The contract's headers, with the times and positions that are easiest to mistake. */
+  /** Records with times and sequences that a converter could parse as another type. */
   static List<SourceRecord> records() {
     return List.of(
         router().apply(OutboxEvents.insert().record()),
@@ -74,10 +72,10 @@ class HeaderConvertersTest {
 
   @ParameterizedTest
   @MethodSource("converters")
-  void headersOfTheContractComeBackAsTheTextTheyWere(HeaderConverter converter) {
+  void headersOfTheContractAreReadAsTheSameText(HeaderConverter converter) {
     for (SourceRecord record : records()) {
       for (Header header : record.headers()) {
-        // "1.0" is the one that SimpleHeaderConverter reads as a number, and CloudEvents' choice.
+        // SimpleHeaderConverter reads "1.0", the value that CloudEvents requires, as a number.
         if (!header.key().equals("ce_specversion")) {
           assertEquals(header.value(), roundTrip(converter, header).value(), header.key());
         }
@@ -85,7 +83,7 @@ class HeaderConvertersTest {
     }
   }
 
-  /** What a consumer that is no Connect worker reads. */
+  /** Bytes that a consumer outside Connect reads. */
   @ParameterizedTest
   @MethodSource("records")
   void bytesAreTheTextWithStringAndSimpleConverter(SourceRecord record) {
@@ -108,9 +106,9 @@ class HeaderConvertersTest {
         new String(bytes(json(true), id), StandardCharsets.UTF_8));
   }
 
-  /** Digits that a converter reads as a number would lose what follows them. */
+  /** A converter that read the digits of the epoch as a number would lose the text after them. */
   @Test
-  void sequencesOfEveryEpochStayText() {
+  void sequencesOfEveryEpochAreReadAsText() {
     HeaderConverter simple = simple();
     for (int epoch = 0; epoch <= 0xFFFF; epoch++) {
       String sequence = String.format("%04x%s", epoch, OutboxEvents.SEQUENCE.substring(4));
@@ -119,7 +117,7 @@ class HeaderConvertersTest {
     }
   }
 
-  /** Why docs/smt.md asks for StringConverter: this one reads text as whatever it looks like. */
+  /** The reason why docs/smt.md requires StringConverter. */
   @ParameterizedTest
   @CsvSource({
     "7, java.lang.Byte",
@@ -130,7 +128,7 @@ class HeaderConvertersTest {
     "'[1,2]', java.util.ArrayList",
     "'{\"a\":1}', java.util.LinkedHashMap"
   })
-  void simpleHeaderConverterGuessesTheTypesOfARowsOwnHeaders(String text, String guessed)
+  void simpleHeaderConverterGuessesTypesOfOtherHeaders(String text, String guessedClass)
       throws Exception {
     String json = "{\"x\": \"" + text.replace("\"", "\\\"") + "\"}";
     Header header =
@@ -139,11 +137,11 @@ class HeaderConvertersTest {
             .headers()
             .lastWithName("x");
     assertEquals(text, header.value());
-    Object back = roundTrip(simple(), header).value();
-    assertEquals(Class.forName(guessed), back.getClass());
-    assertNotEquals(text, back);
-    for (HeaderConverter faithful : List.of(string(), json(false), json(true))) {
-      assertEquals(text, roundTrip(faithful, header).value());
+    Object value = roundTrip(simple(), header).value();
+    assertEquals(Class.forName(guessedClass), value.getClass());
+    assertNotEquals(text, value);
+    for (HeaderConverter converter : List.of(string(), json(false), json(true))) {
+      assertEquals(text, roundTrip(converter, header).value());
     }
   }
 

@@ -23,7 +23,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Connect retries with the same record, and other transforms may hold on to it. */
+/** The input record is not changed: Connect uses it again for a retry. */
 class InputUnchangedTest {
 
   static Stream<OutboxEvents> events() {
@@ -35,7 +35,7 @@ class InputUnchangedTest {
         OutboxEvents.insert().payload("{\"text\": \"" + "x".repeat(3000) + "\"}"));
   }
 
-  /** Settings, and a row for them. */
+  /** Options, and a row for them. */
   static Stream<Arguments> options() {
     String[] avro = {"aggregate.note.payload.format", "avro"};
     String[] framed = {"aggregate.note.payload.format", "confluent-avro"};
@@ -69,8 +69,7 @@ class InputUnchangedTest {
 
   @ParameterizedTest
   @MethodSource("options")
-  void recordIsTheSameAfterwardsWithEveryOption(String[] more, OutboxEvents event)
-      throws IOException {
+  void recordIsUnchangedWithEveryOption(String[] more, OutboxEvents event) throws IOException {
     SourceRecord record = event.record();
     byte[] before = serialized(record);
     SourceRecord first = Routers.router(more).apply(record);
@@ -83,7 +82,7 @@ class InputUnchangedTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"u", "d", "t"})
-  void recordIsTheSameAfterItWasSkipped(String operation) throws IOException {
+  void skippedRecordIsUnchanged(String operation) throws IOException {
     SourceRecord record = OutboxEvents.insert().operation(operation).record();
     byte[] before = serialized(record);
     assertNull(
@@ -94,13 +93,13 @@ class InputUnchangedTest {
 
   @ParameterizedTest
   @MethodSource("events")
-  void recordIsTheSameAfterwards(OutboxEvents event) throws IOException {
+  void recordIsUnchanged(OutboxEvents event) throws IOException {
     SourceRecord record = event.record();
     record.headers().addString("before", "1");
     byte[] before = serialized(record);
     SourceRecord first = Routers.router("max.record.bytes", "2000").apply(record);
     assertArrayEquals(before, serialized(record));
-    // A second pass gives the same again: nothing was used up.
+    // The second result must be equal to the first.
     SourceRecord second = Routers.router("max.record.bytes", "2000").apply(record);
     assertEquals(first.topic(), second.topic());
     assertArrayEquals((byte[]) first.value(), (byte[]) second.value());
@@ -111,7 +110,7 @@ class InputUnchangedTest {
     try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
       out.writeObject(record.topic() + record.kafkaPartition() + record.timestamp());
       out.writeObject(record.sourcePartition().toString() + record.sourceOffset());
-      out.writeObject(plain(record.value()));
+      out.writeObject(comparable(record.value()));
       for (Header header : record.headers()) {
         out.writeObject(header.toString());
       }
@@ -119,20 +118,20 @@ class InputUnchangedTest {
     return bytes.toByteArray();
   }
 
-  private static Object plain(Object value) {
+  private static Object comparable(Object value) {
     if (value instanceof ByteBuffer buffer) {
-      // With its position, which reading the buffer would change.
+      // With its position, which a read from the buffer would change.
       return buffer + Arrays.toString(buffer.array());
     }
     if (!(value instanceof Struct struct)) {
       return value;
     }
-    List<Object> parts = new ArrayList<>();
-    parts.add(String.valueOf(struct.schema().name()));
+    List<Object> values = new ArrayList<>();
+    values.add(String.valueOf(struct.schema().name()));
     for (Field field : struct.schema().fields()) {
-      parts.add(field.name());
-      parts.add(plain(struct.getWithoutDefault(field.name())));
+      values.add(field.name());
+      values.add(comparable(struct.getWithoutDefault(field.name())));
     }
-    return parts;
+    return values;
   }
 }

@@ -34,7 +34,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Rows that break the contract: reasons, words, dead letters, and that no content leaks. */
+/** Rows that violate the contract: reasons, messages without values, and dead letters. */
 class InvalidRowsTest {
   private static final ObjectMapper MAPPER = new ObjectMapper();
   private static final String SECRET = "alice@example.org";
@@ -133,7 +133,7 @@ class InvalidRowsTest {
 
   @ParameterizedTest
   @MethodSource({"invalidPayloads", "invalidColumns", "invalidHeaders"})
-  void becomeDeadLetters(OutboxEvents event, String reason, String message) {
+  void invalidRowsBecomeDeadLetters(OutboxEvents event, String reason, String message) {
     SourceRecord out = router().apply(event.record());
     assertEquals("library.dead-letter", out.topic());
     assertNull(out.kafkaPartition());
@@ -147,7 +147,7 @@ class InvalidRowsTest {
 
   @ParameterizedTest
   @MethodSource({"invalidPayloads", "invalidColumns", "invalidHeaders"})
-  void stopTheTaskWithTheSameMessage(OutboxEvents event, String reason, String message) {
+  void invalidRowsStopTheTaskWithTheSameMessage(OutboxEvents event, String reason, String message) {
     assertFails(
         router("invalid.rows", "fail"), event.record(), OutboxEvents.SEQUENCE, reason, message);
   }
@@ -161,7 +161,7 @@ class InvalidRowsTest {
       DataException e =
           assertThrows(
               DataException.class, () -> router("invalid.rows", "fail").apply(event.record()));
-      assertNull(e.getCause(), "a cause would bring Jackson's message, which quotes the text");
+      assertNull(e.getCause(), "the message of a Jackson exception would quote the text");
       assertFalse(e.getMessage().contains(SECRET));
       assertTrue(log.text().contains(message));
       assertFalse(log.text().contains(SECRET));
@@ -169,7 +169,7 @@ class InvalidRowsTest {
   }
 
   @Test
-  void areLoggedAsWarningOncePerReason() {
+  void invalidRowsAreLoggedAsWarningOncePerReason() {
     try (CapturedLog log = new CapturedLog()) {
       OutboxRouter<SourceRecord> router = router();
       router.apply(OutboxEvents.insert().payload("1").record());
@@ -226,13 +226,13 @@ class InvalidRowsTest {
   }
 
   @Test
-  void deadLetterOfARowWithoutKeyHasNone() {
+  void deadLetterOfARowWithoutKeyHasNoKey() {
     SourceRecord out = router().apply(OutboxEvents.insert().with("aggregate_id", null).record());
     assertNull(out.key());
     assertTrue(out.keySchema().isOptional());
   }
 
-  /** A row that was written again from a dead letter may bring that one's headers. */
+  /** A row that is inserted again from a dead letter can have the headers of the dead letter. */
   @Test
   void reasonHeadersOfTheRowAreReplaced() {
     SourceRecord out =
@@ -283,7 +283,7 @@ class InvalidRowsTest {
         router("max.record.bytes", Long.toString(size - 1)).apply(in).topic());
   }
 
-  /** Kafka's two lengths per header count as 10 bytes. */
+  /** Each header counts 10 bytes for Kafka's two length fields. */
   private static long sizeOf(SourceRecord record) {
     long size = utf8(record.key()) + ((byte[]) record.value()).length;
     for (Map.Entry<String, String> header : headers(record).entrySet()) {
@@ -296,9 +296,9 @@ class InvalidRowsTest {
     return ((String) text).getBytes(StandardCharsets.UTF_8).length;
   }
 
-  /** Headers of one char and no value take more on the wire than their text. */
+  /** Headers with a name of one char and an empty value are mostly length fields. */
   @Test
-  void framingOfHeadersCounts() {
+  void lengthFieldsOfHeadersCount() {
     String headers =
         IntStream.range(0, 200)
             .mapToObj(i -> "\"" + (char) ('\u4e00' + i) + "\": \"\"")
@@ -309,7 +309,7 @@ class InvalidRowsTest {
     assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
   }
 
-  /** The dead letter of a large row that is wrong otherwise must be sendable too. */
+  /** The dead letter of a large row with a different error must not exceed the limit either. */
   @Test
   void largeRowsWithAnotherErrorHaveThatReason() throws Exception {
     SourceRecord out =
@@ -346,7 +346,7 @@ class InvalidRowsTest {
   }
 
   @Test
-  void reasonOfTheNewestVersionIsGiven() {
+  void messageHasTheErrorOfTheLatestVersion() {
     SourceRecord out =
         router(
                 "aggregate.note.schema.versions", "2,1",

@@ -18,7 +18,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** The schemas of the worked example, with payloads as jsonb writes them: keys sorted by length. */
+/** The schemas of the worked example, with payloads in jsonb's form: keys sorted by length. */
 class LibrarySchemasTest {
   private static final String BOOK =
       "{\"id\": \"0190f2c4-8f6d-7c3a-a1f0-3f8f4d3b2a11\", \"tags\": [\"sf\", \"klassiker\"],"

@@ -10,6 +10,7 @@ import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.outboxkit.smt.util.Json;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
@@ -22,7 +23,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Outbox events that come as logical decoding messages instead of rows. */
+/** Outbox events from logical decoding messages instead of rows. */
 class MessagesTest {
   private static final String MESSAGE =
       "{\"id\": \""
@@ -49,7 +50,7 @@ class MessagesTest {
         "\"" + member + "\": (\"[^\"]*\"|\\{[^}]*})", "\"" + member + "\": " + json);
   }
 
-  /** The whole contract at once: whatever a row gives, the message of the same columns gives. */
+  /** A row and a message with the same columns give equal records. */
   @Test
   void messageGivesTheRecordOfTheRow() {
     SourceRecord ofRow = Routers.router().apply(OutboxEvents.insert().record());
@@ -73,14 +74,14 @@ class MessagesTest {
   }
 
   @Test
-  void rowsAndMessagesCanBothBeEvents() {
+  void rowsAndMessagesCanBothBeRouted() {
     OutboxRouter<SourceRecord> router = Routers.router("message.prefix", "outbox");
     assertEquals("library.note", router.apply(event(MESSAGE)).topic());
     assertEquals("library.note", router.apply(OutboxEvents.insert().record()).topic());
   }
 
   @Test
-  void rowsAreRefusedWhenOnlyMessagesAreEvents() {
+  void rowsAreRejectedIfOnlyMessagesAreRouted() {
     assertFails(router(), OutboxEvents.insert().record(), "pass.through=table:public.outbox_event");
   }
 
@@ -102,7 +103,7 @@ class MessagesTest {
     assertEquals("[1,2]", headers.get("n"));
   }
 
-  /** Members are found in any order, with white space, escapes and nested values around them. */
+  /** Members are read in any order, with white space, escapes and nested values around them. */
   @Test
   void membersAreCopiedExactly() throws Exception {
     String schema =
@@ -122,6 +123,27 @@ class MessagesTest {
   @ValueSource(strings = {"7", "\"7\""})
   void numbersCanBeIds(String id) {
     assertEquals("7", router().apply(event(with("aggregate_id", id))).key());
+  }
+
+  @Test
+  void memberCanBeAsDeepAsAColumn() {
+    String schema =
+        "{\"type\":\"record\",\"name\":\"N\",\"fields\":[{\"name\":\"next\","
+            + "\"type\":[\"null\",\"N\"]}]}";
+    String[] option = {"aggregate.note.schema.1", schema};
+    String payload = nested(Json.MAX_DEPTH);
+    SourceRecord ofRow =
+        Routers.router(option).apply(OutboxEvents.insert().payload(payload).record());
+    SourceRecord ofMessage = router(option).apply(event(with("payload", payload)));
+    assertEquals("library.note", ofRow.topic());
+    assertEquals("library.note", ofMessage.topic());
+    assertArrayEquals((byte[]) ofRow.value(), (byte[]) ofMessage.value());
+    SourceRecord tooDeep = router(option).apply(event(with("payload", nested(Json.MAX_DEPTH + 1))));
+    assertEquals("message-invalid", headers(tooDeep).get("dead_letter_reason"));
+  }
+
+  private static String nested(int depth) {
+    return "{\"next\": ".repeat(depth) + "null" + "}".repeat(depth);
   }
 
   @Test
@@ -207,7 +229,7 @@ class MessagesTest {
         router("invalid.rows", "fail"), event(content), OutboxEvents.SEQUENCE, reason, message);
   }
 
-  /** It was sent whether the business change was committed or not. */
+  /** PostgreSQL sends such a message even if the transaction is rolled back. */
   @Test
   void messageOutsideATransactionBecomesADeadLetter() {
     byte[] content = MESSAGE.getBytes(StandardCharsets.UTF_8);
@@ -254,14 +276,14 @@ class MessagesTest {
   }
 
   @Test
-  void messagesOfOtherPrefixesAreNoEvents() {
+  void messagesWithOtherPrefixesAreRejected() {
     SourceRecord other = OutboxEvents.message("outbox-heartbeat", new byte[0], true);
     assertFails(router(), other, "topic library.message", "pass.through=messages");
     assertEquals(other, router("pass.through", "messages").apply(other));
   }
 
   @Test
-  void contentAsTextIsRefusedWithTheSettingToChange() {
+  void contentAsTextIsRejectedWithTheSettingToChange() {
     SourceRecord record = OutboxEvents.message("outbox", "c2VjcmV0", true);
     assertFails(router(), record, "binary.handling.mode=bytes");
   }

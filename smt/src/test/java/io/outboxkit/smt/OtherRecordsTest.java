@@ -31,7 +31,7 @@ class OtherRecordsTest {
     assertSame(heartbeat, router().apply(heartbeat));
   }
 
-  /** Each with the entry of pass.through that lets it pass. */
+  /** Records, each with the entry of pass.through that allows it. */
   static Stream<Arguments> others() {
     return Stream.of(
         arguments("transactions", Records.named("library.transaction", Records.TRANSACTION)),
@@ -50,7 +50,7 @@ class OtherRecordsTest {
 
   @ParameterizedTest
   @MethodSource("others")
-  void unlistedRecordsFail(String entry, SourceRecord record) {
+  void recordsThatAreNotListedFail(String entry, SourceRecord record) {
     String expected = record.value() == null ? "table:<schema.table>" : entry;
     assertFails(router(), record, "topic " + record.topic(), "pass.through=" + expected);
   }
@@ -71,7 +71,7 @@ class OtherRecordsTest {
     assertFails(router("pass.through", others), record);
   }
 
-  /** The names of the tables end alike, the tables are not the same. */
+  /** Tables whose names end like that of the listed table. */
   @ParameterizedTest
   @ValueSource(strings = {"library.public.coauthor", "library.private.author"})
   void tombstonesOfOtherTablesAreRejected(String topic) {
@@ -80,7 +80,7 @@ class OtherRecordsTest {
   }
 
   @Test
-  void tableNameIsComparedByParts() {
+  void schemaAndTableNameAreComparedSeparately() {
     assertThrows(
         DataException.class,
         () -> router().apply(OutboxEvents.insert().table("publicx", "utbox_event").record()));

@@ -8,9 +8,9 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * Change events as Debezium's PostgreSQL connector 3.7.0.Final emits them; {@link
- * DebeziumShapesTest} compares the schemas with its jars. An insert into the default outbox table
- * by default.
+ * Builder of change events with the schemas of Debezium's PostgreSQL connector 3.7.0.Final, which
+ * {@link DebeziumShapesTest} compares with Debezium's classes. By default, the event is an insert
+ * into the default outbox table.
  */
 public final class OutboxEvents {
   public static final String ID = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11";
@@ -19,7 +19,6 @@ public final class OutboxEvents {
   public static final long COMMIT_MILLIS = 1_795_199_498_200L;
 
   private final Map<String, Object> row = new LinkedHashMap<>();
-
   private final Map<String, Schema> columns = new LinkedHashMap<>();
   private String operation = "c";
   private String schemaName = "public";
@@ -59,7 +58,7 @@ public final class OutboxEvents {
     return this;
   }
 
-  /** Sets a text column that may be null, whatever the table says. */
+  /** Set a text column; allow null if the column was not optional. */
   public OutboxEvents with(String name, String value) {
     Schema schema = columns.get(name);
     if (!schema.isOptional()) {
@@ -102,17 +101,16 @@ public final class OutboxEvents {
   }
 
   public SourceRecord record() {
-    return wrap(rowSchema(), true);
+    return changeEvent(rowSchema(), true);
   }
 
-  /** A logical decoding message: no row, an op of its own. */
+  /** Return a logical decoding message (op=m) without a message struct. */
   public SourceRecord messageRecord() {
     this.operation = "m";
-    return wrap(rowSchema(), false);
+    return changeEvent(rowSchema(), false);
   }
 
-  /** A logical decoding message with this prefix and content, transactional or not. */
-  /** A transactional message of the prefix {@code outbox} with the members of a row. */
+  /** Return a transactional message with the prefix {@code outbox} and the members of a row. */
   public static SourceRecord message(String payload, String moreMembers) {
     String content =
         "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
@@ -123,6 +121,7 @@ public final class OutboxEvents {
     return message("outbox", content.getBytes(java.nio.charset.StandardCharsets.UTF_8), true);
   }
 
+  /** Return a logical decoding message. */
   public static SourceRecord message(String prefix, Object content, boolean transactional) {
     OutboxEvents event = insert();
     event.transaction = transactional ? 771L : null;
@@ -164,17 +163,17 @@ public final class OutboxEvents {
     return builder.build();
   }
 
-  private SourceRecord wrap(Schema rowSchema, boolean withRow) {
-    Schema schema = withRow ? envelopeSchema(rowSchema) : messageSchema();
+  private SourceRecord changeEvent(Schema rowSchema, boolean hasRow) {
+    Schema schema = hasRow ? envelopeSchema(rowSchema) : messageSchema();
     Struct envelope =
         new Struct(schema)
             .put("source", source())
             .put("op", operation)
             .put("ts_ms", COMMIT_MILLIS + 40);
-    if (withRow && !operation.equals("t")) {
+    if (hasRow && !operation.equals("t")) {
       envelope.put(operation.equals("d") ? "before" : "after", rowStruct(rowSchema));
     }
-    String topic = withRow ? "library." + schemaName + "." + tableName : "library.message";
+    String topic = hasRow ? "library." + schemaName + "." + tableName : "library.message";
     return new SourceRecord(
         Map.of("server", "library"), Map.of("lsn", 1L), topic, null, null, schema, envelope);
   }

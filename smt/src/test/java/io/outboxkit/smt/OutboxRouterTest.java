@@ -19,7 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The record of the contract, part by part. */
+/** Topic, key, value, headers, partition and timestamp of the routed records. */
 class OutboxRouterTest {
   private final OutboxRouter<SourceRecord> router = router();
 
@@ -29,7 +29,7 @@ class OutboxRouterTest {
     SourceRecord out = router.apply(in);
 
     assertEquals("library.note", out.topic());
-    assertNull(out.kafkaPartition(), "left to the producer, which hashes the key");
+    assertNull(out.kafkaPartition(), "the producer chooses the partition by the key");
     assertSame(Schema.STRING_SCHEMA, out.keySchema());
     assertEquals("note-1", out.key());
     assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
@@ -68,9 +68,9 @@ class OutboxRouterTest {
     assertTombstone(router.apply(OutboxEvents.insert().payload(null).record()));
   }
 
-  /** Struct.get would answer with the default of the column, and the aggregate would live on. */
+  /** Struct.get would return the default of the column, and no tombstone would be written. */
   @Test
-  void sqlNullIsATombstoneWhereTheColumnHasADefault() {
+  void sqlNullIsATombstoneIfTheColumnHasADefault() {
     Schema json =
         SchemaBuilder.string()
             .name("io.debezium.data.Json")
@@ -172,7 +172,7 @@ class OutboxRouterTest {
   }
 
   @Test
-  void newestVersionThatAcceptsTheRowEncodesIt() throws Exception {
+  void latestVersionThatAcceptsTheRowIsUsed() throws Exception {
     OutboxRouter<SourceRecord> twoVersions =
         router(
             "aggregate.note.schema.versions",
@@ -195,7 +195,7 @@ class OutboxRouterTest {
 
   @ParameterizedTest
   @CsvSource({"eu", "us-east-1", "Zürich", "0", "''''"})
-  void partitionFieldAgreesWithKafkasPartitioner(String region) {
+  void partitionFieldIsHashedLikeKafkasPartitioner(String region) {
     SourceRecord out =
         router("aggregate.note.partition.field", "region")
             .apply(OutboxEvents.insert().column("region", Schema.STRING_SCHEMA, region).record());
@@ -211,7 +211,7 @@ class OutboxRouterTest {
   }
 
   @Test
-  void tombstonesGoToThePartitionOfTheRecordsBefore() {
+  void tombstonesHaveThePartitionOfEarlierRecords() {
     OutboxRouter<SourceRecord> byField = router("aggregate.note.partition.field", "aggregate_id");
     assertEquals(
         byField.apply(OutboxEvents.insert().record()).kafkaPartition(),
@@ -225,9 +225,8 @@ class OutboxRouterTest {
     assertEquals("library.note", out.topic());
   }
 
-  /** A type may hold dots; its keys are looked up whole. */
   @Test
-  void aggregateTypesMayHoldDots() {
+  void aggregateTypesCanContainDots() {
     OutboxRouter<SourceRecord> dotted =
         router(
             "aggregates", "note, shop.note",
@@ -241,9 +240,9 @@ class OutboxRouterTest {
         dotted.apply(OutboxEvents.insert().with("aggregate_type", "shop.note").record()).topic());
   }
 
-  /** Debezium makes new schemas when the table changes. */
+  /** Debezium creates new schemas when the table changes. */
   @Test
-  void tableMayChangeBetweenRecords() {
+  void tableCanChangeBetweenRecords() {
     router.apply(OutboxEvents.insert().record());
     SourceRecord out =
         router.apply(
@@ -258,7 +257,7 @@ class OutboxRouterTest {
   }
 
   @Test
-  void versionIsTheOneOfTheBuild() {
+  void versionIsThatOfTheBuild() {
     assertEquals("0.1.0", router.version());
   }
 }

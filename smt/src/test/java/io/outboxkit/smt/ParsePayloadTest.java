@@ -19,7 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** JSON text to Structs of declared schemas. The values themselves: ConverterAgreesTest. */
+/** ParsePayload: schema versions, errors and options. ConverterAgreesTest compares the values. */
 class ParsePayloadTest {
   private static Map<String, String> props(String... more) {
     Map<String, String> props =
@@ -42,7 +42,7 @@ class ParsePayloadTest {
   }
 
   @Test
-  void newestVersionThatAcceptsThePayloadParsesIt() {
+  void latestVersionThatAcceptsThePayloadIsUsed() {
     ParsePayload<SourceRecord> parse = parse();
     Struct newer =
         (Struct)
@@ -54,9 +54,9 @@ class ParsePayloadTest {
     assertEquals("Struct{text=b}", older.toString());
   }
 
-  /** Converters cache by schema: a new object for each record would fill or miss the cache. */
+  /** Converters cache by schema: a new object for each record would miss the cache. */
   @Test
-  void schemaIsTheSameObjectEveryTime() {
+  void schemaIsTheSameObjectForEveryRecord() {
     ParsePayload<SourceRecord> parse = parse();
     assertSame(
         parse.apply(Rows.row().record()).valueSchema(),
@@ -83,7 +83,7 @@ class ParsePayloadTest {
   }
 
   @Test
-  void fieldsAreFoundWhereTheOptionsSay() {
+  void fieldsCanBeConfigured() {
     SourceRecord record =
         Rows.row()
             .withoutHeaders()

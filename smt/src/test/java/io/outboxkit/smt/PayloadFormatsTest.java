@@ -30,7 +30,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** aggregate.T.payload.format: Avro and text that come ready in the payload column. */
+/** aggregate.T.payload.format: payloads that the service has encoded as Avro or text. */
 class PayloadFormatsTest {
   private static final String FORMAT = "aggregate.note.payload.format";
   private static final byte[] V1 = avro(NOTE_V1, "{\"text\": \"hello\"}");
@@ -52,14 +52,14 @@ class PayloadFormatsTest {
     return OutboxEvents.insert().column("payload", Schema.OPTIONAL_BYTES_SCHEMA, payload);
   }
 
-  /** confluent-avro with two versions, avro with one. */
+  /** Return a router for avro with one schema version or for confluent-avro with two. */
   private static OutboxRouter<SourceRecord> binary(String format, String... more) {
     String[] all = concat(more, FORMAT, format);
     return router(format.equals("avro") ? all : twoVersions(all));
   }
 
-  /** Two versions, of which the row names one. */
-  private static OutboxRouter<SourceRecord> named(String format) {
+  /** Return a router with two schema versions and a version column. */
+  private static OutboxRouter<SourceRecord> withVersionColumn(String format) {
     return router(twoVersions(FORMAT, format, "table.field.event.schema.version", "version"));
   }
 
@@ -89,14 +89,14 @@ class PayloadFormatsTest {
   }
 
   @Test
-  void nullMeansTheOnlyVersion() {
+  void nullSelectsTheOnlyVersion() {
     SourceRecord out =
         binary("avro", "table.field.event.schema.version", "version")
             .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
     assertArrayEquals(framed(NOTE_V1_ID, V1), (byte[]) out.value());
   }
 
-  /** The body would decode by both; each gives its two texts the other's names. */
+  /** Both versions can decode the body, with exchanged field names. */
   @ParameterizedTest
   @ValueSource(strings = {"avro", "confluent-avro"})
   void avroIsCheckedWithTheVersionOfTheRow(String format) {
@@ -130,7 +130,7 @@ class PayloadFormatsTest {
   @Test
   void avroWithoutAVersionBecomesADeadLetter() {
     SourceRecord out =
-        named("avro")
+        withVersionColumn("avro")
             .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
     assertEquals("schema-version-unknown", headers(out).get("dead_letter_reason"));
     assertEquals(
@@ -146,7 +146,7 @@ class PayloadFormatsTest {
     assertArrayEquals(framed(id, body), (byte[]) out.value());
   }
 
-  /** Debezium hands bytea over as a buffer, which may be a part of a larger one. */
+  /** Debezium represents bytea as a buffer, which can be a slice of a larger one. */
   @ParameterizedTest
   @ValueSource(strings = {"avro", "confluent-avro"})
   void buffersAreReadFromTheirPosition(String format) {
@@ -167,7 +167,7 @@ class PayloadFormatsTest {
     assertEquals("note-1", out.key());
   }
 
-  static Stream<Arguments> misfits() {
+  static Stream<Arguments> invalidPayloads() {
     String avro = "the payload fits no schema version of note (1); with version 1, ";
     return Stream.of(
         arguments("avro", new byte[0], avro + "text: the bytes end within the value"),
@@ -196,12 +196,12 @@ class PayloadFormatsTest {
         arguments(
             "confluent-avro",
             framed(NOTE_V2_ID, V1),
-            "the payload does not fit schema version 2, whose id it has; stars: the bytes end"
-                + " within the value"));
+            "the payload has the schema id of version 2 but does not fit that version; stars: the"
+                + " bytes end within the value"));
   }
 
   @ParameterizedTest
-  @MethodSource("misfits")
+  @MethodSource("invalidPayloads")
   void invalidAvroBecomesADeadLetter(String format, byte[] payload, String message)
       throws Exception {
     SourceRecord out = binary(format).apply(row(payload).record());
@@ -213,7 +213,7 @@ class PayloadFormatsTest {
   }
 
   @Test
-  void coordinatesOfALargeOneHaveTheHashOfItsBytes() throws Exception {
+  void coordinatesOfALargeRowHaveTheHashOfThePayloadBytes() throws Exception {
     byte[] payload = avro(NOTE_V1, "{\"text\": \"" + "x".repeat(2000) + "\"}");
     SourceRecord out =
         binary("avro", "max.record.bytes", "1000").apply(row(ByteBuffer.wrap(payload)).record());
@@ -224,9 +224,14 @@ class PayloadFormatsTest {
   }
 
   static Stream<Arguments> namedVersions() {
-    byte[] both = avro(NOTE_V1, "{\"text\": \"\"}");
+    byte[] validForBoth = avro(NOTE_V1, "{\"text\": \"\"}");
     return Stream.of(
-        arguments("avro", "1", both, HexFormat.of().formatHex(framed(NOTE_V1_ID, both)), null),
+        arguments(
+            "avro",
+            "1",
+            validForBoth,
+            HexFormat.of().formatHex(framed(NOTE_V1_ID, validForBoth)),
+            null),
         arguments(
             "avro",
             "2",
@@ -251,10 +256,11 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @MethodSource("namedVersions")
-  void onlyTheVersionOfTheRowIsTried(
+  void onlyTheVersionOfTheRowIsUsed(
       String format, String version, byte[] payload, String value, String message) {
     SourceRecord out =
-        named(format).apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
+        withVersionColumn(format)
+            .apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
     assertEquals(message, headers(out).get("dead_letter_message"));
     if (value != null) {
       assertEquals(value, HexFormat.of().formatHex((byte[]) out.value()));
@@ -318,9 +324,9 @@ class PayloadFormatsTest {
     assertNull(out.valueSchema());
   }
 
-  /** One aggregate as Avro, another as the JSON that it is, from one table. */
+  /** One aggregate is encoded as Avro, the other as JSON text. */
   @Test
-  void aggregatesMayDiffer() {
+  void aggregatesCanHaveDifferentFormats() {
     OutboxRouter<SourceRecord> router =
         router(
             "aggregates", "note,page",

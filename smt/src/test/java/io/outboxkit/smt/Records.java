@@ -6,7 +6,7 @@ import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** What Debezium sends besides rows of tables. */
+/** Records of Debezium other than rows of tables. */
 public final class Records {
   public static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
   public static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
@@ -34,14 +34,14 @@ public final class Records {
     return record("__debezium-heartbeat.library", key.schema(), key, value.schema(), value);
   }
 
-  /** A struct of this schema name with one field. */
+  /** Return a record whose value is a Struct with this schema name. */
   public static SourceRecord named(String topic, String schemaName) {
     Schema schema =
         SchemaBuilder.struct().name(schemaName).field("status", Schema.STRING_SCHEMA).build();
     return record(topic, null, null, schema, new Struct(schema).put("status", "BEGIN"));
   }
 
-  /** What follows a delete: a key and no value. */
+  /** Return a tombstone, as Debezium sends it after a delete. */
   public static SourceRecord tombstone(String topic, String keySchemaName) {
     Schema schema =
         SchemaBuilder.struct().name(keySchemaName).field("id", Schema.INT64_SCHEMA).build();

@@ -16,7 +16,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Topics by the value of a field; a value that is not listed has none. */
+/** Topics by the value of a field. A value that is not listed fails. */
 class RouteByFieldTest {
   private static RouteByField<SourceRecord> route(String field, String topics) {
     Map<String, String> props = new HashMap<>();
@@ -33,7 +33,7 @@ class RouteByFieldTest {
         arguments("key", "note-1 : to.key", Rows.row(), "to.key"),
         arguments("value.event_type", "NoteWritten:w", Rows.row(), "w"),
         arguments("header.n", "7:seven", Rows.row().header("n", 7), "seven"),
-        // The last colon divides: types may have some, topics cannot.
+        // The last colon separates: aggregate types can contain colons, topic names cannot.
         arguments("header.n", "a:b:c", Rows.row().header("n", "a:b"), "c"));
   }
 
@@ -61,7 +61,7 @@ class RouteByFieldTest {
     "'', (a name of 0 characters)",
     ", null"
   })
-  void unlistedValuesFail(String value, String reported) {
+  void valuesThatAreNotListedFail(String value, String reported) {
     assertFails(
         route("header.type", "a:b"),
         Rows.row().header("type", value).record(),

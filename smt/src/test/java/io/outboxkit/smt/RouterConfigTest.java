@@ -18,7 +18,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Values that {@code configure} rejects, alone and in combination. */
+/** Options of OutboxRouter that are rejected, individually or in combination. */
 class RouterConfigTest {
   private static final String FORMAT = "aggregate.note.payload.format";
   private static final String PLACEMENT = "table.fields.additional.placement";
@@ -113,7 +113,7 @@ class RouterConfigTest {
         "region:partition",
         "type:header:event_type",
         "source_sequence:header",
-        "why:header:dead_letter_reason"
+        "reason:header:dead_letter_reason"
       })
   void invalidPlacementIsRejected(String entry) {
     assertRejected(PLACEMENT, entry, () -> configured(props(PLACEMENT, entry)));
@@ -219,12 +219,12 @@ class RouterConfigTest {
 
   /** Aggregates can share a topic, and equal schemas have the same id in a registry. */
   @Test
-  void equalSettingsCanBeShared() {
+  void aggregatesCanShareTopicAndSchema() {
     configured(props(page("library.note", "12", " " + NOTE_V1))).close();
     configured(props("invalid.rows", "fail", "dead.letter.topic", "library.note")).close();
   }
 
-  /** {@code a} with version {@code topic} and {@code a.schema} have a common key. */
+  /** Type {@code a} with version {@code topic} and type {@code a.schema} have a common key. */
   @Test
   void keyOfTwoAggregatesIsRejected() {
     Map<String, String> props =

@@ -15,7 +15,7 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Configured routers and what is read from their records. */
+/** Configured routers, and access to their records. */
 public final class Routers {
   public static final String NOTE_V1 =
       "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
@@ -29,7 +29,7 @@ public final class Routers {
 
   private Routers() {}
 
-  /** One aggregate type, {@code note}, with one schema version. */
+  /** Return options for one aggregate type, {@code note}, with one schema version. */
   public static Map<String, String> props() {
     Map<String, String> props = new HashMap<>();
     props.put("table", "public.outbox_event");
@@ -43,12 +43,12 @@ public final class Routers {
     return props;
   }
 
-  /** As {@link #props()}, with further settings as name, value, ...; null removes a setting. */
+  /** Return {@link #props()} with further options: name, value, ...; null removes an option. */
   public static Map<String, String> props(String... more) {
     return with(props(), more);
   }
 
-  /** Set properties, given as name, value, ..., and remove those whose value is null. */
+  /** Set options, given as name, value, ..., and remove those whose value is null. */
   public static Map<String, String> with(Map<String, String> props, String... more) {
     for (int i = 0; i < more.length; i += 2) {
       props.put(more[i], more[i + 1]);
@@ -65,7 +65,7 @@ public final class Routers {
     return new String((byte[]) record.value(), StandardCharsets.UTF_8);
   }
 
-  /** Settings of a second, newer schema version of {@code note}, with further ones. */
+  /** Return options for a second, later schema version of {@code note}, and further options. */
   public static String[] twoVersions(String... more) {
     String[] versions = {
       "aggregate.note.schema.versions",
@@ -78,7 +78,7 @@ public final class Routers {
     return concat(versions, more);
   }
 
-  /** The Avro body of the value that the JSON text is by the schema. */
+  /** Return the Avro body of JSON text. */
   public static byte[] body(String schema, String json) throws PayloadException {
     AvroOutput out = new AvroOutput();
     new JsonAvroEncoder(new Schema.Parser().parse(schema)).encode(json, out);
@@ -95,19 +95,19 @@ public final class Routers {
     return router;
   }
 
-  /** Header values by name, in order; fails on a header that is there twice. */
+  /** Return the header values by name, in order; fail for a duplicate header. */
   public static Map<String, String> headers(SourceRecord record) {
     Map<String, String> headers = new LinkedHashMap<>();
     for (Header header : record.headers()) {
       if (header.schema() != org.apache.kafka.connect.data.Schema.STRING_SCHEMA
           || headers.put(header.key(), (String) header.value()) != null) {
-        throw new AssertionError("header " + header.key() + " is no string or there twice");
+        throw new AssertionError("header " + header.key() + " is not a string, or is a duplicate");
       }
     }
     return headers;
   }
 
-  /** Decodes a value in Confluent wire format with Avro's own reader. */
+  /** Decode a value in Confluent wire format with Avro's reader. */
   public static Object decode(SourceRecord record, String schema, int schemaId) throws Exception {
     ByteBuffer value = ByteBuffer.wrap((byte[]) record.value());
     if (value.get() != 0 || value.getInt() != schemaId) {

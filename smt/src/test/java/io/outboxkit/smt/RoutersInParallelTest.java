@@ -12,13 +12,13 @@ import java.util.concurrent.Future;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.junit.jupiter.api.Test;
 
-/** A worker runs many tasks: each has its own router, and what routers share must bear it. */
+/** Routers in several threads, because the tasks of a worker share static state. */
 class RoutersInParallelTest {
   private static final int THREADS = 4;
   private static final int RECORDS = 3000;
 
   @Test
-  void giveWhatOneAloneGives() throws Exception {
+  void resultsEqualThoseOfASingleRouter() throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(THREADS);
     try {
       List<Callable<List<SourceRecord>>> tasks = new ArrayList<>();

@@ -9,7 +9,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * Records in the middle of a chain: a row as value, its key and headers as earlier steps left them.
+ * Builder of records between the transforms of a chain: value is a row, key and headers are set.
  */
 final class Rows {
   private final Map<String, Object> row = new LinkedHashMap<>();
@@ -69,7 +69,7 @@ final class Rows {
     return record(schemaless ? null : schema, schemaless ? Map.copyOf(row) : struct);
   }
 
-  /** The tombstone of the key, with the same headers. */
+  /** Return the record with a null value. */
   SourceRecord tombstone() {
     return record(null, null);
   }

@@ -20,9 +20,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** table.field.event.schema.version: the row says which version its payload was written by. */
+/** table.field.event.schema.version: column with the schema version of the row's payload. */
 class SchemaVersionColumnTest {
-  /** Version 2 where both versions take the same payload. */
+  /** Version 2 of the schema, if both versions must accept the same payload. */
   private static final String OPTIONAL_STARS =
       "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
           + "{\"name\":\"text\",\"type\":\"string\"},"
@@ -143,9 +143,9 @@ class SchemaVersionColumnTest {
     }
   }
 
-  /** A backlog of version 1 still arrives while version 2, which would not take it, is deployed. */
+  /** Version 2 does not accept the rows of version 1. */
   @Test
-  void backlogOfAnOlderVersionArrives() throws Exception {
+  void backlogOfAnOlderVersionIsRouted() throws Exception {
     OutboxRouter<SourceRecord> required =
         router(twoVersions("table.field.event.schema.version", "version"));
     SourceRecord older = required.apply(row(Schema.STRING_SCHEMA, "1").record());

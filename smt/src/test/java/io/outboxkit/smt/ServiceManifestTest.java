@@ -15,13 +15,13 @@ import java.util.stream.Stream;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.junit.jupiter.api.Test;
 
-/** With plugin.discovery=service_load a worker sees only what the manifest lists. */
+/** With plugin.discovery=service_load, a worker loads only the classes in the manifest. */
 class ServiceManifestTest {
   private static final Path CLASSES =
       Path.of(System.getProperty("module.basedir"), "target/classes");
 
   @Test
-  @SuppressWarnings("rawtypes") // a class literal cannot be anything else
+  @SuppressWarnings("rawtypes") // a class literal has no type argument
   void listsEveryTransformation() throws Exception {
     Set<String> listed =
         ServiceLoader.load(Transformation.class).stream()

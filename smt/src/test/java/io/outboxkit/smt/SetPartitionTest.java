@@ -24,7 +24,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Field and partition count. The partitions are compared in PartitionPropertyTest. */
+/** Fields, partition counts and errors. PartitionPropertyTest compares the partitions. */
 class SetPartitionTest {
   private static SetPartition<SourceRecord> setPartition(String... props) {
     SetPartition<SourceRecord> transform = new SetPartition<>();
@@ -35,32 +35,32 @@ class SetPartitionTest {
   @Test
   void onlyThePartitionChanges() {
     SourceRecord record = Rows.row().record();
-    SourceRecord placed = setPartition("partitions", "12").apply(record);
+    SourceRecord partitioned = setPartition("partitions", "12").apply(record);
     assertNull(record.kafkaPartition());
-    assertEquals(record.topic(), placed.topic());
-    assertSame(record.key(), placed.key());
-    assertSame(record.keySchema(), placed.keySchema());
-    assertSame(record.value(), placed.value());
-    assertSame(record.valueSchema(), placed.valueSchema());
-    assertEquals(record.timestamp(), placed.timestamp());
-    assertEquals(record.headers(), placed.headers());
+    assertEquals(record.topic(), partitioned.topic());
+    assertSame(record.key(), partitioned.key());
+    assertSame(record.keySchema(), partitioned.keySchema());
+    assertSame(record.value(), partitioned.value());
+    assertSame(record.valueSchema(), partitioned.valueSchema());
+    assertEquals(record.timestamp(), partitioned.timestamp());
+    assertEquals(record.headers(), partitioned.headers());
   }
 
-  /** Key and header paths work before and after SetTombstone, and place both alike. */
+  /** Paths into key and headers give the same partition before and after SetTombstone. */
   @ParameterizedTest
   @MethodSource("pathsOutsideTheValue")
   void tombstonesHaveThePartitionOfTheirKey(String path, Rows row) {
-    SetPartition<SourceRecord> place = setPartition("field", path, "partitions", "97");
-    SetTombstone<SourceRecord> bury = new SetTombstone<>();
-    bury.configure(Map.of("payload.field", "value.payload"));
-    Integer alive = place.apply(row.record()).kafkaPartition();
-    SourceRecord gone = row.payload(null).record();
-    SourceRecord placedFirst = bury.apply(place.apply(gone));
-    SourceRecord buriedFirst = place.apply(bury.apply(gone));
-    assertEquals(alive, placedFirst.kafkaPartition());
-    assertEquals(alive, buriedFirst.kafkaPartition());
-    assertNull(placedFirst.value());
-    assertNull(buriedFirst.value());
+    SetPartition<SourceRecord> setPartition = setPartition("field", path, "partitions", "97");
+    SetTombstone<SourceRecord> setTombstone = new SetTombstone<>();
+    setTombstone.configure(Map.of("payload.field", "value.payload"));
+    Integer expected = setPartition.apply(row.record()).kafkaPartition();
+    SourceRecord nullPayload = row.payload(null).record();
+    SourceRecord partitionFirst = setTombstone.apply(setPartition.apply(nullPayload));
+    SourceRecord tombstoneFirst = setPartition.apply(setTombstone.apply(nullPayload));
+    assertEquals(expected, partitionFirst.kafkaPartition());
+    assertEquals(expected, tombstoneFirst.kafkaPartition());
+    assertNull(partitionFirst.value());
+    assertNull(tombstoneFirst.value());
   }
 
   static Stream<Arguments> pathsOutsideTheValue() {
@@ -75,14 +75,14 @@ class SetPartitionTest {
   }
 
   @Test
-  void topicsHaveCountsOfTheirOwn() {
+  void topicsCanHaveDifferentPartitionCounts() {
     String counts = "library.note:7,library.book:11";
     SourceRecord record = Rows.row().record();
     assertEquals(
-        OutboxPartition.of("note-1", 7),
+        KafkaPartition.of("note-1", 7),
         setPartition("topic.partitions", counts, "partitions", "3").apply(record).kafkaPartition());
     assertEquals(
-        OutboxPartition.of("note-1", 3),
+        KafkaPartition.of("note-1", 3),
         setPartition("topic.partitions", "library.book:11", "partitions", "3")
             .apply(record)
             .kafkaPartition());
@@ -117,11 +117,11 @@ class SetPartitionTest {
   }
 
   @Test
-  void schemalessValuesAreReadToo() {
+  void schemalessValuesAreRead() {
     SourceRecord record =
         Rows.row().column("region", Schema.STRING_SCHEMA, "eu").schemaless().record();
     assertEquals(
-        OutboxPartition.of("eu", 5),
+        KafkaPartition.of("eu", 5),
         setPartition("field", "value.region", "partitions", "5").apply(record).kafkaPartition());
   }
 
@@ -144,8 +144,8 @@ class SetPartitionTest {
     assertRejected("partitions", null, () -> setPartition());
   }
 
-  /** Kafka's own answer for a text key. */
-  private static final class OutboxPartition {
+  /** Kafka's partitioner for a text key. */
+  private static final class KafkaPartition {
     static int of(String key, int partitions) {
       byte[] bytes = new StringSerializer().serialize("t", key);
       return BuiltInPartitioner.partitionForKey(bytes, partitions);

@@ -23,7 +23,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Which records become tombstones, and that these are real ones. */
+/** Conditions of SetTombstone, and the tombstones that converters write. */
 class SetTombstoneTest {
   private static final Map<String, String> BY_PAYLOAD = Map.of("payload.field", "value.payload");
   private static final Map<String, String> BY_TYPE =
@@ -86,14 +86,14 @@ class SetTombstoneTest {
     assertEquals(record.headers(), after.headers());
   }
 
-  /** A null with its schema left behind is what other transforms make of a row. */
+  /** Other transforms can set the value to null but keep its schema. */
   @Test
-  void schemaOfANullGoesToo() {
+  void schemaOfANullValueIsRemoved() {
     SourceRecord row = Rows.row().tombstone();
-    SourceRecord half =
+    SourceRecord nullWithSchema =
         row.newRecord(
             row.topic(), null, row.keySchema(), row.key(), Schema.OPTIONAL_STRING_SCHEMA, null, 1L);
-    assertNull(setTombstone(BY_PAYLOAD).apply(half).valueSchema());
+    assertNull(setTombstone(BY_PAYLOAD).apply(nullWithSchema).valueSchema());
   }
 
   static Stream<Arguments> converters() {
@@ -106,16 +106,16 @@ class SetTombstoneTest {
             new BinaryDataConverter(),
             Map.of("delegate.converter.type", JsonConverter.class.getName())),
         arguments(
-            new AvroConverter<>(),
-            Map.of("apicurio.registry.url", "http://127.0.0.1:1/not-asked")));
+            new AvroConverter<>(), Map.of("apicurio.registry.url", "http://127.0.0.1:1/not-used")));
   }
 
   @ParameterizedTest
   @MethodSource("converters")
   void convertersWriteNull(Converter converter, Map<String, String> props) {
     converter.configure(props, false);
-    SourceRecord gone = setTombstone(BY_PAYLOAD).apply(Rows.row().payload(null).record());
-    assertNull(converter.fromConnectData(gone.topic(), gone.valueSchema(), gone.value()));
+    SourceRecord tombstone = setTombstone(BY_PAYLOAD).apply(Rows.row().payload(null).record());
+    assertNull(
+        converter.fromConnectData(tombstone.topic(), tombstone.valueSchema(), tombstone.value()));
   }
 
   @Test
@@ -133,7 +133,7 @@ class SetTombstoneTest {
   }
 
   @Test
-  void listedTypesAreWholeTexts() {
+  void typesAreComparedExactly() {
     assertEquals(List.of("x"), Stream.of("x", "xy", "").filter(type -> isTombstone(type)).toList());
   }
 

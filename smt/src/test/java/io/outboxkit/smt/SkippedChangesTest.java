@@ -24,7 +24,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** table.op.invalid.behavior and deleted.rows: changes of the outbox that a publication lets in. */
+/** table.op.invalid.behavior and deleted.rows, if the publication includes these operations. */
 class SkippedChangesTest {
   private static final String UPDATES = "table.op.invalid.behavior";
   private static final String DELETES = "deleted.rows";
@@ -43,15 +43,15 @@ class SkippedChangesTest {
 
   @ParameterizedTest
   @MethodSource("skipped")
-  void areDropped(String option, String value, String operation) {
+  void skippedChangesAreDropped(String option, String value, String operation) {
     OutboxRouter<SourceRecord> router = router(option, value);
     assertNull(router.apply(change(operation)));
-    assertNotNull(router.apply(change("c")), "inserts go on");
+    assertNotNull(router.apply(change("c")), "inserts are still routed");
   }
 
   @ParameterizedTest
   @CsvSource({"u, deleted.rows, ignore", "d, " + UPDATES + ", warn", "t, " + UPDATES + ", warn"})
-  void oneOptionDoesNotStandForTheOther(String operation, String option, String value) {
+  void updatesAndDeletesHaveSeparateOptions(String operation, String option, String value) {
     OutboxRouter<SourceRecord> router = router(option, value);
     assertThrows(DataException.class, () -> router.apply(change(operation)));
   }
@@ -76,7 +76,7 @@ class SkippedChangesTest {
       assertNull(router.apply(change("d")));
       assertNull(router.apply(updateOfKey()));
       assertEquals(1, log.count(Level.toLevel(value)));
-      assertNotNull(router.apply(change("c")), "inserts go on");
+      assertNotNull(router.apply(change("c")), "inserts are still routed");
     }
   }
 
@@ -87,14 +87,14 @@ class SkippedChangesTest {
         router, updateOfKey(), "op=c after an update of the key", "table.op.invalid.behavior=warn");
   }
 
-  /** Snapshots have an option of their own. */
+  /** Snapshots have a separate option. */
   @Test
   void snapshotRowsAreNotSkipped() {
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
     assertThrows(DataException.class, () -> router.apply(change("r")));
   }
 
-  /** Debezium 3.7 has no other operation; a new one must not be dropped. */
+  /** Operations of later Debezium versions must not be dropped. */
   @Test
   void unknownOperationsAreNotSkipped() {
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");

@@ -21,11 +21,11 @@ class TombstoneEventTypesTest {
 
   private final OutboxRouter<SourceRecord> router = router(OPTION);
 
-  /** Whatever the payload is: fit, unfit, no JSON, too large, null. */
+  /** For any payload: valid, invalid, not JSON, too large, null. */
   @ParameterizedTest
   @NullSource
   @ValueSource(strings = {"{\"text\": \"a\"}", "{\"x\": 1}", "secret", "", "null", "LARGE"})
-  void makeTombstones(String payload) {
+  void listedTypesBecomeTombstones(String payload) {
     String text = "LARGE".equals(payload) ? "x".repeat(5000) : payload;
     for (String type : new String[] {"NoteErased", "NoteMerged"}) {
       SourceRecord out =
@@ -58,7 +58,7 @@ class TombstoneEventTypesTest {
   }
 
   @Test
-  void applyToOtherFormats() {
+  void listedTypesApplyToOtherFormats() {
     SourceRecord out =
         router(
                 "aggregate.note.tombstone.event.types", "NoteErased",

@@ -13,7 +13,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** What Connect asks of every transform before it has a record. */
+/** Definition and version, which every transform must report to Connect. */
 class TransformsTest {
   static Stream<Arguments> transforms() {
     return Stream.of(

@@ -24,7 +24,7 @@ class UnknownFieldsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"", "refuse"})
-  void areRefusedByDefault(String option) {
+  void unknownFieldsAreRejectedByDefault(String option) {
     SourceRecord out =
         router(OPTION, option)
             .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": 1}").record());
@@ -45,7 +45,7 @@ class UnknownFieldsTest {
 
   @ParameterizedTest
   @MethodSource("unknown")
-  void areSkippedWithIgnore(String payload) throws Exception {
+  void unknownFieldsAreSkippedWithIgnore(String payload) throws Exception {
     SourceRecord out =
         router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
     assertEquals("{\"text\": \"hello\"}", Routers.decode(out, NOTE_V1, NOTE_V1_ID).toString());
@@ -71,7 +71,7 @@ class UnknownFieldsTest {
         headers(out).get("dead_letter_message"));
   }
 
-  /** The newest version that ignores the field must not go before an older one that keeps it. */
+  /** An older version that has the field is preferred to the latest one, which ignores it. */
   @Test
   void versionWithTheFieldIsPreferred() throws Exception {
     String removed =
@@ -103,7 +103,7 @@ class UnknownFieldsTest {
         arguments("{\"id\":\"x\",\"shelf\":\"S1\"}", 1, v1),
         arguments("{\"id\":\"x\",\"colour\":\"blue\"}", 2, v2),
         arguments("{\"id\":\"x\",\"branch\":\"main\",\"colour\":\"blue\"}", 2, v2),
-        // As many left out by both: the newest.
+        // Both skip one field: the latest version is used.
         arguments("{\"id\":\"x\",\"branch\":\"main\",\"shelf\":\"S1\"}", 2, v2));
   }
 

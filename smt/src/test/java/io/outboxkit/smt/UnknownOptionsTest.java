@@ -13,7 +13,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** A mistyped option of a transform for chains; OutboxRouter's are in RouterConfigTest. */
+/** Misspelled options of the transforms for chains. For OutboxRouter see RouterConfigTest. */
 class UnknownOptionsTest {
   static Stream<Arguments> transforms() {
     Supplier<Transformation<SourceRecord>> tombstone = SetTombstone::new;
@@ -21,7 +21,7 @@ class UnknownOptionsTest {
     Supplier<Transformation<SourceRecord>> route = RouteByField::new;
     Supplier<Transformation<SourceRecord>> parse = ParsePayload::new;
     return Stream.of(
-        // Without the one it has it would take every record.
+        // If the option were ignored, SetTombstone would apply to every record.
         arguments(tombstone, "SetTombstone", Map.of(), "payload.feild"),
         arguments(partition, "SetPartition", Map.of("partitions", "3"), "topic.partition"),
         arguments(
@@ -41,19 +41,19 @@ class UnknownOptionsTest {
 
   @ParameterizedTest
   @MethodSource("transforms")
-  void areRejected(
+  void unknownOptionsAreRejected(
       Supplier<Transformation<SourceRecord>> transform,
       String name,
       Map<String, String> props,
       String option) {
-    Map<String, String> mistyped = new HashMap<>(props);
-    mistyped.put(option, "value.payload");
-    assertRejected(option, "value.payload", () -> transform.get().configure(mistyped));
+    Map<String, String> misspelled = new HashMap<>(props);
+    misspelled.put(option, "value.payload");
+    assertRejected(option, "value.payload", () -> transform.get().configure(misspelled));
   }
 
   @ParameterizedTest
   @MethodSource("transforms")
-  void keysOfConnectAreTaken(
+  void keysOfConnectAreAccepted(
       Supplier<Transformation<SourceRecord>> transform, String name, Map<String, String> props) {
     Map<String, String> more = new HashMap<>(props);
     more.put("type", "io.outboxkit.smt." + name);

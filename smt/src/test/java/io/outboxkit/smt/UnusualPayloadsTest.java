@@ -24,14 +24,12 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/**
- * Payloads that are legal JSON or nearly, and come seldom: each becomes a record or a dead letter.
- */
+/** Unusual and slightly invalid JSON payloads: each becomes a record or a dead letter. */
 class UnusualPayloadsTest {
   private static final ObjectMapper MAPPER = new ObjectMapper();
   private static final int TEN_MEGABYTES = 10_000_000;
 
-  /** The schema of a field f of that type. */
+  /** Return the schema of a record with one field, f. */
   private static String schema(String type) {
     return "{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"f\",\"type\":"
         + type
@@ -57,8 +55,8 @@ class UnusualPayloadsTest {
         headers(out).get("dead_letter_message"));
   }
 
-  /** As text: Jackson does not read an escaped half in a name from bytes. */
-  private static JsonNode letter(SourceRecord out) throws Exception {
+  /** Parsed as text, because Jackson rejects an escaped surrogate in a name if it reads bytes. */
+  private static JsonNode deadLetterOf(SourceRecord out) throws Exception {
     return MAPPER.readTree(Routers.text(out));
   }
 
@@ -118,8 +116,8 @@ class UnusualPayloadsTest {
   void unpairedSurrogatesAreInvalid(String type, String json, String message) throws Exception {
     SourceRecord out = route(type, json);
     assertInvalid(message, out);
-    // The dead letter is JSON whatever the row holds.
-    assertNotNull(letter(out).get("payload"));
+    // The dead letter is valid JSON for any content of the row.
+    assertNotNull(deadLetterOf(out).get("payload"));
   }
 
   @Test
@@ -142,10 +140,10 @@ class UnusualPayloadsTest {
     assertEquals(
         "headers: a name or a value has an unpaired surrogate",
         headers(out).get("dead_letter_message"));
-    assertNotNull(letter(out).get("headers"));
+    assertNotNull(deadLetterOf(out).get("headers"));
   }
 
-  /** Over the limit as coordinates too: those must be writable with such a text in them. */
+  /** Coordinates must be valid JSON even if one of their texts is not valid. */
   @Test
   void coordinatesCanHaveAnUnpairedSurrogate() throws Exception {
     SourceRecord out =
@@ -163,7 +161,7 @@ class UnusualPayloadsTest {
     String self = "{\"type\":\"array\",\"items\":[\"null\",\"R\"]}";
     return Stream.of(
         arguments(self, "[{\"f\":", "}]"),
-        // Kept as tokens while several branches are tried.
+        // The encoder buffers the tokens to try several branches.
         arguments(
             "[\"null\",\"R\",{\"type\":\"map\",\"values\":[\"null\",\"R\"]}]", "{\"f\":", "}"));
   }
@@ -173,8 +171,8 @@ class UnusualPayloadsTest {
   void deepNestingBecomesADeadLetter(String type, String open, String close) {
     String deep = open.repeat(100_000) + "null" + close.repeat(100_000);
     assertEquals("payload-invalid", headers(route(type, deep)).get("dead_letter_reason"));
-    String cut = open.repeat(100_000);
-    assertEquals("payload-invalid", headers(route(type, cut)).get("dead_letter_reason"));
+    String truncated = open.repeat(100_000);
+    assertEquals("payload-invalid", headers(route(type, truncated)).get("dead_letter_reason"));
   }
 
   @Test
@@ -218,7 +216,7 @@ class UnusualPayloadsTest {
     assertEquals(
         Bytes.sha256(payload.getBytes(StandardCharsets.UTF_8)),
         letter.get("payload_sha256").asText());
-    assertEquals("library.note", router.apply(OutboxEvents.insert().record()).topic(), "lives on");
+    assertEquals("library.note", router.apply(OutboxEvents.insert().record()).topic(), "next row");
   }
 
   @ParameterizedTest
@@ -233,7 +231,7 @@ class UnusualPayloadsTest {
   void numbersBeyondTwoToThe53AreExact(String json) throws Exception {
     BigInteger expected = new BigDecimal(json).toBigIntegerExact();
     assertEquals(expected.longValueExact(), decoded("\"long\"", json));
-    // Kept as tokens while branches are tried.
+    // The encoder buffers the tokens to try several branches.
     String union =
         "[{\"type\":\"record\",\"name\":\"A\",\"fields\":[{\"name\":\"a\",\"type\":\"int\"}]},"
             + "{\"type\":\"record\",\"name\":\"B\",\"fields\":[{\"name\":\"b\",\"type\":\"long\"}]}]";
@@ -259,7 +257,7 @@ class UnusualPayloadsTest {
     }
   }
 
-  /** They go through JSON text, never through a double. */
+  /** Numbers in headers are copied as text, without conversion to double. */
   @Test
   void numbersInHeadersKeepEveryDigit() {
     String json = "{\"n\": 123456789012345678901234567890.10, \"l\": [9007199254740993.0]}";

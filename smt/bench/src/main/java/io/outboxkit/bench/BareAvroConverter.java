@@ -17,8 +17,8 @@ import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.storage.Converter;
 
 /**
- * Lower bound of an Avro converter: AvroData, which the Confluent and Apicurio converters share,
- * and Avro's writer, with a constant schema id.
+ * Minimal Avro converter, as a lower bound of the cost: AvroData, which the Confluent and Apicurio
+ * converters use, and Avro's writer, with a constant schema id.
  */
 public final class BareAvroConverter implements Converter {
   private static final int CACHED_SCHEMAS = 1000;

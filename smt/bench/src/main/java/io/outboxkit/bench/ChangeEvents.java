@@ -20,7 +20,7 @@ final class ChangeEvents {
   private static final long FIRST_LSN = 45_768_008L;
 
   private final SourceRecord[] events = new SourceRecord[COUNT];
-  private int at;
+  private int nextIndex;
 
   ChangeEvents(Payload payload) {
     Random random = new Random(SEED);
@@ -34,13 +34,13 @@ final class ChangeEvents {
               event.sourceOffset(),
               event.topic(),
               schema,
-              rebased((Struct) event.value(), schema));
+              copyWithSchema((Struct) event.value(), schema));
     }
   }
 
   /** Return a new record, because EventRouter adds headers to its input. */
   SourceRecord next() {
-    SourceRecord event = events[at++ & COUNT - 1];
+    SourceRecord event = events[nextIndex++ & COUNT - 1];
     return new SourceRecord(
         event.sourcePartition(),
         event.sourceOffset(),
@@ -67,11 +67,12 @@ final class ChangeEvents {
     return SchemaBuilder.string().name(name).version(1).build();
   }
 
-  private static Struct rebased(Struct struct, Schema schema) {
+  private static Struct copyWithSchema(Struct struct, Schema schema) {
     Struct copy = new Struct(schema);
     for (Field field : schema.fields()) {
       Object value = struct.getWithoutDefault(field.name());
-      copy.put(field, value instanceof Struct inner ? rebased(inner, field.schema()) : value);
+      copy.put(
+          field, value instanceof Struct nested ? copyWithSchema(nested, field.schema()) : value);
     }
     return copy;
   }

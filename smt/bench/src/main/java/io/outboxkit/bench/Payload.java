@@ -5,8 +5,9 @@ import java.util.Random;
 import java.util.UUID;
 
 /**
- * Payload types: JSON as PostgreSQL writes jsonb, with members sorted by name length. All texts of
- * a type have the same members and no null, so that schema inference yields a single schema.
+ * Payload types. The payloads are JSON as PostgreSQL writes jsonb, with members sorted by name
+ * length. All payloads of a type have the same members and no null, so that schema inference yields
+ * a single schema.
  */
 enum Payload {
   /** 100 bytes: four members. */
@@ -54,7 +55,7 @@ enum Payload {
   private static String loan(Random random) {
     return format(
         "{\"id\": \"%s\", \"due\": \"%s\", \"days\": %d, \"status\": \"%s\"}",
-        uuid(random), date(random), 1 + random.nextInt(90), pick(STATES, random));
+        uuid(random), date(random), 1 + random.nextInt(90), choose(STATES, random));
   }
 
   private static String book(Random random) {
@@ -63,14 +64,14 @@ enum Payload {
             + " \"status\": \"%s\", \"subtitle\": \"%s\", \"author_id\": \"%s\","
             + " \"updated_at\": \"%s\", \"published_on\": \"%s\"}",
         uuid(random),
-        pick(TAGS, random),
+        choose(TAGS, random),
         40 + random.nextInt(900),
         5 + random.nextInt(90),
-        // Not ending in 0, so that all texts have the same scale.
+        // The last digit is not 0, so that all prices have the same scale.
         11 + 10 * random.nextInt(9),
-        pick(TITLES, random),
-        pick(STATES, random),
-        pick(TITLES, random),
+        choose(TITLES, random),
+        choose(STATES, random),
+        choose(TITLES, random),
         uuid(random),
         timestamp(random),
         date(random));
@@ -87,7 +88,7 @@ enum Payload {
                       + " \"quantity\": %d, \"in_stock\": %b}",
                   5 + random.nextInt(90),
                   11 + 10 * random.nextInt(9),
-                  pick(TITLES, random),
+                  choose(TITLES, random),
                   1900 + random.nextInt(120),
                   uuid(random),
                   1 + random.nextInt(20),
@@ -100,7 +101,7 @@ enum Payload {
         lines,
         500 + random.nextInt(9000),
         11 + 10 * random.nextInt(9),
-        pick(STATES, random),
+        choose(STATES, random),
         timestamp(random),
         uuid(random));
   }
@@ -109,24 +110,24 @@ enum Payload {
     return new UUID(random.nextLong(), random.nextLong());
   }
 
-  /** As Debezium writes timestamptz. */
+  /** Return a timestamptz value in Debezium's form. */
   static String instant(Random random) {
-    return local(random) + "Z";
+    return localTimestamp(random) + "Z";
   }
 
-  /** As PostgreSQL writes timestamptz into JSON. */
+  /** Return a timestamptz value in the form of PostgreSQL's JSON. */
   private static String timestamp(Random random) {
-    return local(random) + "+00:00";
+    return localTimestamp(random) + "+00:00";
   }
 
-  private static String local(Random random) {
+  private static String localTimestamp(Random random) {
     return format(
         "%sT%02d:%02d:%02d.%06d",
         date(random),
         random.nextInt(24),
         random.nextInt(60),
         random.nextInt(60),
-        // Not ending in 0, because PostgreSQL omits trailing zeros.
+        // The last digit is not 0, because PostgreSQL omits trailing zeros.
         100_001 + random.nextInt(89_999) * 10);
   }
 
@@ -135,7 +136,7 @@ enum Payload {
         "%d-%02d-%02d", 1950 + random.nextInt(76), 1 + random.nextInt(12), 1 + random.nextInt(28));
   }
 
-  private static String pick(String[] texts, Random random) {
+  private static String choose(String[] texts, Random random) {
     return texts[random.nextInt(texts.length)];
   }
 

@@ -64,7 +64,7 @@ final class Pipeline implements AutoCloseable {
     return current;
   }
 
-  /** Fail if the config does not perform the conversion that is measured. */
+  /** Throw IllegalStateException if the config does not convert the record as intended. */
   void check(SourceRecord record, String payload) {
     SourceRecord transformed = transform(record);
     boolean tombstone = payload.equals(Payload.TOMBSTONE.name());
@@ -78,7 +78,7 @@ final class Pipeline implements AutoCloseable {
       boolean framed = bytes instanceof byte[] value && value[0] == 0;
       boolean text = converter.getClass().getSimpleName().equals("StringConverter");
       if (tombstone ? bytes != null : framed == text) {
-        throw new IllegalStateException("Converted to bytes that are not those of the case.");
+        throw new IllegalStateException("The value converter wrote unexpected bytes.");
       }
     } else if (transformed.kafkaPartition() == null) {
       throw new IllegalStateException("No partition was set.");
@@ -100,8 +100,8 @@ final class Pipeline implements AutoCloseable {
     List<Step> steps = new ArrayList<>();
     for (String name : config.get("transforms").split(",")) {
       String prefix = "transforms." + name + ".";
-      Transformation<SourceRecord> transform = instance(config.get(prefix + "type"));
-      transform.configure(under(prefix, config));
+      Transformation<SourceRecord> transform = newInstance(config.get(prefix + "type"));
+      transform.configure(optionsUnder(prefix, config));
       String predicate = config.get(prefix + "predicate");
       steps.add(new Step(transform, predicate == null ? null : predicate(predicate, config)));
     }
@@ -110,32 +110,32 @@ final class Pipeline implements AutoCloseable {
 
   private static Predicate<SourceRecord> predicate(String name, Map<String, String> config) {
     String prefix = "predicates." + name + ".";
-    Predicate<SourceRecord> predicate = instance(config.get(prefix + "type"));
-    predicate.configure(under(prefix, config));
+    Predicate<SourceRecord> predicate = newInstance(config.get(prefix + "type"));
+    predicate.configure(optionsUnder(prefix, config));
     return predicate;
   }
 
   private static Converter converter(Map<String, String> config) {
-    Converter converter = instance(config.get(VALUE_CONVERTER));
-    converter.configure(under(VALUE_CONVERTER + ".", config), false);
+    Converter converter = newInstance(config.get(VALUE_CONVERTER));
+    converter.configure(optionsUnder(VALUE_CONVERTER + ".", config), false);
     return converter;
   }
 
-  private static Map<String, String> under(String prefix, Map<String, String> config) {
-    Map<String, String> found = new HashMap<>();
+  private static Map<String, String> optionsUnder(String prefix, Map<String, String> config) {
+    Map<String, String> options = new HashMap<>();
     config.forEach(
         (name, value) -> {
           if (name.startsWith(prefix)) {
-            found.put(name.substring(prefix.length()), value);
+            options.put(name.substring(prefix.length()), value);
           }
         });
-    // ConnectorConfig does not pass these to a transform either.
-    found.keySet().removeAll(List.of("type", "predicate", "negate"));
-    return found;
+    // Connect does not pass these keys to a transform.
+    options.keySet().removeAll(List.of("type", "predicate", "negate"));
+    return options;
   }
 
   @SuppressWarnings("unchecked")
-  private static <T> T instance(String className) {
+  private static <T> T newInstance(String className) {
     try {
       return (T) Class.forName(className).getConstructor().newInstance();
     } catch (ReflectiveOperationException e) {

@@ -21,7 +21,10 @@ import org.openjdk.jmh.annotations.TearDown;
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
 public class RecordBenchmark {
-  /** File name in the folder of the system property, slash, and a {@link Payload}. */
+  /**
+   * {@code CONFIG/PAYLOAD}: file name of a connector config, without suffix, in the folder of the
+   * system property {@code bench.connectors}, and a {@link Payload}.
+   */
   @Param("")
   public String run;
 
@@ -47,7 +50,7 @@ public class RecordBenchmark {
     return pipeline.convert(events.next());
   }
 
-  /** Requests would mean that the registry was measured instead of the converter. */
+  /** Throw if the converter sent requests, which would be part of the measured time. */
   @TearDown(Level.Iteration)
   public void requireWarmCache() {
     if (pipeline.registryRequests() != requestsOfSetup) {

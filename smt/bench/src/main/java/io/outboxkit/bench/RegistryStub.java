@@ -13,8 +13,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Stub of the Apicurio registry API, version 2, for the converter's requests before its cache is
- * warm. Counts the requests.
+ * Stub of the Apicurio registry's API, version 2. It serves and counts the requests that the
+ * converter sends until its cache is filled.
  */
 final class RegistryStub implements AutoCloseable {
   private static final Pattern VERSION =
@@ -32,7 +32,7 @@ final class RegistryStub implements AutoCloseable {
   private RegistryStub(Map<String, String> config) throws IOException {
     this.config = config;
     this.server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
-    server.createContext("/", this::answer);
+    server.createContext("/", this::respond);
     server.start();
   }
 
@@ -60,28 +60,28 @@ final class RegistryStub implements AutoCloseable {
     server.stop(0);
   }
 
-  private void answer(HttpExchange exchange) throws IOException {
+  private void respond(HttpExchange exchange) throws IOException {
     requests.incrementAndGet();
     String content = new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8);
     String path = exchange.getRequestURI().getPath();
-    String answer;
+    String response;
     Matcher version = VERSION.matcher(path);
     if (exchange.getRequestMethod().equals("POST")) {
       lastContent = content;
-      answer = metadata(exchange.getRequestHeaders().getFirst("X-Registry-ArtifactId"));
+      response = metadata(exchange.getRequestHeaders().getFirst("X-Registry-ArtifactId"));
     } else if (version.matches()) {
-      lastContent = declared(version.group(1));
-      answer = metadata(version.group(1));
+      lastContent = declaredSchema(version.group(1));
+      response = metadata(version.group(1));
     } else if (REFERENCES.matcher(path).matches()) {
-      answer = "[]";
+      response = "[]";
     } else if (CONTENT.matcher(path).matches()) {
-      answer = lastContent;
+      response = lastContent;
     } else {
-      answer = null;
+      response = null;
     }
-    byte[] bytes = (answer == null ? "no " + path : answer).getBytes(StandardCharsets.UTF_8);
+    byte[] bytes = (response == null ? "no " + path : response).getBytes(StandardCharsets.UTF_8);
     exchange.getResponseHeaders().add("Content-Type", "application/json");
-    exchange.sendResponseHeaders(answer == null ? 404 : 200, bytes.length);
+    exchange.sendResponseHeaders(response == null ? 404 : 200, bytes.length);
     exchange.getResponseBody().write(bytes);
     exchange.close();
   }
@@ -93,8 +93,8 @@ final class RegistryStub implements AutoCloseable {
         + "\"contentId\":7,\"references\":[]}";
   }
 
-  /** Return the schema of the chain's ParsePayload. */
-  private String declared(String artifact) {
+  /** Return the schema that ParsePayload has in the config. */
+  private String declaredSchema(String artifact) {
     Matcher subject = SUBJECT.matcher(artifact);
     return subject.matches()
         ? config.get("transforms.payload.aggregate." + subject.group(1) + ".schema.1")

@@ -1,5 +1,5 @@
 /**
- * JMH benchmarks of the transforms and of published alternatives, each by a connector config:
- * transforms, predicates and value converter as Connect creates them.
+ * JMH benchmarks of the transforms and of published alternatives. Each runs the transforms,
+ * predicates and value converter of a connector config, created as Connect creates them.
  */
 package io.outboxkit.bench;

@@ -7,11 +7,11 @@ import org.apache.avro.Schema;
 
 /**
  * Checks that bytes are exactly one Avro value of a schema, without decoding it to objects. Unlike
- * Avro's readers it rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays and
+ * Avro's readers, it rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays or
  * nesting that would exhaust memory or stack. Logical types are not checked. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Limit of array and map items in addition to one per byte, for items of zero bytes. */
+  /** Limit of array and map items that take no bytes, such as nulls. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
   /** Maximum size, in bytes, of an int, an enum symbol or a union branch. */
@@ -23,7 +23,7 @@ public final class AvroBodyChecker {
   private final Schema schema;
   private byte[] bytes;
   private int offset;
-  private long itemsLeft;
+  private long remainingItems;
 
   public AvroBodyChecker(Schema schema) {
     this.schema = schema;
@@ -33,9 +33,9 @@ public final class AvroBodyChecker {
   public void check(byte[] body, int start) throws PayloadException {
     bytes = body;
     offset = start;
-    itemsLeft = (long) body.length - start + MAX_EMPTY_ITEMS;
+    remainingItems = (long) body.length - start + MAX_EMPTY_ITEMS;
     try {
-      value(schema, 0);
+      checkValue(schema, 0);
       if (offset != body.length) {
         throw new PayloadException(
             (body.length - offset) + " bytes after the end of the Avro value");
@@ -45,45 +45,46 @@ public final class AvroBodyChecker {
     }
   }
 
-  private void value(Schema type, int depth) throws PayloadException {
+  private void checkValue(Schema type, int depth) throws PayloadException {
     switch (type.getType()) {
       case NULL -> {}
-      case BOOLEAN -> requireBelow(2, unsignedByte(), "boolean");
-      case INT -> intNumber();
-      case LONG -> varint();
+      case BOOLEAN -> requireBelow(2, readUnsignedByte(), "boolean");
+      case INT -> checkInt();
+      case LONG -> readVarint();
       case FLOAT -> skip(Float.BYTES);
       case DOUBLE -> skip(Double.BYTES);
-      case BYTES -> skip(varint());
+      case BYTES -> skip(readVarint());
       case FIXED -> skip(type.getFixedSize());
-      case STRING -> string();
-      case ENUM -> requireBelow(type.getEnumSymbols().size(), varint(MAX_INT_BYTES), "enum");
+      case STRING -> checkString();
+      case ENUM -> requireBelow(type.getEnumSymbols().size(), readVarint(MAX_INT_BYTES), "enum");
       case UNION -> {
         List<Schema> branches = type.getTypes();
-        value(branches.get(requireBelow(branches.size(), varint(MAX_INT_BYTES), "union")), depth);
+        checkValue(
+            branches.get(requireBelow(branches.size(), readVarint(MAX_INT_BYTES), "union")), depth);
       }
-      case RECORD -> record(type, increment(depth));
-      case ARRAY -> blocks(type.getElementType(), false, increment(depth));
-      case MAP -> blocks(type.getValueType(), true, increment(depth));
+      case RECORD -> checkRecord(type, nextDepth(depth));
+      case ARRAY -> checkBlocks(type.getElementType(), false, nextDepth(depth));
+      case MAP -> checkBlocks(type.getValueType(), true, nextDepth(depth));
     }
   }
 
-  private void record(Schema type, int depth) throws PayloadException {
+  private void checkRecord(Schema type, int depth) throws PayloadException {
     for (Schema.Field field : type.getFields()) {
       try {
-        value(field.schema(), depth);
+        checkValue(field.schema(), depth);
       } catch (PayloadException e) {
         throw e.within(field.name());
       }
     }
   }
 
-  private void blocks(Schema items, boolean keyed, int depth) throws PayloadException {
+  private void checkBlocks(Schema items, boolean isMap, int depth) throws PayloadException {
     long index = 0;
-    for (long count = varint(); count != 0; count = varint()) {
-      long size = count < 0 ? varint() : -1;
+    for (long count = readVarint(); count != 0; count = readVarint()) {
+      long size = count < 0 ? readVarint() : -1;
       int start = offset;
-      for (long left = Math.abs(count); left != 0; left--) {
-        item(items, keyed, depth, index++);
+      for (long remaining = Math.abs(count); remaining != 0; remaining--) {
+        checkItem(items, isMap, depth, index++);
       }
       if (count < 0 && offset - start != size) {
         throw new PayloadException("a block of items has a different size than declared");
@@ -91,22 +92,23 @@ public final class AvroBodyChecker {
     }
   }
 
-  private void item(Schema type, boolean keyed, int depth, long index) throws PayloadException {
-    if (--itemsLeft < 0) {
+  private void checkItem(Schema type, boolean isMap, int depth, long index)
+      throws PayloadException {
+    if (--remainingItems < 0) {
       throw new PayloadException("more items than bytes");
     }
     try {
-      if (keyed) {
-        string();
+      if (isMap) {
+        checkString();
       }
-      value(type, depth);
+      checkValue(type, depth);
     } catch (PayloadException e) {
-      throw e.within(keyed ? "{}" : "[" + index + "]");
+      throw e.within(isMap ? "{}" : "[" + index + "]");
     }
   }
 
-  private void string() throws PayloadException {
-    long length = varint();
+  private void checkString() throws PayloadException {
+    long length = readVarint();
     int start = offset;
     skip(length);
     if (!Utf8.isValid(bytes, start, offset)) {
@@ -114,8 +116,8 @@ public final class AvroBodyChecker {
     }
   }
 
-  private void intNumber() throws PayloadException {
-    long value = varint(MAX_INT_BYTES);
+  private void checkInt() throws PayloadException {
+    long value = readVarint(MAX_INT_BYTES);
     if (value != (int) value) {
       throw new PayloadException("expected int, found a number out of range");
     }
@@ -128,14 +130,14 @@ public final class AvroBodyChecker {
     return (int) value;
   }
 
-  private long varint() throws PayloadException {
-    return varint(MAX_LONG_BYTES);
+  private long readVarint() throws PayloadException {
+    return readVarint(MAX_LONG_BYTES);
   }
 
-  private long varint(int maxBytes) throws PayloadException {
+  private long readVarint(int maxBytes) throws PayloadException {
     long value = 0;
     for (int i = 0; i < maxBytes; i++) {
-      int next = unsignedByte();
+      int next = readUnsignedByte();
       value |= (next & 0x7FL) << (7 * i);
       if (next < 0x80) {
         return value >>> 1 ^ -(value & 1);
@@ -144,7 +146,7 @@ public final class AvroBodyChecker {
     throw new PayloadException("a varint of more than " + maxBytes + " bytes");
   }
 
-  private int unsignedByte() throws PayloadException {
+  private int readUnsignedByte() throws PayloadException {
     int start = offset;
     skip(1);
     return bytes[start] & 0xFF;
@@ -160,7 +162,7 @@ public final class AvroBodyChecker {
     offset += (int) count;
   }
 
-  private static int increment(int depth) throws PayloadException {
+  private static int nextDepth(int depth) throws PayloadException {
     if (depth == Json.MAX_DEPTH) {
       throw new PayloadException("nested over " + Json.MAX_DEPTH + " levels deep");
     }

@@ -5,9 +5,10 @@ import java.util.Arrays;
 import org.apache.avro.io.BinaryData;
 
 /**
- * Reusable buffer for one Avro value, with the field positions of the open records. Fields are
- * written in JSON order, which jsonb sorts by name length, and then copied to schema order, so that
- * no object tree is built. Avro's encoders write to a stream and cannot do that. Not thread-safe.
+ * Reusable buffer for one Avro value, with the positions of fields. The fields of a record are
+ * written in the order of the JSON text, which jsonb sorts by name length, and then copied to the
+ * order of the schema, so that no object tree is built. Avro's encoders write to a stream, where
+ * this is not possible. Not thread-safe.
  */
 public final class AvroOutput {
   /** Maximum size, in bytes, of a scalar. */
@@ -19,15 +20,18 @@ public final class AvroOutput {
   /** Larger buffers are released after the value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Limit of union branches that are tried for one value. */
+  /** Limit of attempts to write a union branch, for one value. */
   private static final int MAX_ATTEMPTS = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
 
   private byte[] bytes = new byte[INITIAL_CAPACITY];
   private int size;
+
+  /** Start and end position of each field of the open records; -1 for a field not yet written. */
   private int[] slots = new int[64];
-  private int slotTop;
+
+  private int slotCount;
   private int attempts;
   private int skippedFields;
 
@@ -45,7 +49,7 @@ public final class AvroOutput {
   /** Discard the value. */
   public void reset() {
     size = 0;
-    slotTop = 0;
+    slotCount = 0;
     attempts = 0;
     skippedFields = 0;
     if (bytes.length > MAX_RETAINED_CAPACITY) {
@@ -77,17 +81,20 @@ public final class AvroOutput {
   }
 
   int openSlots() {
-    return slotTop;
+    return slotCount;
   }
 
   void rollback(int position, int openSlots, int skipped) {
     size = position;
-    slotTop = openSlots;
+    slotCount = openSlots;
     skippedFields = skipped;
   }
 
-  /** Count a trial of a union branch. Trials grow exponentially with recursive unions. */
-  boolean mayTryBranch() {
+  /**
+   * Count an attempt to write a union branch; return false if the limit is exceeded. With recursive
+   * unions, the number of attempts grows exponentially.
+   */
+  boolean countAttempt() {
     return ++attempts <= MAX_ATTEMPTS;
   }
 
@@ -133,7 +140,7 @@ public final class AvroOutput {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }
 
-  /** Write a short ASCII string in one pass; return false for any other text. */
+  /** Write a short ASCII string in one pass; return false for a longer or other text. */
   private boolean writeShortAscii(char[] text, int offset, int length) {
     if (length > MAX_SHORT) {
       return false;
@@ -179,14 +186,14 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /** Open a record and return its frame for the other methods. */
+  /** Open a record; return its frame, the index of its first slot. */
   int openRecord(int fields) {
-    int frame = slotTop;
-    slotTop += 2 * fields;
-    if (slotTop > slots.length) {
-      slots = Arrays.copyOf(slots, Math.max(slotTop, 2 * slots.length));
+    int frame = slotCount;
+    slotCount += 2 * fields;
+    if (slotCount > slots.length) {
+      slots = Arrays.copyOf(slots, Math.max(slotCount, 2 * slots.length));
     }
-    Arrays.fill(slots, frame, slotTop, -1);
+    Arrays.fill(slots, frame, slotCount, -1);
     return frame;
   }
 
@@ -194,18 +201,18 @@ public final class AvroOutput {
     return slots[frame + 2 * field] >= 0;
   }
 
-  /** Register the bytes from {@code start} to the current position as the field's. */
+  /** Store the field's positions: from {@code start} to the current position. */
   void fieldWritten(int frame, int field, int start) {
     slots[frame + 2 * field] = start;
     slots[frame + 2 * field + 1] = size;
   }
 
   void closeRecord(int frame) {
-    slotTop = frame;
+    slotCount = frame;
   }
 
   /** Append a copy of the field's bytes. */
-  void repeatField(int frame, int field) {
+  void copyField(int frame, int field) {
     int start = slots[frame + 2 * field];
     int length = slots[frame + 2 * field + 1] - start;
     ensure(length);

@@ -25,11 +25,11 @@ import org.apache.kafka.connect.data.Timestamp;
 
 /**
  * Maps an Avro schema and its values to Connect. Enums and decimal precisions become schema
- * parameters, as in AvroData of the Confluent and Apicurio converters. Micro- and nanosecond types
- * become INT64 with Debezium's schema names.
+ * parameters, as in AvroData of the Confluent and Apicurio converters. Types with micro- or
+ * nanoseconds become INT64 with Debezium's schema names.
  */
 record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
-  /** Parameter of AvroData with the enum's name, and prefix of one parameter per symbol. */
+  /** AvroData's parameter for the enum's name, and the prefix of its parameters for the symbols. */
   private static final String ENUM_PARAMETER = "io.confluent.connect.avro.Enum";
 
   private static final String DECIMAL_PRECISION = "connect.decimal.precision";
@@ -51,7 +51,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return value == null ? null : converter.convert(schema, value);
   }
 
-  /** A mapping whose schema can still become optional. */
+  /** A mapping whose schema is not built yet, because a union with null makes it optional. */
   private record Draft(SchemaBuilder builder, Converter converter) {
     static Draft of(SchemaBuilder builder, Function<Object, Object> converter) {
       return new Draft(builder, (schema, value) -> converter.apply(value));
@@ -62,12 +62,12 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     }
   }
 
-  private static Draft compile(Schema avro, Set<String> open) {
+  private static Draft compile(Schema avro, Set<String> enclosingRecords) {
     return switch (avro.getType()) {
-      case RECORD -> record(avro, open);
-      case UNION -> union(avro, open);
-      case ARRAY -> array(compile(avro.getElementType(), open).build());
-      case MAP -> map(compile(avro.getValueType(), open).build());
+      case RECORD -> record(avro, enclosingRecords);
+      case UNION -> union(avro, enclosingRecords);
+      case ARRAY -> array(compile(avro.getElementType(), enclosingRecords).build());
+      case MAP -> map(compile(avro.getValueType(), enclosingRecords).build());
       case ENUM -> enumeration(avro);
       case BOOLEAN -> Draft.of(SchemaBuilder.bool(), Function.identity());
       case FLOAT -> Draft.of(SchemaBuilder.float32(), Function.identity());
@@ -80,19 +80,19 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     };
   }
 
-  private static Draft record(Schema avro, Set<String> open) {
-    if (!open.add(avro.getFullName())) {
+  private static Draft record(Schema avro, Set<String> enclosingRecords) {
+    if (!enclosingRecords.add(avro.getFullName())) {
       throw unsupported(avro, ", which is recursive");
     }
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
-      // Without the default: Struct.get would return it in place of null.
-      ConnectMapping mapping = compile(field.schema(), open).build();
+      // The field has no default: Struct.get would return it instead of null.
+      ConnectMapping mapping = compile(field.schema(), enclosingRecords).build();
       builder.field(field.name(), mapping.schema());
       fields.add(mapping);
     }
-    open.remove(avro.getFullName());
+    enclosingRecords.remove(avro.getFullName());
     return new Draft(builder, (schema, value) -> struct(schema, fields, (GenericRecord) value));
   }
 
@@ -108,13 +108,14 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return struct;
   }
 
-  private static Draft union(Schema avro, Set<String> open) {
+  private static Draft union(Schema avro, Set<String> enclosingRecords) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
       throw unsupported(avro, " other than of null and one type");
     }
     Draft draft =
-        compile(branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0), open);
+        compile(
+            branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0), enclosingRecords);
     draft.builder().optional();
     return draft;
   }

@@ -10,9 +10,9 @@ import java.io.UncheckedIOException;
 import org.apache.avro.Schema;
 
 /**
- * Encodes JSON text as Avro binary; docs/smt.md lists which JSON fits which Avro type. Rejects
- * unknown and duplicate fields, missing fields without a default, numbers out of range and numbers
- * that would lose digits. Not thread-safe.
+ * Encodes JSON text as Avro binary. docs/smt.md lists the JSON values that each Avro type accepts.
+ * Unknown and duplicate fields, missing fields without a default, numbers out of range and numbers
+ * that would lose digits are rejected. Not thread-safe.
  */
 public final class JsonAvroEncoder {
   /** Handling of JSON fields that the Avro record does not have. */

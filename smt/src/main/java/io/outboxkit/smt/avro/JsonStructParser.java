@@ -10,8 +10,8 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Parses JSON text to Connect Structs of one Avro schema. Encodes to Avro binary first, to accept
- * exactly the payloads that {@link JsonAvroEncoder} accepts. Not thread-safe.
+ * Parses JSON text to Connect Structs of one Avro schema. The text is first encoded as Avro binary,
+ * so that exactly the payloads are accepted that {@link JsonAvroEncoder} accepts. Not thread-safe.
  */
 public final class JsonStructParser {
   private final JsonAvroEncoder encoder;
@@ -20,7 +20,7 @@ public final class JsonStructParser {
   private final AvroOutput out = new AvroOutput();
   private BinaryDecoder decoder;
 
-  /** Throw IllegalArgumentException if the schema is no record or has a type that Connect lacks. */
+  /** Throw IllegalArgumentException if the schema is not a record or has no Connect equivalent. */
   public JsonStructParser(Schema schema, int version) {
     if (schema.getType() != Schema.Type.RECORD) {
       throw new IllegalArgumentException("the type must be record");

@@ -9,11 +9,11 @@ import org.apache.avro.Conversions;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Writers of int, long, float, double, decimal and big-decimal. No value loses precision. */
+/** Writers of int, long, float, double, decimal and big-decimal. Only float and double round. */
 final class NumberWriters {
   private NumberWriters() {}
 
-  /** Base class of the types that accept JSON numbers, or numbers and strings. */
+  /** Base class of the writers that accept JSON numbers, or numbers and strings. */
   abstract static class NumberWriter extends ValueWriter {
     NumberWriter(String expected) {
       super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT);
@@ -31,7 +31,7 @@ final class NumberWriters {
       return (int) value;
     }
 
-    /** Return the number as a long; {@code 1.0} and {@code 1e3} are integers too. */
+    /** Return the number as a long. {@code 1.0} and {@code 1e3} are also integers. */
     final long exactLong(JsonParser json) throws IOException, PayloadException {
       if (json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
         if (json.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
@@ -108,7 +108,7 @@ final class NumberWriters {
     }
   }
 
-  /** Base class of the decimals: a JSON number, or a string that contains one. */
+  /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
   abstract static class DecimalTextWriter extends NumberWriter {
     /** The cost of parsing is quadratic in the length. Equal to Jackson's limit for numbers. */
     private static final int MAX_LENGTH = 1000;
@@ -135,7 +135,7 @@ final class NumberWriters {
           return new BigDecimal(text);
         }
       } catch (NumberFormatException e) {
-        // Same error as for other characters.
+        // Rejected below, like a string with other characters.
       }
       throw mismatch("a string that is not a number");
     }
@@ -178,7 +178,7 @@ final class NumberWriters {
       if (stripped.scale() > scale) {
         throw mismatch("a number with more fraction digits");
       }
-      // Before setScale, which would materialize all the zeros of 1e999999999.
+      // Checked before setScale, which would create all zeros of 1e999999999.
       if ((long) stripped.precision() - stripped.scale() + scale > precision) {
         throw mismatch("a number with more digits");
       }

@@ -3,9 +3,9 @@ package io.outboxkit.smt.avro;
 import com.fasterxml.jackson.core.JsonToken;
 
 /**
- * A payload that does not fit its Avro schema. The message has the path and the expected type, but
- * never the value. There is no stack trace, because a backlog that was written with an older schema
- * version raises one exception per row.
+ * Thrown for a payload that does not fit its Avro schema. The message has the path and the expected
+ * type, but never the value. There is no stack trace, because each row of a backlog that was
+ * written with an older schema version causes an exception.
  */
 public final class PayloadException extends Exception {
   private static final long serialVersionUID = 1L;

@@ -22,7 +22,7 @@ import org.apache.avro.io.EncoderFactory;
  * default, and unknown fields are rejected or skipped.
  */
 final class RecordWriter extends ValueWriter {
-  /** A field, with its default as Avro binary, or null without a default. */
+  /** A field. Its default is Avro binary; null if the field has no default. */
   private record Field(int index, String name, ValueWriter writer, byte[] defaultBytes) {}
 
   private final Map<String, Field> byName = new HashMap<>();
@@ -92,7 +92,7 @@ final class RecordWriter extends ValueWriter {
     int reordered = out.position();
     for (Field field : inOrder) {
       if (out.hasField(frame, field.index())) {
-        out.repeatField(frame, field.index());
+        out.copyField(frame, field.index());
       } else if (field.defaultBytes() != null) {
         out.writeFixed(field.defaultBytes());
       } else {

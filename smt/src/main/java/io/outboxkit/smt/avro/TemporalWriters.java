@@ -6,7 +6,7 @@ import io.outboxkit.smt.avro.NumberWriters.NumberWriter;
 import io.outboxkit.smt.util.IsoDateTimeParser;
 import java.io.IOException;
 
-/** Writers of date, time and timestamp types: ISO-8601 text, or Avro's number. */
+/** Writers of date, time and timestamp types, from ISO-8601 text or from the number in Avro. */
 final class TemporalWriters {
   private TemporalWriters() {}
 
@@ -34,7 +34,9 @@ final class TemporalWriters {
     private final IsoDateTimeParser iso = new IsoDateTimeParser();
     private final TimeResolution resolution;
 
-    /** For the logical type {@code time-millis}, an int, or {@code time-micros}, a long. */
+    /**
+     * @param type {@code time-millis} (an int) or {@code time-micros} (a long)
+     */
     TimeWriter(String type) {
       super(
           "%s (HH:MM:SS with at most %d fraction digits, or an integer)"
@@ -50,7 +52,7 @@ final class TemporalWriters {
         if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        // Below 2^31 for milliseconds: an int and a long have the same Avro encoding.
+        // Also for time-millis: Avro encodes an int like a long of the same value.
         out.writeLong(ticks);
       } else if (iso.parseTime(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())
           && resolution.isExact(iso.nano())) {
@@ -61,13 +63,15 @@ final class TemporalWriters {
     }
   }
 
-  /** Writes timestamp and local-timestamp: text with or without an offset, respectively. */
+  /** Writes timestamps, from text with an offset, and local timestamps, from text without one. */
   static final class TimestampWriter extends NumberWriter {
     private final IsoDateTimeParser iso = new IsoDateTimeParser();
     private final boolean local;
     private final TimeResolution resolution;
 
-    /** For a logical type such as {@code timestamp-micros}. */
+    /**
+     * @param type logical type, such as {@code timestamp-micros}
+     */
     TimestampWriter(String type) {
       super(
           "%s (ISO-8601 %s offset and at most %d fraction digits, or an integer)"
@@ -124,7 +128,7 @@ final class TemporalWriters {
       this.nanosPerTick = 1_000_000_000 / ticksPerSecond;
     }
 
-    /** Return the resolution of a logical type: {@code timestamp-micros}. */
+    /** Return the resolution of a logical type, such as {@code timestamp-micros}. */
     static TimeResolution of(String type) {
       return type.endsWith("-millis") ? MILLIS : type.endsWith("-micros") ? MICROS : NANOS;
     }

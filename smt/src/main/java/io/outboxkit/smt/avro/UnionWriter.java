@@ -28,7 +28,7 @@ final class UnionWriter extends ValueWriter {
       throw mismatch(json);
     }
     if (nextCandidate(first + 1, token) == branches.length) {
-      // The usual case, null and one type: no trial, and the branch reports its own error.
+      // The usual case, null and one type. The branch throws a more specific error than the union.
       out.writeInt(first);
       branches[first].write(json, out);
     } else if (token.isStructStart()) {
@@ -49,7 +49,7 @@ final class UnionWriter extends ValueWriter {
     throw mismatch(json);
   }
 
-  /** Buffer the tokens of the structure: the parser can read them only once. */
+  /** Try the branches with buffered tokens, because the parser can read the structure only once. */
   private void tryStructures(int first, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
@@ -88,7 +88,7 @@ final class UnionWriter extends ValueWriter {
 
   private boolean tryBranch(int branch, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
-    if (!out.mayTryBranch()) {
+    if (!out.countAttempt()) {
       throw new PayloadException("too many combinations of union branches");
     }
     int position = out.position();

@@ -11,7 +11,10 @@ abstract class ValueWriter {
   /** Bit set of the ordinals of the accepted tokens. */
   private final int tokens;
 
-  /** For a type, as described in error messages, whose values start with one of the tokens. */
+  /**
+   * @param expected description of the type for error messages
+   * @param tokens first tokens of the JSON values that the writer accepts
+   */
   ValueWriter(String expected, JsonToken... tokens) {
     this.expected = expected;
     int bits = 0;
@@ -29,7 +32,7 @@ abstract class ValueWriter {
     return (tokens & 1 << token.ordinal()) != 0;
   }
 
-  /** Check a single token by comparison, which is faster than {@link #accepts}. */
+  /** Require one token, by a comparison, which is faster than {@link #accepts}. */
   final void requireToken(JsonParser json, JsonToken token) throws PayloadException {
     if (json.currentToken() != token) {
       throw mismatch(json);

@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Avro ignores these on types for which they are not valid; the compiler rejects that. */
+  /** Rejected on types for which they are not valid, where Avro ignores them. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",
@@ -29,7 +29,7 @@ final class WriterCompiler {
           "local-timestamp-micros",
           "local-timestamp-nanos");
 
-  /** By full name: records can be recursive. */
+  /** Writers by full name, for recursive records. */
   private final Map<String, RecordWriter> records = new HashMap<>();
 
   private final UnknownFields unknownFields;

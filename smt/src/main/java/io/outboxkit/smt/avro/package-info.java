@@ -1,2 +1,2 @@
-/** JSON to Avro binary in one pass, by a tree of writers that is compiled from the schema. */
+/** Encodes JSON as Avro binary in one pass, with writers that are compiled from the schema. */
 package io.outboxkit.smt.avro;

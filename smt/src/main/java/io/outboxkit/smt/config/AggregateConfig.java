@@ -32,7 +32,7 @@ import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigDef.ValidString;
 import org.apache.kafka.common.config.ConfigException;
 
-/** The keys {@code aggregate.T.*} of OutboxRouter. */
+/** Parser of OutboxRouter's {@code aggregate.T.*} keys. */
 final class AggregateConfig {
   static final String TOPIC = ".topic";
   static final String PARTITIONS = ".partitions";
@@ -43,8 +43,8 @@ final class AggregateConfig {
   private static final String TOMBSTONE_TYPES = ".tombstone.event.types";
   private static final String REFUSE = "refuse";
   private static final String IGNORE = "ignore";
-  private static final String LABELS = "[A-Za-z0-9_-]+";
-  private static final String SUPPORTED =
+  private static final String LABEL_PATTERN = "[A-Za-z0-9_-]+";
+  private static final String SUPPORTED_KEYS =
       "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
           + " .tombstone.event.types, and, unless payload.format=text, .schema.versions, .schema.V"
           + " and .schema.V.id for each version V";
@@ -69,7 +69,7 @@ final class AggregateConfig {
       requireSamePartitions(route);
       routes.put(type, route);
     }
-    keys.rejectUndefined(types, SUPPORTED);
+    keys.rejectUndefined(types, SUPPORTED_KEYS);
     return routes;
   }
 
@@ -91,20 +91,22 @@ final class AggregateConfig {
   private static ConfigDef definition(String prefix) {
     String json = PayloadFormat.JSON.code();
     ValidString formats = ValidString.in(PayloadFormat.codes());
-    ValidString unknown = ValidString.in(REFUSE, IGNORE);
-    return new Options()
+    ValidString unknownFields = ValidString.in(REFUSE, IGNORE);
+    return new OptionDefinitions()
         .undocumented(prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME)
         .undocumented(prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1))
         .undocumented(prefix + PARTITION_FIELD, Type.STRING, null, null)
         .undocumented(prefix + FORMAT, Type.STRING, json, formats)
-        .undocumented(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknown)
+        .undocumented(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknownFields)
         .undocumented(prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
   }
 
   private PayloadEncoder encoder(PayloadFormat format, String type, AbstractConfig config) {
-    UnknownFields unknown = unknownFields(format, AggregateKeys.PREFIX + type, config);
+    UnknownFields unknownFields = unknownFields(format, AggregateKeys.PREFIX + type, config);
     return switch (format) {
-      case JSON -> new JsonEncoder(versions(type, s -> new JsonAvroEncoder(s, unknown)), out);
+      case JSON ->
+          new JsonEncoder(
+              versions(type, schema -> new JsonAvroEncoder(schema, unknownFields)), out);
       case AVRO -> new AvroEncoder(avroVersions(type), out);
       case CONFLUENT_AVRO -> new ConfluentAvroEncoder(versions(type, AvroBodyChecker::new));
       case TEXT -> new TextEncoder();
@@ -124,45 +126,48 @@ final class AggregateConfig {
   private SchemaVersions<AvroBodyChecker> avroVersions(String type) {
     SchemaVersions<AvroBodyChecker> versions = versions(type, AvroBodyChecker::new);
     if (versions.size() > 1 && !hasVersionColumn) {
-      // Bytes of one version can be valid by another version, with a different meaning.
+      // Bytes that were written with one version can be valid for another one, as other values.
       throw new ConfigException(
           AggregateKeys.PREFIX + type + ".schema.versions",
           versions.labels(),
-          "an Avro body does not contain its version; with payload.format=avro list one version, or"
-              + " set "
+          "an Avro body does not contain its schema version; with payload.format=avro, list one"
+              + " version only, or set "
               + ConfigName.SCHEMA_VERSION_FIELD);
     }
     return versions;
   }
 
-  private <C> SchemaVersions<C> versions(String type, Function<Schema, C> codec) {
+  private <C> SchemaVersions<C> versions(String type, Function<Schema, C> createCodec) {
     List<Version<C>> versions = new ArrayList<>();
-    for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
+    for (SchemaVersion version : keys.schemaVersions(type, LABEL_PATTERN)) {
       String name = version.key() + ".id";
       int id = keys.parse(name, Type.INT, Range.atLeast(0)).getInt(name);
       requireUniqueId(name, id, version);
-      versions.add(new Version<>(version.label(), id, codec.apply(version.schema())));
+      versions.add(new Version<>(version.label(), id, createCodec.apply(version.schema())));
     }
     return new SchemaVersions<>(type, versions);
   }
 
   /** A registry gives equal schemas the same id, and different schemas different ids. */
   private void requireUniqueId(String name, int id, SchemaVersion version) {
-    SchemaVersion other = schemasById.putIfAbsent(id, version);
-    if (other != null && !other.schema().equals(version.schema())) {
+    SchemaVersion existing = schemasById.putIfAbsent(id, version);
+    if (existing != null && !existing.schema().equals(version.schema())) {
       throw new ConfigException(
-          name, id, "is also " + other.key() + ".id, of a different schema; set the registry's id");
+          name,
+          id,
+          "is also the id of %s, a different schema; set the id that the registry assigned"
+              .formatted(existing.key()));
     }
   }
 
   private void requireSamePartitions(AggregateRoute route) {
-    AggregateRoute other = routesByTopic.putIfAbsent(route.topic(), route);
-    if (other != null && other.partitions() != route.partitions()) {
+    AggregateRoute existing = routesByTopic.putIfAbsent(route.topic(), route);
+    if (existing != null && existing.partitions() != route.partitions()) {
       throw new ConfigException(
           AggregateKeys.PREFIX + route.type() + PARTITIONS,
           route.partitions(),
           "%s%s%s is %d for the same topic; set both to the topic's partition count"
-              .formatted(AggregateKeys.PREFIX, other.type(), PARTITIONS, other.partitions()));
+              .formatted(AggregateKeys.PREFIX, existing.type(), PARTITIONS, existing.partitions()));
     }
   }
 }

@@ -18,8 +18,8 @@ import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
- * Reader of the keys {@code aggregate.T.*} for each aggregate type T. Each key is defined by its
- * full name, because types may contain dots. A blank value counts as not set.
+ * Parser of {@code aggregate.T.*} keys. A key is defined by its full name, because the aggregate
+ * type T may contain dots. A blank value is treated as not set.
  */
 final class AggregateKeys {
   static final String PREFIX = "aggregate.";
@@ -34,27 +34,27 @@ final class AggregateKeys {
     values.keySet().removeIf(name -> !name.startsWith(PREFIX));
   }
 
-  /** Throw ConfigException if a value is not valid, or an earlier definition has the same key. */
+  /** Throw ConfigException if a value is not valid, or if a key was parsed before. */
   AbstractConfig parse(ConfigDef definition) {
     for (String name : definition.names()) {
       if (!defined.add(name)) {
         throw new ConfigException(
             name,
             MessageText.abbreviate(values.get(name)),
-            "is a key of two aggregate types or versions; rename one of them");
+            "this key belongs to two aggregate types or versions; rename one of them");
       }
     }
-    Map<String, Object> set = new TreeMap<>(values);
-    set.values().removeIf(value -> value == null || value.toString().isBlank());
-    return new AbstractConfig(definition, set, false);
+    Map<String, Object> nonBlank = new TreeMap<>(values);
+    nonBlank.values().removeIf(value -> value == null || value.toString().isBlank());
+    return new AbstractConfig(definition, nonBlank, false);
   }
 
-  /** As {@link #parse(ConfigDef)} for one required key. */
+  /** Parse one required key, as {@link #parse(ConfigDef)} does. */
   AbstractConfig parse(String key, Type type, Validator validator) {
-    return parse(new Options().undocumented(key, type, NO_DEFAULT_VALUE, validator));
+    return parse(new OptionDefinitions().undocumented(key, type, NO_DEFAULT_VALUE, validator));
   }
 
-  /** One of the versions of an aggregate type's schema, and the key that declares it. */
+  /** A version of an aggregate type's schema, with the key that declares it. */
   record SchemaVersion(String label, String key, Schema schema) {
     ConfigException invalid(String reason) {
       return new ConfigException(
@@ -62,16 +62,16 @@ final class AggregateKeys {
     }
   }
 
-  /** Return the schema versions, latest first, with labels that match the regular expression. */
-  List<SchemaVersion> schemaVersions(String type, String labels) {
+  /** Return the schema versions, latest first. The labels must match the regular expression. */
+  List<SchemaVersion> schemaVersions(String type, String labelPattern) {
     String prefix = PREFIX + type + ".schema.";
     String key = prefix + VERSIONS;
     List<SchemaVersion> versions = new ArrayList<>();
-    List<String> listed = parse(key, Type.LIST, null).getList(key);
-    for (String label : listed) {
-      // Without dots, because schema.V.id must differ from schema.V of another version.
-      if (!label.matches(labels) || label.equals(VERSIONS)) {
-        throw new ConfigException(key, listed, "version labels must match " + labels);
+    List<String> labels = parse(key, Type.LIST, null).getList(key);
+    for (String label : labels) {
+      // Labels have no dots: the key schema.1.id would be ambiguous with the versions 1 and 1.id.
+      if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
+        throw new ConfigException(key, labels, "version labels must match " + labelPattern);
       }
       versions.add(schemaVersion(prefix + label, label));
     }
@@ -82,7 +82,7 @@ final class AggregateKeys {
     String json = parse(key, Type.STRING, null).getString(key);
     try {
       Schema schema = new Schema.Parser().parse(json);
-      // Checks the logical types.
+      // The constructor rejects logical types that are not valid for their Avro type.
       new JsonAvroEncoder(schema);
       return new SchemaVersion(label, key, schema);
     } catch (RuntimeException e) {

@@ -15,12 +15,12 @@ import org.apache.kafka.connect.header.Header;
 /**
  * Path of a field in a record: {@code key}, {@code key.a.b}, {@code value}, {@code value.a.b}
  * through Structs and Maps, or {@code header.NAME}, where NAME may contain dots. If several headers
- * have that name, the last one applies, as in Kafka's {@code Headers.lastHeader}.
+ * have that name, the last one is read, as by Kafka's {@code Headers.lastHeader}.
  */
 public final class FieldPath {
   private static final String SYNTAX = "key, key.field, value, value.field, or header.name";
 
-  /** Accepts null, which stands for an option that is not set. */
+  /** Accepts null, the value of an option that is not set. */
   public static final ConfigDef.Validator VALIDATOR =
       Validators.optional(SYNTAX, (name, value) -> parse(name, (String) value));
 
@@ -44,16 +44,16 @@ public final class FieldPath {
     return text == null ? null : parse(option, text);
   }
 
-  /** Return the path; throw ConfigException if the text is not one. */
+  /** Return the path; throw ConfigException if the text is not a path. */
   public static FieldPath parse(String option, String text) {
     if (text != null) {
       int dot = text.indexOf('.');
       String root = dot < 0 ? text : text.substring(0, dot);
-      String rest = dot < 0 ? "" : text.substring(dot + 1);
-      if (root.equals(HEADER) && !rest.isEmpty()) {
-        return new FieldPath(text, root, List.of(rest));
+      String subpath = dot < 0 ? "" : text.substring(dot + 1);
+      if (root.equals(HEADER) && !subpath.isEmpty()) {
+        return new FieldPath(text, root, List.of(subpath));
       }
-      List<String> steps = dot < 0 ? List.of() : List.of(rest.split("\\.", -1));
+      List<String> steps = dot < 0 ? List.of() : List.of(subpath.split("\\.", -1));
       if ((root.equals(KEY) || root.equals(VALUE)) && !steps.contains("")) {
         return new FieldPath(text, root, steps);
       }
@@ -62,10 +62,11 @@ public final class FieldPath {
   }
 
   /**
-   * Return the field's value; null if the field, the key or the header is null or missing.
+   * Return the field's value; null if the record has no such header, or if the field or a container
+   * on the path is null.
    *
-   * @throws DataException if the Struct or Map lacks the field, or if the path starts at the value
-   *     of a tombstone
+   * @throws DataException if a Struct or Map on the path lacks the field, or if the path starts
+   *     with {@code value} and the record is a tombstone
    */
   public Object read(ConnectRecord<?> record) {
     if (root.equals(HEADER)) {
@@ -89,9 +90,9 @@ public final class FieldPath {
   }
 
   /**
-   * Return the field's value as text; null for null. Integers and booleans count as text.
+   * Return the field's value as text, also if it is an integer, a boolean or a UUID; null for null.
    *
-   * @throws DataException if the value has another type, and as {@link #read}
+   * @throws DataException if the value has another type, or if {@link #read} throws it
    */
   public String readText(ConnectRecord<?> record) {
     Object value = read(record);
@@ -119,33 +120,28 @@ public final class FieldPath {
 
   /** Return an exception with the path and the record's topic. */
   public DataException error(ConnectRecord<?> record, String problem) {
-    return new DataException(this + " on topic " + record.topic() + " " + problem);
+    return new DataException("Field %s on topic %s %s".formatted(text, record.topic(), problem));
   }
 
   private Object field(Object container, String name, ConnectRecord<?> record) {
     if (container instanceof Struct struct) {
       Field field = struct.schema().field(name);
       if (field == null) {
-        throw missing(name, record, "there is no such field");
+        throw unreadable(name, record, "there is no such field");
       }
       // Not get(), which returns the field's default in place of null.
       return struct.getWithoutDefault(name);
     }
     if (container instanceof Map<?, ?> map) {
       if (!map.containsKey(name)) {
-        throw missing(name, record, "there is no such field");
+        throw unreadable(name, record, "there is no such field");
       }
       return map.get(name);
     }
-    throw missing(name, record, typeOf(container) + " has no fields");
+    throw unreadable(name, record, typeOf(container) + " has no fields");
   }
 
-  private DataException missing(String name, ConnectRecord<?> record, String reason) {
+  private DataException unreadable(String name, ConnectRecord<?> record, String reason) {
     return error(record, "cannot be read at " + MessageText.quote(name) + ": " + reason);
-  }
-
-  @Override
-  public String toString() {
-    return "Field " + text;
   }
 }

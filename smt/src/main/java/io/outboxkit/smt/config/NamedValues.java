@@ -6,11 +6,11 @@ import java.util.Map;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Options that are lists of {@code name:value}. Names may contain colons, values may not. */
+/** Parser of lists of {@code name:value}. Names may contain colons, values may not. */
 public final class NamedValues {
   private NamedValues() {}
 
-  /** Return the values by name, in order; throw ConfigException for a bad or repeated entry. */
+  /** Return the values by name, in order; throw ConfigException for an invalid list. */
   public static Map<String, String> parse(String option, List<String> entries) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String entry : entries) {
@@ -26,7 +26,11 @@ public final class NamedValues {
     return values;
   }
 
-  /** Return a validator whose documentation has the syntax of an entry: {@code topic:count}. */
+  /**
+   * Return a validator of such a list.
+   *
+   * @param syntax syntax of an entry for the option's documentation, such as {@code topic:count}
+   */
   public static ConfigDef.Validator validator(String syntax) {
     return Validators.optional(
         "list of " + syntax, (name, value) -> parse(name, Validators.strings(value)));

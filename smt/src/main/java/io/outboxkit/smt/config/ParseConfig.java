@@ -22,7 +22,7 @@ public final class ParseConfig extends AbstractConfig {
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new Options()
+      new OptionDefinitions()
           .high(ConfigName.FIELD, Type.STRING, "value.payload", FieldPath.VALIDATOR)
           .doc("Field with the JSON text. The parsed Struct becomes the record's value.")
           .high(ConfigName.TYPE_FIELD, Type.STRING, "header.aggregate_type", FieldPath.VALIDATOR)
@@ -30,13 +30,13 @@ public final class ParseConfig extends AbstractConfig {
           .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
           .doc("Aggregate types to parse. Each requires the aggregate.T.* keys below.");
 
-  private static final String LABELS = "[1-9][0-9]{0,8}";
+  private static final String LABEL_PATTERN = "[1-9][0-9]{0,8}";
 
   public ParseConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
   }
 
-  /** A version of an aggregate's schema. */
+  /** A version of an aggregate type's schema. */
   public record Version(int number, JsonStructParser parser) {}
 
   /**
@@ -50,7 +50,7 @@ public final class ParseConfig extends AbstractConfig {
     List<String> types = getList(ConfigName.AGGREGATES);
     for (String type : types) {
       List<Version> parsers = new ArrayList<>();
-      for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
+      for (SchemaVersion version : keys.schemaVersions(type, LABEL_PATTERN)) {
         int number = Integer.parseInt(version.label());
         try {
           parsers.add(new Version(number, new JsonStructParser(version.schema(), number)));

@@ -59,48 +59,48 @@ public final class RouterConfig extends AbstractConfig {
   private static final Validator NON_EMPTY = new NonEmptyString();
 
   public static final ConfigDef CONFIG_DEF =
-      new Options()
+      new OptionDefinitions()
           .high(ConfigName.TABLE, Type.STRING, null, Validators.TABLE_NAME)
           .doc(
-              "Outbox table as schema.table; the root of a partitioned table. Required unless"
+              "Outbox table as schema.table; if it is partitioned, the root table. Required unless"
                   + " message.prefix is set.")
           .high(ConfigName.MESSAGE_PREFIX, Type.STRING, null, null)
           .doc(
               "Prefix of logical decoding messages to route. They must be transactional, and their"
                   + " content must be a JSON object with the columns of the outbox table.")
           .low(ConfigName.ID_FIELD, Type.STRING, "id", NON_EMPTY)
-          .doc("Column with the unique event id. Target: header event_id.")
+          .doc("Column with the unique event id, for the header event_id.")
           .low(ConfigName.KEY_FIELD, Type.STRING, "aggregate_id", NON_EMPTY)
-          .doc("Column with the aggregate id. Target: record key.")
+          .doc("Column with the aggregate id, for the record key.")
           .low(ConfigName.TYPE_FIELD, Type.STRING, "event_type", NON_EMPTY)
-          .doc("Column with the event type. Target: header event_type.")
+          .doc("Column with the event type, for the header event_type.")
           .low(ConfigName.PAYLOAD_FIELD, Type.STRING, "payload", NON_EMPTY)
           .doc(
-              "Column with the state after the event, in the aggregate's payload.format. Target:"
-                  + " record value; SQL NULL, and JSON null with payload.format=json, become a"
-                  + " tombstone.")
+              "Column with the aggregate's state after the event, for the record value. Its format"
+                  + " is aggregate.T.payload.format. SQL NULL, and JSON null with the format json,"
+                  + " become a tombstone.")
           .low(ConfigName.TIMESTAMP_FIELD, Type.STRING, "created_at", NON_EMPTY)
           .doc(
-              "Column with the event time (timestamptz, or timestamp in UTC). Target: header"
+              "Column with the event time (timestamptz, or timestamp in UTC), for the header"
                   + " event_time.")
           .low(ConfigName.HEADERS_FIELD, Type.STRING, "headers", NON_EMPTY)
           .doc(
-              "Column with the JSON object of additional headers; the table may lack this column."
-                  + " Target: one header per field.")
+              "Column with a JSON object of additional headers, one per field. The table may lack"
+                  + " this column.")
           .low(ConfigName.ROUTE_BY_FIELD, Type.STRING, "aggregate_type", NON_EMPTY)
           .doc(
-              "Column with the aggregate type, which determines the topic. Target: header"
-                  + " aggregate_type.")
+              "Column with the aggregate type, which determines the topic. Also written to the"
+                  + " header aggregate_type.")
           .low(ConfigName.SCHEMA_VERSION_FIELD, Type.STRING, null, NON_EMPTY)
           .doc(
               "Column with the label of the payload's schema version (text or integer). If not set,"
                   + " or if the column is null, the latest version that accepts the payload"
-                  + " applies. Required if an aggregate with payload.format=avro has several"
+                  + " is used. Required if an aggregate with payload.format=avro has several"
                   + " versions; a row with null is then invalid.")
           .low(ConfigName.PLACEMENT, Type.LIST, List.of(), Validators.PLACEMENTS)
           .doc(
-              "Columns to add as headers: column:header, or column:header:name for another header"
-                  + " name. Null adds no header.")
+              "Columns to add as headers: column:header, or column:header:name for a header with a"
+                  + " different name. Null adds no header.")
           .low(ConfigName.PLACEMENT_MISSING, Type.STRING, ERROR, ValidString.in(ERROR, IGNORE))
           .doc(
               "Behavior if the table lacks a column of table.fields.additional.placement: error"
@@ -133,13 +133,14 @@ public final class RouterConfig extends AbstractConfig {
                   + " task, ignore skips them.")
           .medium(ConfigName.MAX_RECORD_BYTES, Type.INT, 1_000_000, Range.atLeast(1))
           .doc(
-              "Maximum size, in bytes, of key, value and headers, plus 10 per header for Kafka's"
-                  + " framing. Larger rows are invalid. Must be lower than the producer's"
-                  + " max.request.size and the topics' max.message.bytes.")
+              "Maximum size of a record, in bytes: key, value and headers, plus 10 per header for"
+                  + " Kafka's length fields. Larger rows are invalid. Must be lower than the"
+                  + " producer's max.request.size and the topics' max.message.bytes.")
           .low(ConfigName.PASS_THROUGH, Type.LIST, List.of(), Validators.PASS_THROUGH)
           .doc(
-              "Other records to pass unchanged: transactions, schema-changes, messages,"
-                  + " table:<schema.table>. Heartbeats always pass; anything else stops the task.")
+              "Records that are not outbox events and are passed on unchanged: transactions,"
+                  + " schema-changes, messages, table:<schema.table>. Heartbeats are always passed"
+                  + " on; any other record stops the task.")
           .low(ConfigName.CLOUDEVENTS_SOURCE, Type.STRING, null, Validators.URI_REFERENCE)
           .doc(
               "Source of the events as a URI reference, such as /library. If set, records have"
@@ -162,7 +163,7 @@ public final class RouterConfig extends AbstractConfig {
     requirePlacementsWithoutCloudEvents();
     routes = new AggregateConfig(this).routes(getList(ConfigName.AGGREGATES));
     requireOnePayloadType();
-    if (deadLetters()) {
+    if (writesDeadLetters()) {
       requireDeadLetterTopic();
     }
   }
@@ -178,7 +179,7 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   /** Return whether invalid rows are written to the dead letter topic instead of failing. */
-  public boolean deadLetters() {
+  public boolean writesDeadLetters() {
     return getString(ConfigName.INVALID_ROWS).equals(DEAD_LETTER);
   }
 
@@ -201,11 +202,13 @@ public final class RouterConfig extends AbstractConfig {
     return source == null ? null : new CloudEventHeaders(source);
   }
 
-  /** Return the header names that a row must not set, with the reason for the error message. */
+  /** Return the header names that a row must not set, each with a reason for error messages. */
   public Map<String, String> reservedHeaders() {
     Map<String, String> reserved = new HashMap<>();
     RecordHeaders.NAMES.forEach(name -> reserved.put(name, "a header of the contract"));
-    placements.entries().forEach(e -> reserved.put(e.header(), "set by " + ConfigName.PLACEMENT));
+    placements
+        .entries()
+        .forEach(entry -> reserved.put(entry.header(), "set by " + ConfigName.PLACEMENT));
     if (cloudEvents() != null) {
       CloudEventHeaders.NAMES.forEach(name -> reserved.put(name, "a CloudEvents header"));
     }
@@ -227,8 +230,7 @@ public final class RouterConfig extends AbstractConfig {
       throw new ConfigException(ConfigName.MESSAGE_PREFIX, prefix, "must not be blank");
     }
     if (table() == null && prefix == null) {
-      throw new ConfigException(
-          ConfigName.TABLE, null, "required unless message.prefix is set; set schema.table");
+      throw new ConfigException(ConfigName.TABLE, null, "required unless message.prefix is set");
     }
     List<String> passThrough = getList(ConfigName.PASS_THROUGH);
     if (passThrough.contains("table:" + table())) {

@@ -12,7 +12,7 @@ import org.apache.kafka.common.config.ConfigException;
  * Columns that are added as headers, in EventRouter's syntax: {@code column:header} or {@code
  * column:header:name}.
  *
- * @param lenient whether a table may lack the columns
+ * @param lenient whether the table may lack a column
  */
 public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   public record Entry(String column, String header) {}
@@ -21,7 +21,7 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   private static final Pattern ENTRY =
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
 
-  /** Throw ConfigException if an entry is not valid, or if its header is reserved or repeated. */
+  /** Throw ConfigException if an entry is not valid, or if a header is reserved or repeated. */
   public static HeaderPlacements parse(String option, List<String> texts, boolean lenient) {
     List<Entry> entries = new ArrayList<>();
     Set<String> headers = new HashSet<>();

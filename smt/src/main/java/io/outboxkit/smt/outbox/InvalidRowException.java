@@ -3,13 +3,14 @@ package io.outboxkit.smt.outbox;
 import java.util.Locale;
 
 /**
- * A row that cannot be routed. The message has column names, field paths and expected types, but
- * never values of the row. Without a stack trace, because it can occur for each row of a backlog.
+ * Thrown for a row that cannot be routed. The message has column names, field paths and expected
+ * types, but never values of the row. There is no stack trace, because all rows of a backlog can be
+ * invalid.
  */
 public final class InvalidRowException extends Exception {
   private static final long serialVersionUID = 1L;
 
-  /** Reasons, whose codes are part of the contract with consumers of dead letters. */
+  /** Reasons. Their codes are part of the contract with consumers of dead letters. */
   public enum Reason {
     MESSAGE_INVALID,
     MESSAGE_NOT_TRANSACTIONAL,

@@ -5,13 +5,13 @@ import java.io.IOException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * An inserted row of the outbox table, or a logical decoding message with the same columns. Texts
- * are null for SQL NULL; they are validated when the row is routed.
+ * An inserted row of the outbox table, or a logical decoding message with the same columns. Strings
+ * are null for SQL NULL. They are validated when the row is routed.
  *
  * @param key aggregate id
  * @param schemaVersion label of the payload's schema version; null if the row has none
- * @param payload text, byte array or ByteBuffer; null for SQL NULL and for JSON null of a message;
- *     the whole content of a message that is not a JSON object
+ * @param payload text, byte array or ByteBuffer; null for SQL NULL, and for JSON null in a message;
+ *     if a message is not a JSON object, its entire content
  * @param headers JSON text
  * @param eventTime UTC with six fraction digits; null if the column is not a valid time
  * @param sequence the header source_sequence
@@ -38,16 +38,16 @@ public record OutboxRow(
 
   /** All columns of the row, or all members of the message. */
   public interface Columns {
-    /** Throw if the source is not a valid event, whatever its columns contain. */
+    /** Throw InvalidRowException for a message that is not valid as a whole. */
     void requireValid() throws InvalidRowException;
 
-    /** Return the partition column as text or null; throw DataException if there is none. */
+    /** Return the column as text, null for SQL NULL; throw DataException if the table lacks it. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */
     void addPlacedTo(ConnectHeaders headers);
 
-    /** Return whether the type of the payload column is JSON. */
+    /** Return whether the payload column has the type json or jsonb. */
     boolean payloadIsJson();
 
     /** Write all columns as fields of the generator's current object. */

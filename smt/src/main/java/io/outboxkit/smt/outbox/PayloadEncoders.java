@@ -19,14 +19,14 @@ import java.util.stream.Collectors;
 public final class PayloadEncoders {
   private PayloadEncoders() {}
 
-  /** Encodes JSON text as Avro in Confluent wire format. JSON null is a tombstone too. */
+  /** Encodes JSON text as Avro in Confluent wire format. JSON null is also a tombstone. */
   public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
       implements PayloadEncoder {
     /**
      * Encode with the row's schema version, or with the latest version that accepts the payload,
      * because a backlog can contain rows that were written before a schema change. If unknown
-     * fields are ignored, the version that skips the fewest fields applies: otherwise a field that
-     * no version has could hide one that an older version has.
+     * fields are ignored, encode with the version that skips the fewest fields, so that no field is
+     * lost that an older version has.
      */
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -34,7 +34,7 @@ public final class PayloadEncoders {
       if (payload == null || Json.isNull(payload)) {
         return null;
       }
-      PayloadException latest = null;
+      PayloadException latestError = null;
       byte[] best = null;
       int fewestSkipped = 0;
       for (Version<JsonAvroEncoder> version : versions.candidates(row)) {
@@ -49,19 +49,20 @@ public final class PayloadEncoders {
             fewestSkipped = out.skippedFields();
           }
         } catch (PayloadException e) {
-          latest = latest == null ? e : latest;
+          latestError = latestError == null ? e : latestError;
         }
       }
       if (best != null) {
         return best;
       }
-      throw versions.mismatch(row, latest);
+      throw versions.mismatch(row, latestError);
     }
   }
 
   /**
-   * Adds the Confluent wire format to Avro bodies that are valid by the row's schema version, or by
-   * the only one. Other versions are not tried, because the same bytes could have another meaning.
+   * Adds the header of the Confluent wire format to Avro bodies, which must be valid for the row's
+   * schema version, or for the only version. Other versions are not tried, because they could
+   * decode the bytes to different values.
    */
   public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
       implements PayloadEncoder {
@@ -83,7 +84,7 @@ public final class PayloadEncoders {
     }
   }
 
-  /** Passes values in Confluent wire format that are valid by the version with their schema id. */
+  /** Returns values in Confluent wire format unchanged if they are valid for their schema id. */
   public record ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions)
       implements PayloadEncoder {
     private static final int HEADER_SIZE = 1 + Integer.BYTES;
@@ -102,9 +103,11 @@ public final class PayloadEncoders {
         version.codec().check(value, HEADER_SIZE);
         return value;
       } catch (PayloadException e) {
-        String label = version.label();
         throw invalid(
-            "does not fit schema version " + label + ", whose id it has; " + e.getMessage());
+            "has the schema id of version "
+                + version.label()
+                + " but does not fit that version; "
+                + e.getMessage());
       }
     }
 
@@ -119,7 +122,7 @@ public final class PayloadEncoders {
           candidates.stream()
               .map(version -> version.id() + " (version " + version.label() + ")")
               .collect(Collectors.joining(" or "));
-      // Without the actual id: if the value is not framed, these bytes are data.
+      // The message omits the actual id: in a value without a header, these bytes are data.
       throw invalid(
           (row.schemaVersion() == null
                   ? "has the schema id of no configured version"

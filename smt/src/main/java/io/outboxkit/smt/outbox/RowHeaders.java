@@ -17,7 +17,7 @@ import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Adds the fields of a row's headers column, a JSON object, as headers.
+ * Converts the JSON object of a row's headers column to headers.
  *
  * @param reserved names that a row must not set, each with the reason
  */
@@ -34,10 +34,10 @@ public record RowHeaders(Map<String, String> reserved) {
       return;
     }
     try (JsonParser parser = Json.FACTORY.createParser(json)) {
-      JsonToken first = parser.nextToken();
-      if (first == JsonToken.START_OBJECT) {
+      JsonToken token = parser.nextToken();
+      if (token == JsonToken.START_OBJECT) {
         addFields(headers, parser);
-      } else if (first != JsonToken.VALUE_NULL) {
+      } else if (token != JsonToken.VALUE_NULL) {
         throw invalid("expected a JSON object of header names and values");
       }
       if (parser.nextToken() != null) {
@@ -64,7 +64,7 @@ public record RowHeaders(Map<String, String> reserved) {
       if (!names.add(name)) {
         throw invalid("duplicate header " + MessageText.quote(name));
       }
-      String value = value(parser);
+      String value = readValue(parser);
       if (Utf8.hasUnpairedSurrogate(name) || Utf8.hasUnpairedSurrogate(value)) {
         throw invalid("a name or a value has an unpaired surrogate");
       }
@@ -72,7 +72,7 @@ public record RowHeaders(Map<String, String> reserved) {
     }
   }
 
-  private static String value(JsonParser parser) throws IOException {
+  private static String readValue(JsonParser parser) throws IOException {
     JsonToken token = parser.nextToken();
     if (!token.isStructStart()) {
       return parser.getText();

@@ -9,42 +9,42 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * The versions of one aggregate type's value schema, latest first, at least one.
+ * The versions of one aggregate type's value schema, at least one, latest first.
  *
- * @param <C> encoder or checker of the payloads of one version
+ * @param <C> encoder or checker for the payloads of one version
  */
 public final class SchemaVersions<C> {
   /** A version with the registry's schema id. */
   public record Version<C>(String label, int id, C codec) {}
 
   private final String type;
-  private final List<Version<C>> all;
+  private final List<Version<C>> versions;
   private final Map<String, List<Version<C>>> byLabel = new HashMap<>();
 
   public SchemaVersions(String type, List<Version<C>> versions) {
     this.type = type;
-    this.all = List.copyOf(versions);
-    for (Version<C> version : all) {
+    this.versions = List.copyOf(versions);
+    for (Version<C> version : versions) {
       byLabel.put(version.label(), List.of(version));
     }
   }
 
-  /** Return the row's schema version, or all if it has none; throw if it is not configured. */
+  /** Return the row's schema version, or all if it has none; throw if it is unknown. */
   List<Version<C>> candidates(OutboxRow row) throws InvalidRowException {
     if (row.schemaVersion() == null) {
-      return all;
+      return versions;
     }
-    List<Version<C>> named = byLabel.get(row.schemaVersion());
-    if (named == null) {
+    List<Version<C>> labeled = byLabel.get(row.schemaVersion());
+    if (labeled == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
           "schema version %s is not one of the versions of %s (%s)"
               .formatted(MessageText.quote(row.schemaVersion()), type, labels()));
     }
-    return named;
+    return labeled;
   }
 
-  /** Return the row's schema version, or the only one; throw if it is unknown or ambiguous. */
+  /** Return the row's version, or the only one; throw if it is unknown or not determined. */
   Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
@@ -57,22 +57,22 @@ public final class SchemaVersions<C> {
   }
 
   public int size() {
-    return all.size();
+    return versions.size();
   }
 
-  /** Return the exception for a payload, with the error of the first candidate. */
-  InvalidRowException mismatch(OutboxRow row, PayloadException first) {
+  /** Return the exception for a payload that no candidate accepts, with the latest one's error. */
+  InvalidRowException mismatch(OutboxRow row, PayloadException latestError) {
     String problem =
         row.schemaVersion() == null
             ? "fits no schema version of %s (%s)".formatted(type, labels())
             : "does not fit the row's schema version of %s".formatted(type);
-    String label = row.schemaVersion() == null ? all.get(0).label() : row.schemaVersion();
+    String label = row.schemaVersion() == null ? versions.get(0).label() : row.schemaVersion();
     return new InvalidRowException(
         Reason.PAYLOAD_INVALID,
-        "the payload %s; with version %s, %s".formatted(problem, label, first.getMessage()));
+        "the payload %s; with version %s, %s".formatted(problem, label, latestError.getMessage()));
   }
 
   public String labels() {
-    return all.stream().map(Version::label).collect(Collectors.joining(", "));
+    return versions.stream().map(Version::label).collect(Collectors.joining(", "));
   }
 }

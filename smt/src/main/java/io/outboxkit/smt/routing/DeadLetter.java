@@ -15,18 +15,20 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Key, value and headers of a dead letter. The value is a JSON object: all columns of the row and
- * {@code source_sequence}, or, for a row that is too large, its coordinates and a payload hash.
+ * Key, value and headers of a dead letter. The value is a JSON object with all columns of the row
+ * and {@code source_sequence}. If the row is too large, it has only coordinates: the columns that
+ * identify the event, WAL positions and a payload hash.
  *
  * @param key aggregate id, or null
  */
 record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
-  /** Longer texts are replaced by a hash in coordinates, to limit the size of the record. */
+  /** Maximum length of texts in coordinates. Longer ones are replaced by a hash. */
   private static final int MAX_COORDINATE = 255;
 
-  static DeadLetter whole(OutboxRow row, RowHeaders rowHeaders, InvalidRowException error) {
+  static DeadLetter withAllColumns(
+      OutboxRow row, RowHeaders rowHeaders, InvalidRowException error) {
     byte[] value =
-        object(
+        jsonObject(
             json -> {
               row.columns().writeFields(json);
               json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
@@ -34,13 +36,13 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     return of(row.key(), value, headers(row, rowHeaders), error);
   }
 
-  static DeadLetter coordinates(OutboxRow row, InvalidRowException error) {
-    String id = limit(row.id());
-    String key = limit(row.key());
-    String aggregateType = limit(row.aggregateType());
-    String eventType = limit(row.eventType());
+  static DeadLetter withCoordinates(OutboxRow row, InvalidRowException error) {
+    String id = hashIfLong(row.id());
+    String key = hashIfLong(row.key());
+    String aggregateType = hashIfLong(row.aggregateType());
+    String eventType = hashIfLong(row.eventType());
     byte[] value =
-        object(
+        jsonObject(
             json -> {
               json.writeStringField("id", id);
               json.writeStringField("aggregate_type", aggregateType);
@@ -62,23 +64,23 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
 
   private static DeadLetter of(
       String key, byte[] value, ConnectHeaders headers, InvalidRowException error) {
-    // The row itself can have these headers if it was a dead letter before.
+    // The row has these headers if it was inserted again from a dead letter.
     headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());
     return new DeadLetter(key, value, headers);
   }
 
-  private interface Fields {
+  private interface FieldsWriter {
     void write(JsonGenerator json) throws IOException;
   }
 
-  private static byte[] object(Fields fields) {
-    // Not as bytes, because that generator fails on an unpaired surrogate.
+  private static byte[] jsonObject(FieldsWriter writer) {
+    // Written as text first: Jackson's generator for bytes fails on an unpaired surrogate.
     StringWriter text = new StringWriter();
     try (JsonGenerator json = Json.FACTORY.createGenerator(text)) {
       json.writeStartObject();
-      fields.write(json);
+      writer.write(json);
       json.writeEndObject();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
@@ -96,9 +98,9 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     ConnectHeaders headers = RecordHeaders.of(row);
     row.columns().addPlacedTo(headers);
     try {
-      ConnectHeaders all = headers.duplicate();
-      rowHeaders.addTo(all, row.headers());
-      return all;
+      ConnectHeaders withRowHeaders = headers.duplicate();
+      rowHeaders.addTo(withRowHeaders, row.headers());
+      return withRowHeaders;
     } catch (InvalidRowException e) {
       return headers;
     }
@@ -108,7 +110,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
-  private static String limit(String text) {
+  private static String hashIfLong(String text) {
     return text == null || text.length() <= MAX_COORDINATE
         ? text
         : "sha256:" + Bytes.sha256(utf8(text));

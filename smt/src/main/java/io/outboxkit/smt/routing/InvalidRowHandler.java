@@ -25,7 +25,7 @@ public final class InvalidRowHandler {
   private final Set<Reason> warned = EnumSet.noneOf(Reason.class);
 
   public InvalidRowHandler(RouterConfig config) {
-    this.deadLetters = config.deadLetters();
+    this.deadLetters = config.writesDeadLetters();
     this.topic = config.getString(ConfigName.DEAD_LETTER_TOPIC);
     this.maxRecordBytes = config.getInt(ConfigName.MAX_RECORD_BYTES);
     this.rowHeaders = new RowHeaders(config.reservedHeaders());
@@ -41,11 +41,13 @@ public final class InvalidRowHandler {
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    // A row that is invalid for another reason can be too large as well.
+    // A row that is invalid for a different reason can also be too large.
     DeadLetter letter =
-        error.reason() == Reason.RECORD_TOO_LARGE ? null : DeadLetter.whole(row, rowHeaders, error);
+        error.reason() == Reason.RECORD_TOO_LARGE
+            ? null
+            : DeadLetter.withAllColumns(row, rowHeaders, error);
     if (letter == null || letter.size() > maxRecordBytes) {
-      letter = DeadLetter.coordinates(row, error);
+      letter = DeadLetter.withCoordinates(row, error);
     }
     return record.newRecord(
         topic,
@@ -58,7 +60,7 @@ public final class InvalidRowHandler {
         letter.headers());
   }
 
-  /** Log the first row of each reason, and the others at debug only, to limit the log's size. */
+  /** Log the first row with each reason as a warning, further ones at debug to limit the log. */
   private void log(OutboxRow row, InvalidRowException error) {
     String format = "Writing invalid outbox row at {} to {} ({}): {}";
     Object[] values = {row.sequence(), topic, error.reason().code(), error.getMessage()};

@@ -17,7 +17,7 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** Converts outbox rows to the records of the contract. */
+/** Converts outbox rows to the records that the contract specifies. */
 public final class RowRouter {
   private final Map<String, AggregateRoute> routes;
   private final int maxRecordBytes;
@@ -99,7 +99,7 @@ public final class RowRouter {
 
   private void requireSize(String key, byte[] value, ConnectHeaders headers)
       throws InvalidRowException {
-    // An upper bound first, at most three bytes per char: nearly every record is below the limit.
+    // Nearly every record passes this cheap check of an upper bound, three bytes per char.
     if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
         <= maxRecordBytes) {
       return;

@@ -42,7 +42,7 @@ record ColumnMapping(
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
     if (!config.payloadIsBinary()) {
       requireText(payload, config);
-    } else if (!typeOf(payload).equals(Schema.Type.BYTES.name())) {
+    } else if (!describeType(payload).equals(Schema.Type.BYTES.name())) {
       throw unsupported(payload, config, "bytea, with binary.handling.mode=bytes on the connector");
     }
     if (headers != null) {
@@ -87,12 +87,12 @@ record ColumnMapping(
         String.format(
             "Column %s has type %s; a key, id, type, schema version, partition field or header must"
                 + " be text, uuid, integer or boolean",
-            column.name(), typeOf(column)));
+            column.name(), describeType(column)));
   }
 
   /** Return the column's value; null for SQL NULL, even if the column has a default. */
   static Object value(Struct row, Field column) {
-    // get() returns the default in place of null; getWithoutDefault() looks the field up by name.
+    // get() returns the default instead of null. getWithoutDefault() is slower.
     return column.schema().defaultValue() == null
         ? row.get(column)
         : row.getWithoutDefault(column.name());
@@ -136,10 +136,10 @@ record ColumnMapping(
   private static DataException unsupported(Field column, RouterConfig config, String required) {
     return new DataException(
         "Column %s of table %s has type %s; it must be %s"
-            .formatted(column.name(), config.table(), typeOf(column), required));
+            .formatted(column.name(), config.table(), describeType(column), required));
   }
 
-  private static String typeOf(Field column) {
+  private static String describeType(Field column) {
     String name = column.schema().name();
     return column.schema().type() + (name == null ? "" : " (" + name + ")");
   }

@@ -21,7 +21,7 @@ public final class EnvelopeReader {
   private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
 
   private static final String MESSAGE = "m";
-  private static final String MISPLACED =
+  private static final String MISPLACED_REMEDY =
       "configure this transform as the first one, on a Debezium source connector";
 
   private final RouterConfig config;
@@ -33,7 +33,7 @@ public final class EnvelopeReader {
   private final RowOperations operations;
   private final EventTime eventTime = new EventTime();
 
-  // Of the previous record: Debezium creates new schemas only when the table changes.
+  // Resolved for the schemas of the previous record. They change only if the table changes.
   private EnvelopeFields cachedFields;
   private ColumnMapping cachedColumns;
 
@@ -48,10 +48,10 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Return the outbox row or message; null if the record passes unchanged, {@link
+   * Return the outbox row or message; null if the record is passed on unchanged, {@link
    * OutboxRow#SKIPPED} if it is dropped.
    *
-   * @throws DataException if the record is unexpected, or a row's columns are not supported
+   * @throws DataException if the record must stop the task, or if a column is not supported
    */
   public OutboxRow read(ConnectRecord<?> record) {
     if (record.value() == null) {
@@ -65,11 +65,11 @@ public final class EnvelopeReader {
       throw PassThrough.rejected(
           record,
           "a value of class " + record.value().getClass().getName() + ", not a Debezium Struct",
-          MISPLACED);
+          MISPLACED_REMEDY);
     }
     EnvelopeFields fields = fieldsOf(envelope.schema());
     if (fields == null) {
-      requireMetadataAllowed(record, envelope.schema().name());
+      requirePassThrough(record, envelope.schema().name());
       return null;
     }
     return readChange(record, envelope, fields);
@@ -100,7 +100,7 @@ public final class EnvelopeReader {
     if (after == null) {
       throw new DataException("Insert into " + table + " without a row (after)");
     }
-    return row(after, columnsOf(after.schema()), source, fields);
+    return outboxRow(after, columnsOf(after.schema()), source, fields);
   }
 
   private OutboxRow readMessage(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
@@ -125,7 +125,8 @@ public final class EnvelopeReader {
         commitMillis(source, fields));
   }
 
-  private OutboxRow row(Struct after, ColumnMapping mapping, Struct source, EnvelopeFields fields) {
+  private OutboxRow outboxRow(
+      Struct after, ColumnMapping mapping, Struct source, EnvelopeFields fields) {
     return new OutboxRow(
         new TableColumns(after, mapping),
         ColumnMapping.text(after, mapping.id()),
@@ -168,7 +169,7 @@ public final class EnvelopeReader {
         && table.endsWith(tableName);
   }
 
-  private void requireMetadataAllowed(ConnectRecord<?> record, String name) {
+  private void requirePassThrough(ConnectRecord<?> record, String name) {
     if (HEARTBEAT.equals(name)) {
       // Without heartbeats the replication slot would not advance.
       return;
@@ -184,7 +185,9 @@ public final class EnvelopeReader {
           record, "a notification", "remove sink from notification.enabled.channels");
     } else {
       throw PassThrough.rejected(
-          record, "a value with schema " + name + ", not a Debezium change event", MISPLACED);
+          record,
+          "a value with schema " + name + ", not a Debezium change event",
+          MISPLACED_REMEDY);
     }
   }
 

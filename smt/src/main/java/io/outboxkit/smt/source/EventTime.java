@@ -30,20 +30,22 @@ final class EventTime {
       if (!iso.parseTimestamp(text)) {
         return null;
       }
-      return isNormal(text) ? text : format(iso.epochSecond(), iso.nano());
+      return isHeaderForm(text) ? text : format(iso.epochSecond(), iso.nano());
     }
     if (value instanceof java.util.Date date) {
       return format(date.toInstant());
     }
-    return value instanceof Long ticks && schemaName != null ? ofTicks(ticks, schemaName) : null;
+    return value instanceof Long ticks && schemaName != null
+        ? formatTicks(ticks, schemaName)
+        : null;
   }
 
-  /** Return whether a valid timestamp already has the target form, as most do. */
-  private static boolean isNormal(String text) {
+  /** Return whether a valid timestamp already has the form of the header, as most have. */
+  private static boolean isHeaderForm(String text) {
     return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
   }
 
-  private static String ofTicks(long ticks, String schemaName) {
+  private static String formatTicks(long ticks, String schemaName) {
     return switch (schemaName) {
       case "io.debezium.time.Timestamp" -> format(Instant.ofEpochMilli(ticks));
       case "io.debezium.time.MicroTimestamp" ->
@@ -63,24 +65,24 @@ final class EventTime {
     }
     LocalDateTime time = LocalDateTime.ofEpochSecond(epochSecond, nano, ZoneOffset.UTC);
     char[] text = new char[LENGTH];
-    digits(time.getYear(), text, 0, 4);
+    writeDigits(time.getYear(), text, 0, 4);
     text[4] = '-';
-    digits(time.getMonthValue(), text, 5, 2);
+    writeDigits(time.getMonthValue(), text, 5, 2);
     text[7] = '-';
-    digits(time.getDayOfMonth(), text, 8, 2);
+    writeDigits(time.getDayOfMonth(), text, 8, 2);
     text[10] = 'T';
-    digits(time.getHour(), text, 11, 2);
+    writeDigits(time.getHour(), text, 11, 2);
     text[13] = ':';
-    digits(time.getMinute(), text, 14, 2);
+    writeDigits(time.getMinute(), text, 14, 2);
     text[16] = ':';
-    digits(time.getSecond(), text, 17, 2);
+    writeDigits(time.getSecond(), text, 17, 2);
     text[19] = '.';
-    digits(nano / 1000, text, 20, 6);
+    writeDigits(nano / 1000, text, 20, 6);
     text[26] = 'Z';
     return new String(text);
   }
 
-  private static void digits(int value, char[] target, int offset, int count) {
+  private static void writeDigits(int value, char[] target, int offset, int count) {
     int remaining = value;
     for (int i = offset + count - 1; i >= offset; i--) {
       target[i] = (char) ('0' + remaining % 10);

@@ -61,8 +61,8 @@ final class MessageReader {
   }
 
   /**
-   * Read a message. Problems of its content are thrown by {@link OutboxRow.Columns#requireValid},
-   * so that the message can become a dead letter.
+   * Read a message. If its content is not valid, {@link OutboxRow.Columns#requireValid} throws the
+   * exception, so that the message can become a dead letter.
    *
    * @param content Debezium's {@code message.content}
    * @throws DataException if the content is text instead of bytes
@@ -99,7 +99,7 @@ final class MessageReader {
         commitMillis);
   }
 
-  /** Return the members in order. */
+  /** Return the members by name, in order. */
   private static Map<String, Member> parse(byte[] content) throws InvalidRowException {
     try {
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
@@ -117,7 +117,7 @@ final class MessageReader {
   private static Map<String, Member> parseObject(String text)
       throws IOException, InvalidRowException {
     Map<String, Member> members = new LinkedHashMap<>();
-    try (JsonParser parser = Json.FACTORY.createParser(text)) {
+    try (JsonParser parser = Json.MESSAGE_FACTORY.createParser(text)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
         throw invalid("the content is not a JSON object");
       }
@@ -151,7 +151,7 @@ final class MessageReader {
     for (HeaderPlacements.Entry entry : placements.entries()) {
       validate(entry.column(), members.get(entry.column()), placements.lenient());
     }
-    // A message without a payload by mistake must not delete the aggregate.
+    // A payload that is missing by mistake must not become a tombstone.
     if (!members.containsKey(payload)) {
       validate(payload, null, false);
     }
@@ -162,7 +162,7 @@ final class MessageReader {
     if (member == null && !optional) {
       throw invalid("the object has no member \"" + name + "\"");
     }
-    // Encoding would replace it by a question mark, so that different keys become equal.
+    // UTF-8 encoding would replace it by a question mark, so that different keys become equal.
     if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
       throw invalid("\"" + name + "\" has an unpaired surrogate");
     }
@@ -187,8 +187,8 @@ final class MessageReader {
    * A member of a message's object.
    *
    * @param token first token of the value
-   * @param json the value exactly as in the message
-   * @param text the text of a string; otherwise as {@code json}
+   * @param json the value's JSON text, unchanged
+   * @param text the unescaped text of a string; of other values the JSON text
    */
   private record Member(JsonToken token, String json, String text) {
     static Member read(JsonParser parser, String message) throws IOException {
@@ -196,7 +196,7 @@ final class MessageReader {
       String string = token == JsonToken.VALUE_STRING ? parser.getText() : null;
       int start = (int) parser.currentTokenLocation().getCharOffset();
       parser.skipChildren();
-      // Without it, the location after a number would include the next character.
+      // Without finishToken(), the location after a number would include the next character.
       parser.finishToken();
       int end = (int) parser.currentLocation().getCharOffset();
       String json = message.substring(start, end).strip();
@@ -235,7 +235,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // A missing member makes this message invalid, unlike a column that a table lacks.
+      // Null for a missing member: only this message is invalid. A missing column stops the task.
       return MessageReader.text(members, column);
     }
 

@@ -4,11 +4,11 @@ import java.util.List;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
-/** Rejects records that are neither outbox events nor entries of {@code pass.through}. */
+/** Rejects records that are not outbox events, unless {@code pass.through} lists them. */
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
 
-  /** Throw DataException with the remedy on the connector if the list does not have the entry. */
+  /** Throw DataException with the connector setting to change if the entry is not listed. */
   void require(String entry, ConnectRecord<?> record, String description, String remedy) {
     if (!entries.contains(entry)) {
       throw rejected(
@@ -19,8 +19,8 @@ record PassThrough(List<String> entries) {
   }
 
   /**
-   * Debezium sends a tombstone after a delete. It has no source, so that its table is determined by
-   * {@link #isOfTable}.
+   * Throw DataException for a tombstone unless its table is listed. The tombstones that Debezium
+   * sends after deletes have no source field; {@link #isOfTable} determines their table.
    */
   void requireTombstone(ConnectRecord<?> record) {
     for (String entry : entries) {

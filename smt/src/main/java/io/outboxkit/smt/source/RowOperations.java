@@ -18,14 +18,17 @@ final class RowOperations {
   private static final String DELETE = "d";
   private static final String TRUNCATE = "t";
 
-  /** On the create that follows the delete if a key is updated (RelationalChangeRecordEmitter). */
+  /**
+   * Header of the create event that Debezium sends after a delete event for an update of the
+   * primary key (RelationalChangeRecordEmitter).
+   */
   private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
   private final String table;
   private final boolean routesSnapshotRows;
   private final String updateBehavior;
   private final boolean ignoresDeletes;
-  private boolean logged;
+  private boolean updateLogged;
 
   RowOperations(RouterConfig config) {
     this.table = config.table();
@@ -47,7 +50,7 @@ final class RowOperations {
     return ignoresDeletes;
   }
 
-  /** Log a skipped operation with its source_sequence; throw if it must stop the task. */
+  /** Log a skipped operation with its source_sequence; throw DataException if it stops the task. */
   void requireSkippable(String operation, Supplier<String> sequence) {
     if (READ.equals(operation)) {
       throw new DataException(
@@ -72,23 +75,23 @@ final class RowOperations {
     }
   }
 
-  /** Log the first skipped update, and the others at debug only, to limit the log's size. */
+  /** Log the first skipped update at its level, further ones at debug to limit the log. */
   private void logSkipped(Supplier<String> sequence) {
-    if (logged && !LOG.isDebugEnabled()) {
+    if (updateLogged && !LOG.isDebugEnabled()) {
       return;
     }
     String format =
         "Skipped an update of a row of {} at {} ({}={}): only inserts are routed. Further updates"
             + " are logged at debug.";
     Object[] values = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
-    if (logged) {
+    if (updateLogged) {
       LOG.debug(format, values);
     } else if (updateBehavior.equals(RouterConfig.ERROR)) {
       LOG.error(format, values);
     } else {
       LOG.warn(format, values);
     }
-    logged = true;
+    updateLogged = true;
   }
 
   private DataException unsupported(String operation, String alternative) {

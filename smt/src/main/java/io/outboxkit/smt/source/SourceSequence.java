@@ -20,34 +20,34 @@ final class SourceSequence {
   private SourceSequence() {}
 
   /**
-   * @param debezium Debezium's source.sequence, the LSNs of the last commit and of the event:
+   * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event:
    *     {@code [null,"188902120"]}; null if the source has none
    * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
    * @throws DataException if source.sequence has another format
    */
-  static String format(int epoch, String debezium, Long lsn) {
+  static String format(int epoch, String sourceSequence, Long lsn) {
     long commit = 0;
     long event = lsn == null ? 0 : lsn;
-    if (debezium != null) {
-      int comma = debezium.indexOf(',');
-      int last = debezium.length() - 1;
-      if (comma < 0 || debezium.charAt(0) != '[' || debezium.charAt(last) != ']') {
+    if (sourceSequence != null) {
+      int comma = sourceSequence.indexOf(',');
+      int last = sourceSequence.length() - 1;
+      if (comma < 0 || sourceSequence.charAt(0) != '[' || sourceSequence.charAt(last) != ']') {
         throw unknownFormat();
       }
-      commit = lsn(debezium, 1, comma, 0);
-      event = lsn(debezium, comma + 1, last, event);
+      commit = parseLsn(sourceSequence, 1, comma, 0);
+      event = parseLsn(sourceSequence, comma + 1, last, event);
     }
     byte[] text = new byte[LENGTH];
-    hex(epoch, text, 0, 4);
+    writeHex(epoch, text, 0, 4);
     text[4] = '_';
-    hex(commit, text, 5, 16);
+    writeHex(commit, text, 5, 16);
     text[21] = '-';
-    hex(event, text, 22, 16);
+    writeHex(event, text, 22, 16);
     return new String(text, StandardCharsets.ISO_8859_1);
   }
 
   /** Parse {@code null} or a quoted number in [from, to). */
-  private static long lsn(String text, int from, int to, long missing) {
+  private static long parseLsn(String text, int from, int to, long missing) {
     int start = from;
     int end = to;
     while (start < end && text.charAt(start) == ' ') {
@@ -62,11 +62,11 @@ final class SourceSequence {
     if (end - start < 3 || text.charAt(start) != '"' || text.charAt(end - 1) != '"') {
       throw unknownFormat();
     }
-    return number(text, start + 1, end - 1);
+    return parseNumber(text, start + 1, end - 1);
   }
 
-  /** As Long.parseLong, at half the cost. */
-  private static long number(String text, int from, int to) {
+  /** Parse digits as Long.parseLong does, at half the cost. */
+  private static long parseNumber(String text, int from, int to) {
     if (to - from > MAX_DIGITS) {
       throw unknownFormat();
     }
@@ -84,7 +84,7 @@ final class SourceSequence {
     return value;
   }
 
-  private static void hex(long value, byte[] target, int offset, int digits) {
+  private static void writeHex(long value, byte[] target, int offset, int digits) {
     long remaining = value;
     for (int i = offset + digits - 1; i >= offset; i--) {
       target[i] = HEX[(int) (remaining & 0xF)];

@@ -9,7 +9,7 @@ import java.util.HexFormat;
 public final class Bytes {
   private Bytes() {}
 
-  /** Return the bytes of an array (not copied) or buffer (whose position stays); null for null. */
+  /** Return an array itself, or a copy of a buffer's remaining bytes; null for null. */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
       byte[] bytes = new byte[buffer.remaining()];

@@ -7,8 +7,9 @@ import java.time.LocalDate;
  * Parser of dates, times and timestamps in the ISO-8601 forms that PostgreSQL, Debezium and JSON
  * libraries write: {@code 2026-11-20}, {@code 18:31:38.123456}, {@code
  * 2026-11-20T18:31:38.123456+00:00}. Also accepts the offsets {@code Z}, {@code +00} and {@code
- * +0530} and a space instead of the T; rejects infinity, years BC, 24:00 and leap seconds. Replaces
- * DateTimeFormatter, which would dominate the cost of a record. Not thread-safe.
+ * +0530} and a space instead of the T; rejects infinity, years BC, 24:00 and leap seconds. The
+ * parse methods return whether the text is valid. Used instead of DateTimeFormatter, which would
+ * dominate the cost of a record. Not thread-safe.
  */
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
@@ -41,50 +42,50 @@ public final class IsoDateTimeParser {
 
   /** Parse {@code YYYY-MM-DD}. */
   public boolean parseDate(char[] value, int offset, int count) {
-    start(value, offset, count);
+    load(value, offset, count);
     return readDate() && atEnd();
   }
 
   /** Parse {@code HH:MM:SS[.f]}. */
   public boolean parseTime(char[] value, int offset, int count) {
-    start(value, offset, count);
+    load(value, offset, count);
     return readTime() && atEnd();
   }
 
   /** Parse a date and a time without offset. */
   public boolean parseLocalTimestamp(char[] value, int offset, int count) {
-    start(value, offset, count);
-    return readDate() && separator() && readTime() && atEnd();
+    load(value, offset, count);
+    return readDate() && skipSeparator() && readTime() && atEnd();
   }
 
   /** Parse a date, a time and an offset. */
   public boolean parseTimestamp(char[] value, int offset, int count) {
-    start(value, offset, count);
+    load(value, offset, count);
     return readTimestamp();
   }
 
-  /** As {@link #parseTimestamp(char[], int, int)}. */
+  /** Parse a date, a time and an offset. */
   public boolean parseTimestamp(String value) {
     length = value.length();
     int copied = Math.min(length, MAX_LENGTH);
     value.getChars(0, copied, text, 0);
-    restart(copied);
+    reset(copied);
     return readTimestamp();
   }
 
   private boolean readTimestamp() {
-    return readDate() && separator() && readTime() && readOffset() && atEnd();
+    return readDate() && skipSeparator() && readTime() && readOffset() && atEnd();
   }
 
-  private void start(char[] value, int offset, int count) {
-    // A longer text is truncated and then rejected, because the parser does not reach its length.
+  private void load(char[] value, int offset, int count) {
+    // A text over MAX_LENGTH is truncated. atEnd() then rejects it, because length is larger.
     length = count;
     int copied = Math.min(length, MAX_LENGTH);
     System.arraycopy(value, offset, text, 0, copied);
-    restart(copied);
+    reset(copied);
   }
 
-  private void restart(int copied) {
+  private void reset(int copied) {
     text[copied] = 0;
     position = 0;
     epochSecond = 0;
@@ -93,9 +94,9 @@ public final class IsoDateTimeParser {
 
   private boolean readDate() {
     // PostgreSQL writes years above 9999 without a sign.
-    int year = number(4, 6);
-    int month = year >= 0 && skip('-') ? number(2, 2) : -1;
-    int day = month >= 0 && skip('-') ? number(2, 2) : -1;
+    int year = readNumber(4, 6);
+    int month = year >= 0 && skip('-') ? readNumber(2, 2) : -1;
+    int day = month >= 0 && skip('-') ? readNumber(2, 2) : -1;
     if (day < 0) {
       return false;
     }
@@ -108,9 +109,9 @@ public final class IsoDateTimeParser {
   }
 
   private boolean readTime() {
-    int hour = number(2, 2);
-    int minute = hour >= 0 && skip(':') ? number(2, 2) : -1;
-    int second = minute >= 0 && skip(':') ? number(2, 2) : -1;
+    int hour = readNumber(2, 2);
+    int minute = hour >= 0 && skip(':') ? readNumber(2, 2) : -1;
+    int second = minute >= 0 && skip(':') ? readNumber(2, 2) : -1;
     if (second < 0 || hour > 23 || minute > 59 || second > 59) {
       return false;
     }
@@ -120,7 +121,7 @@ public final class IsoDateTimeParser {
 
   private boolean readFraction() {
     int start = position;
-    nano = number(1, 9);
+    nano = readNumber(1, 9);
     for (int digits = position - start; digits < 9; digits++) {
       nano *= 10;
     }
@@ -133,19 +134,19 @@ public final class IsoDateTimeParser {
     }
     int sign = skip('+') ? 1 : skip('-') ? -1 : 0;
     int start = position;
-    int hours = number(2, 4);
+    int hours = readNumber(2, 4);
     int minutes = 0;
     if (position - start > 2) {
       minutes = position - start == 4 ? hours % 100 : -1;
       hours /= 100;
     } else if (skip(':')) {
-      minutes = number(2, 2);
+      minutes = readNumber(2, 2);
     }
     epochSecond -= sign * (hours * 3600L + minutes * 60L);
     return sign != 0 && hours >= 0 && hours <= 18 && minutes >= 0 && minutes <= 59;
   }
 
-  private boolean separator() {
+  private boolean skipSeparator() {
     return skip('T') || skip(' ') || skip('t');
   }
 
@@ -162,9 +163,9 @@ public final class IsoDateTimeParser {
   }
 
   /**
-   * Read all digits at the position and return their number, or -1 if there are too few or many.
+   * Read all digits at the position and return their value, or -1 if there are too few or too many.
    */
-  private int number(int minDigits, int maxDigits) {
+  private int readNumber(int minDigits, int maxDigits) {
     int start = position;
     int value = 0;
     for (char c = text[position]; c >= '0' && c <= '9'; c = text[++position]) {

@@ -4,24 +4,31 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.core.util.JsonRecyclerPools;
 
-/** Jackson factory with the limits for all JSON in outbox rows and messages. */
+/** Jackson factories with the limits for JSON in outbox rows and messages. */
 public final class Json {
   /** Jackson's default of 1000 levels nearly exhausts a thread's default stack of 1 MiB. */
   public static final int MAX_DEPTH = 200;
 
-  // Map keys are data: interning them costs memory and time.
-  public static final JsonFactory FACTORY =
-      JsonFactory.builder()
-          .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
-          .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(MAX_DEPTH).build())
-          .recyclerPool(JsonRecyclerPools.threadLocalPool())
-          .build();
+  /** For the JSON of one column. */
+  public static final JsonFactory FACTORY = factory(MAX_DEPTH);
+
+  /** For a message, whose members are as deep as columns. */
+  public static final JsonFactory MESSAGE_FACTORY = factory(MAX_DEPTH + 1);
 
   private Json() {}
 
+  private static JsonFactory factory(int maxDepth) {
+    return JsonFactory.builder()
+        // Map keys are data: interning them costs memory and time.
+        .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+        .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(maxDepth).build())
+        .recyclerPool(JsonRecyclerPools.threadLocalPool())
+        .build();
+  }
+
   /** Return whether the text is JSON null, ignoring surrounding white space. */
   public static boolean isNull(String text) {
-    // jsonb has no white space around the literal; json and text columns keep what was inserted.
+    // PostgreSQL removes white space around the literal in jsonb, but not in json and text.
     return text.equals("null") || text.length() > 4 && text.strip().equals("null");
   }
 }

@@ -2,27 +2,11 @@ package io.outboxkit.smt.util;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.Map;
 import java.util.UUID;
-import org.apache.kafka.common.serialization.Serde;
-import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
 /** The default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
-  private static final Map<Class<?>, Serde<?>> SERDES =
-      Map.of(
-          String.class, Serdes.String(),
-          UUID.class, Serdes.UUID(),
-          Boolean.class, Serdes.Boolean(),
-          Short.class, Serdes.Short(),
-          Integer.class, Serdes.Integer(),
-          Long.class, Serdes.Long(),
-          Float.class, Serdes.Float(),
-          Double.class, Serdes.Double(),
-          byte[].class, Serdes.ByteArray(),
-          org.apache.kafka.common.utils.Bytes.class, Serdes.Bytes());
-
   private KeyPartitioner() {}
 
   /** Return the partition of a string key. */
@@ -35,13 +19,43 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitions;
   }
 
-  /** Serialize a key with Kafka's serializer for its class; return null if there is none. */
-  @SuppressWarnings("unchecked") // each serde is of its class in the map
+  /**
+   * Serialize a key as Kafka's serializer for its class does; return null if there is none. Kafka's
+   * serializers are not used, because older workers (Kafka 3) lack that for booleans.
+   */
   public static byte[] serialize(Object key) {
-    if (key instanceof ByteBuffer) {
+    if (key instanceof String || key instanceof UUID) {
+      return key.toString().getBytes(StandardCharsets.UTF_8);
+    }
+    if (key instanceof byte[] || key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    Serde<Object> serde = (Serde<Object>) SERDES.get(key.getClass());
-    return serde == null ? null : serde.serializer().serialize(null, key);
+    if (key instanceof org.apache.kafka.common.utils.Bytes bytes) {
+      return bytes.get();
+    }
+    if (key instanceof Boolean bool) {
+      return new byte[] {(byte) (bool ? 1 : 0)};
+    }
+    return key instanceof Number number ? serializeNumber(number) : null;
+  }
+
+  private static byte[] serializeNumber(Number key) {
+    if (key instanceof Short number) {
+      return ByteBuffer.allocate(Short.BYTES).putShort(number).array();
+    }
+    if (key instanceof Integer number) {
+      return ByteBuffer.allocate(Integer.BYTES).putInt(number).array();
+    }
+    if (key instanceof Long number) {
+      return ByteBuffer.allocate(Long.BYTES).putLong(number).array();
+    }
+    if (key instanceof Float number) {
+      return ByteBuffer.allocate(Float.BYTES).putInt(Float.floatToRawIntBits(number)).array();
+    }
+    if (key instanceof Double number) {
+      // Like DoubleSerializer, with one representation of all NaN values.
+      return ByteBuffer.allocate(Double.BYTES).putLong(Double.doubleToLongBits(number)).array();
+    }
+    return null;
   }
 }

@@ -1,6 +1,6 @@
 package io.outboxkit.smt.util;
 
-/** Names and option values in a form that is safe for error messages and logs. */
+/** Formats names and option values for error messages and logs, without data of payloads. */
 public final class MessageText {
   private static final int MAX_NAME = 64;
   private static final int MAX_VALUE = 60;
@@ -9,7 +9,7 @@ public final class MessageText {
 
   /**
    * Return the name in quotes if it is an identifier (letters, digits, {@code _ . -}, at most 64
-   * characters), otherwise its length. Names in payloads can be data, such as the keys of a map.
+   * characters), otherwise only its length. A name in a payload can be data, such as a map's key.
    */
   public static String quote(String name) {
     if (name == null) {

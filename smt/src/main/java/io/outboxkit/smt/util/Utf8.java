@@ -46,25 +46,25 @@ public final class Utf8 {
 
   /** Encode text without unpaired surrogates to {@code target}. */
   public static void encode(char[] text, int offset, int length, byte[] target, int position) {
-    int at = position;
+    int index = position;
     int end = offset + length;
     for (int i = offset; i < end; i++) {
       char c = text[i];
       if (c < 0x80) {
-        target[at++] = (byte) c;
+        target[index++] = (byte) c;
       } else if (c < 0x800) {
-        target[at++] = (byte) (0xC0 | c >> 6);
-        target[at++] = (byte) (0x80 | c & 0x3F);
+        target[index++] = (byte) (0xC0 | c >> 6);
+        target[index++] = (byte) (0x80 | c & 0x3F);
       } else if (!Character.isSurrogate(c)) {
-        target[at++] = (byte) (0xE0 | c >> 12);
-        target[at++] = (byte) (0x80 | c >> 6 & 0x3F);
-        target[at++] = (byte) (0x80 | c & 0x3F);
+        target[index++] = (byte) (0xE0 | c >> 12);
+        target[index++] = (byte) (0x80 | c >> 6 & 0x3F);
+        target[index++] = (byte) (0x80 | c & 0x3F);
       } else {
         int codePoint = Character.toCodePoint(c, text[++i]);
-        target[at++] = (byte) (0xF0 | codePoint >> 18);
-        target[at++] = (byte) (0x80 | codePoint >> 12 & 0x3F);
-        target[at++] = (byte) (0x80 | codePoint >> 6 & 0x3F);
-        target[at++] = (byte) (0x80 | codePoint & 0x3F);
+        target[index++] = (byte) (0xF0 | codePoint >> 18);
+        target[index++] = (byte) (0x80 | codePoint >> 12 & 0x3F);
+        target[index++] = (byte) (0x80 | codePoint >> 6 & 0x3F);
+        target[index++] = (byte) (0x80 | codePoint & 0x3F);
       }
     }
   }
@@ -86,7 +86,7 @@ public final class Utf8 {
   public static boolean isValid(byte[] bytes, int from, int to) {
     int i = from;
     while (i < to) {
-      int length = sequence(bytes, i, to);
+      int length = sequenceLength(bytes, i, to);
       if (length == 0) {
         return false;
       }
@@ -95,8 +95,8 @@ public final class Utf8 {
     return true;
   }
 
-  /** Return the size of the sequence at {@code i}; 0 if it is not valid. */
-  private static int sequence(byte[] bytes, int i, int to) {
+  /** Return the size of the sequenceLength index {@code i}; 0 if it is not valid. */
+  private static int sequenceLength(byte[] bytes, int i, int to) {
     int first = bytes[i];
     if (first >= 0) {
       return 1;

@@ -15,7 +15,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Which bytes are a value of a schema. */
+/** Bytes that are a value of a schema, and bytes that are not. */
 class AvroBodyCheckerTest {
   private static final String ENUM = "{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\",\"B\"]}";
   private static final String FIXED = "{\"type\":\"fixed\",\"name\":\"F\",\"size\":3}";
@@ -37,7 +37,7 @@ class AvroBodyCheckerTest {
         arguments("\"int\"", "feffffff0f"),
         arguments("\"int\"", "ffffffff0f"),
         arguments("\"long\"", "ffffffffffffffffff01"),
-        // Longer than need be, which readers take.
+        // Longer than necessary, which Avro's readers accept.
         arguments("\"long\"", "8000"),
         arguments("\"int\"", "8080808000"),
         arguments(ENUM, "8280808000"),
@@ -67,26 +67,26 @@ class AvroBodyCheckerTest {
   }
 
   static Stream<Arguments> rejected() {
-    String early = "payload: the bytes end within the value";
+    String truncated = "payload: the bytes end within the value";
     return Stream.of(
         arguments("\"null\"", "00", "payload: 1 bytes after the end of the Avro value"),
-        arguments("\"boolean\"", "", early),
+        arguments("\"boolean\"", "", truncated),
         arguments("\"boolean\"", "02", "payload: expected boolean, found a number out of range"),
-        arguments("\"int\"", "80", early),
+        arguments("\"int\"", "80", truncated),
         arguments("\"int\"", "8080808010", "payload: expected int, found a number out of range"),
         arguments("\"long\"", "80808080808080808080", "payload: a varint of more than 10 bytes"),
-        // As int, enum and union Avro's readers take five bytes at most.
+        // For int, enum and union, Avro's readers accept at most five bytes.
         arguments("\"int\"", "808080808000", "payload: a varint of more than 5 bytes"),
         arguments(ENUM, "828080808000", "payload: a varint of more than 5 bytes"),
         arguments("[\"null\",\"int\"]", "808080808000", "payload: a varint of more than 5 bytes"),
-        arguments("\"float\"", "000000", early),
-        arguments("\"double\"", "00000000000000", early),
-        arguments("\"string\"", "04c3", early),
+        arguments("\"float\"", "000000", truncated),
+        arguments("\"double\"", "00000000000000", truncated),
+        arguments("\"string\"", "04c3", truncated),
         arguments("\"string\"", "01", "payload: negative length"),
-        arguments("\"string\"", "feffffffffffffffff01", early),
+        arguments("\"string\"", "feffffffffffffffff01", truncated),
         arguments("\"string\"", "02c3", "payload: expected string, found bytes that are not UTF-8"),
         arguments("\"bytes\"", "03", "payload: negative length"),
-        arguments(FIXED, "0102", early),
+        arguments(FIXED, "0102", truncated),
         arguments(ENUM, "04", "payload: expected enum, found a number out of range"),
         arguments(ENUM, "01", "payload: expected enum, found a number out of range"),
         arguments(
@@ -108,7 +108,7 @@ class AvroBodyCheckerTest {
         message, assertThrows(PayloadException.class, () -> check(parsed, body)).getMessage());
   }
 
-  /** A few bytes must neither end the stack nor keep a worker busy for ever. */
+  /** A small body must not cause a stack overflow or a very long loop. */
   @Test
   void smallBodiesOfLargeValuesAreRejected() {
     byte[] deep = new byte[1_000_000];
@@ -117,9 +117,9 @@ class AvroBodyCheckerTest {
         assertThrows(PayloadException.class, () -> check(Encoding.schema(LIST), deep));
     assertEquals("nested over 200 levels deep", e.getMessage().replaceAll(".*: ", ""));
 
-    byte[] many = HexFormat.of().parseHex("feffffffffffffffff0100");
-    byte[] most = HexFormat.of().parseHex("ffffffffffffffffff01");
-    for (byte[] body : new byte[][] {many, most}) {
+    byte[] maxCount = HexFormat.of().parseHex("feffffffffffffffff0100");
+    byte[] minCount = HexFormat.of().parseHex("ffffffffffffffffff01");
+    for (byte[] body : new byte[][] {maxCount, minCount}) {
       assertTimeoutPreemptively(
           Duration.ofSeconds(10),
           () -> assertThrows(PayloadException.class, () -> check(Encoding.schema(NULLS), body)));

@@ -10,7 +10,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** The buffer grows whichever type is the one that it has no more room for. */
+/** The buffer grows for each type that does not fit into it. */
 class AvroOutputTest {
   private static final int ITEMS = 20_000;
 

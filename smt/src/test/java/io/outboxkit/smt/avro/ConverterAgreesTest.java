@@ -18,8 +18,8 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * A payload that is parsed into a Struct and written by the Avro converter's own code has the bytes
- * that JsonAvroEncoder writes, up to the order of maps: both contracts carry the same values.
+ * A payload that is parsed to a Struct and written by the Avro converter's code has the bytes that
+ * JsonAvroEncoder writes, except for the order of maps.
  */
 class ConverterAgreesTest {
   private static final int VERSION = 3;
@@ -74,7 +74,7 @@ class ConverterAgreesTest {
 
   @ParameterizedTest
   @MethodSource("types")
-  void everyType(String type, String json) throws Exception {
+  void everyTypeIsWrittenEqually(String type, String json) throws Exception {
     Schema schema = field(type, "");
     String payload = "{\"f\": " + json + "}";
     assertArrayEquals(Encoding.encode(schema, payload), byConverter(schema, payload));
@@ -82,7 +82,7 @@ class ConverterAgreesTest {
 
   @ParameterizedTest
   @MethodSource("types")
-  void everyTypeWhereItMayBeNull(String type, String json) throws Exception {
+  void everyNullableTypeIsWrittenEqually(String type, String json) throws Exception {
     for (String union : List.of("[\"null\"," + type + "]", "[" + type + ",\"null\"]")) {
       Schema schema = field(union, "");
       for (String value : List.of(json, "null")) {
@@ -92,7 +92,7 @@ class ConverterAgreesTest {
     }
   }
 
-  /** A null that was written must not turn into the default when the Struct is read. */
+  /** A null in the payload must not become the field's default. */
   @Test
   void nullIsNotTheDefault() throws Exception {
     Schema schema = field("[\"string\",\"null\"]", ",\"default\":\"d\"");
@@ -102,7 +102,7 @@ class ConverterAgreesTest {
   }
 
   @Test
-  void schemaCarriesNameAndVersion() {
+  void schemaHasNameAndVersion() {
     var schema = new JsonStructParser(field("\"int\"", ""), VERSION).schema();
     assertEquals("n.R", schema.name());
     assertEquals(VERSION, schema.version());

@@ -11,7 +11,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Fields that the payload does not have: the schema's default, for every type. */
+/** Fields that are missing in the payload have the schema's default, for every type. */
 class DefaultsTest {
 
   static Stream<Arguments> defaults() {
@@ -47,10 +47,9 @@ class DefaultsTest {
             "\"0190f2c4-8f6d-7c3a-a1f0-3f8f4d3b2a11\""));
   }
 
-  /** In front of a field that is there, and behind it. */
   @ParameterizedTest
   @MethodSource("defaults")
-  void areThoseOfAvro(String type, String defaultValue) throws Exception {
+  void defaultsAreThoseOfAvro(String type, String defaultValue) throws Exception {
     Schema schema =
         Encoding.schema(
             "{\"type\":\"record\",\"name\":\"R\",\"fields\":["

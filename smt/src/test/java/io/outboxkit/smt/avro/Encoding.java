@@ -13,7 +13,7 @@ import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.io.EncoderFactory;
 
-/** Encodes with ours, decodes with Avro's. */
+/** Encodes with JsonAvroEncoder, decodes with Avro's reader. */
 final class Encoding {
   private Encoding() {}
 
@@ -45,7 +45,7 @@ final class Encoding {
     return decode(parsed, encode(parsed, json));
   }
 
-  /** What Avro's own writer makes of the value. */
+  /** Encode the value with Avro's writer. */
   static byte[] byAvro(Schema schema, Object value) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     BinaryEncoder encoder = EncoderFactory.get().binaryEncoder(bytes, null);

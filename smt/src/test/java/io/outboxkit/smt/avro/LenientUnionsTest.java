@@ -12,7 +12,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Unions where unknown fields are ignored: a record with fewer fields takes what is another's. */
+/** Unions if unknown fields are ignored, so that several record branches accept an object. */
 class LenientUnionsTest {
   private static final String SMALL =
       "{\"type\":\"record\",\"name\":\"Small\",\"fields\":[{\"name\":\"a\",\"type\":\"int\"}]}";
@@ -34,10 +34,10 @@ class LenientUnionsTest {
         arguments(BOTH, "{\"a\": 1, \"b\": 2}", "{\"a\": 1, \"b\": 2}"),
         arguments(BOTH, "{\"b\": 2, \"a\": 1}", "{\"a\": 1, \"b\": 2}"),
         arguments(BOTH, "{\"a\": 1, \"x\": 2}", "{\"a\": 1}"),
-        // A field that no branch has must not hide one that some branch has.
+        // A field that no branch has must not cause the loss of a field that one branch has.
         arguments(BOTH, "{\"a\": 1, \"b\": 2, \"x\": 3}", "{\"a\": 1, \"b\": 2}"),
         arguments(BOTH, "{\"x\": 3, \"y\": 4, \"b\": 2, \"a\": 1}", "{\"a\": 1, \"b\": 2}"),
-        // As many left out by both: the first in the schema.
+        // Both skip one field: the first branch is used.
         arguments(
             "["
                 + SMALL
@@ -46,7 +46,7 @@ class LenientUnionsTest {
                 + "]",
             "{\"a\": 1, \"x\": 3}",
             "{\"a\": 1}"),
-        // One union in the other.
+        // A union within a union.
         arguments(
             "[{\"type\":\"record\",\"name\":\"P\",\"fields\":[{\"name\":\"u\",\"type\":"
                 + SMALL
@@ -83,7 +83,7 @@ class LenientUnionsTest {
   }
 
   @Test
-  void recordsThatHoldThemselvesCompile() throws Exception {
+  void recursiveRecordsCompile() throws Exception {
     String tree =
         "{\"type\":\"record\",\"name\":\"T\",\"fields\":[{\"name\":\"v\",\"type\":\"int\"},"
             + "{\"name\":\"t\",\"type\":[\"null\",\"T\"],\"default\":null}]}";

@@ -18,7 +18,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Decimals, dates, times, timestamps, uuids. */
+/** Decimals, dates, times, timestamps and uuids. */
 class LogicalTypesTest {
   private static final String DECIMAL =
       "{\"type\":\"bytes\",\"logicalType\":\"decimal\",\"precision\":6,\"scale\":2}";
@@ -63,7 +63,7 @@ class LogicalTypesTest {
         conversion.fromFixed((GenericFixed) Encoding.roundTrip(FIXED_DECIMAL, json), null, type));
   }
 
-  /** The bytes are Avro's own: shortest two's complement. */
+  /** Avro's bytes are the shortest two's complement. */
   @ParameterizedTest
   @ValueSource(strings = {"0.00", "-0.01", "1.27", "1.28", "-1.28", "-1.29", "9999.99"})
   void decimalBytesAreThoseOfAvro(String json) throws Exception {
@@ -92,11 +92,11 @@ class LogicalTypesTest {
     "true, boolean",
     "null, null"
   })
-  void decimalsThatWouldLoseDigitsAreRejected(String json, String found) {
+  void decimalsThatWouldLoseDigitsAreRejected(String json, String actual) {
     assertEquals(
-        "payload: expected decimal(6,2), found " + found, Encoding.rejection(DECIMAL, json));
+        "payload: expected decimal(6,2), found " + actual, Encoding.rejection(DECIMAL, json));
     assertEquals(
-        "payload: expected decimal(6,2), found " + found, Encoding.rejection(FIXED_DECIMAL, json));
+        "payload: expected decimal(6,2), found " + actual, Encoding.rejection(FIXED_DECIMAL, json));
   }
 
   @Test
@@ -178,7 +178,7 @@ class LogicalTypesTest {
       "local-timestamp-micros (ISO-8601 without offset and at most 6 fraction digits, or an"
           + " integer)";
 
-  static Stream<Arguments> misfits() {
+  static Stream<Arguments> invalidTimes() {
     return Stream.of(
         arguments("int", "date", "\"2026-11-20T00:00:00Z\"", DATE, "another string"),
         arguments("int", "date", "\"2026-02-29\"", DATE, "another string"),
@@ -220,11 +220,11 @@ class LogicalTypesTest {
   }
 
   @ParameterizedTest
-  @MethodSource("misfits")
+  @MethodSource("invalidTimes")
   void otherTimesAreRejected(
-      String type, String logicalType, String json, String expected, String found) {
+      String type, String logicalType, String json, String expected, String actual) {
     assertEquals(
-        "payload: expected " + expected + ", found " + found,
+        "payload: expected " + expected + ", found " + actual,
         Encoding.rejection(logical(type, logicalType), json));
   }
 
@@ -246,8 +246,8 @@ class LogicalTypesTest {
     "'\"6f1c1f0e-3c1b-4d8e-9a53x0d6a2f9b7c11\"', another string",
     "1, number"
   })
-  void otherUuidsAreRejected(String json, String found) {
-    String message = "payload: expected uuid, found " + found;
+  void otherUuidsAreRejected(String json, String actual) {
+    String message = "payload: expected uuid, found " + actual;
     assertEquals(message, Encoding.rejection(logical("string", "uuid"), json));
     assertEquals(message, Encoding.rejection(FIXED_UUID, json));
   }

@@ -53,8 +53,8 @@ class PrimitiveTypesTest {
 
   @ParameterizedTest
   @MethodSource("accepted")
-  void areEncoded(String schema, String json, Object expected) throws Exception {
-    assertEquals(expected, plain(Encoding.roundTrip(schema, json)));
+  void acceptedValuesAreEncoded(String schema, String json, Object expected) throws Exception {
+    assertEquals(expected, comparable(Encoding.roundTrip(schema, json)));
   }
 
   static Stream<Arguments> rejected() {
@@ -117,11 +117,11 @@ class PrimitiveTypesTest {
 
   @ParameterizedTest
   @MethodSource("rejected")
-  void areRejected(String schema, String json, String message) {
+  void otherValuesAreRejected(String schema, String json, String message) {
     assertEquals("payload: " + message, Encoding.rejection(schema, json));
   }
 
-  private static Object plain(Object value) {
+  private static Object comparable(Object value) {
     if (value instanceof ByteBuffer buffer) {
       return HexFormat.of().formatHex(buffer.array(), buffer.position(), buffer.limit());
     }

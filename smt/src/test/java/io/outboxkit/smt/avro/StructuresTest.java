@@ -18,7 +18,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Records, arrays, maps, and how they nest. */
+/** Records, arrays and maps, also nested. */
 class StructuresTest {
   private static final String ORDER =
       """
@@ -57,7 +57,7 @@ class StructuresTest {
 
   @ParameterizedTest
   @MethodSource("accepted")
-  void fieldsComeInAnyOrderAndDefaultsAreFilledIn(String json, String decoded) throws Exception {
+  void fieldsCanHaveAnyOrderAndDefaultsAreAdded(String json, String decoded) throws Exception {
     assertEquals(decoded, Encoding.roundTrip(ORDER, json).toString());
   }
 
@@ -91,11 +91,11 @@ class StructuresTest {
 
   @ParameterizedTest
   @MethodSource("rejected")
-  void errorsHaveThePath(String json, String message) {
+  void errorsContainThePath(String json, String message) {
     assertEquals(message, Encoding.rejection(ORDER, json));
   }
 
-  /** One block with one count, as Avro's own writer does, on both sides of each count's length. */
+  /** Avro's writer also writes one block. The item counts have encodings of one to three bytes. */
   @ParameterizedTest
   @ValueSource(ints = {0, 1, 63, 64, 8191, 8192, 20_000})
   void arraysHaveTheBytesOfAvro(int items) throws Exception {
@@ -126,7 +126,7 @@ class StructuresTest {
   }
 
   @Test
-  void recordsMayHoldThemselves() throws Exception {
+  void recordsCanBeRecursive() throws Exception {
     String tree =
         "{\"type\":\"record\",\"name\":\"Tree\",\"fields\":[{\"name\":\"value\",\"type\":\"int\"},"
             + "{\"name\":\"children\",\"type\":{\"type\":\"array\",\"items\":\"Tree\"},"
@@ -141,7 +141,7 @@ class StructuresTest {
             .toString());
   }
 
-  /** A stack overflow would kill the task, and again after each restart. */
+  /** A stack overflow would fail the task after each restart. */
   @Test
   void deepNestingIsRejected() throws Exception {
     String list =
@@ -153,9 +153,9 @@ class StructuresTest {
         Encoding.rejection(list, "{\"next\":".repeat(100_000) + "null" + "}".repeat(100_000)));
   }
 
-  /** What one value left behind must not show in the next. */
+  /** A rejected value must not affect the next one. */
   @Test
-  void encoderIsReusedAfterARefusal() throws Exception {
+  void encoderCanBeReusedAfterAnError() throws Exception {
     Schema schema = Encoding.schema(ORDER);
     JsonAvroEncoder encoder = new JsonAvroEncoder(schema);
     AvroOutput out = new AvroOutput();

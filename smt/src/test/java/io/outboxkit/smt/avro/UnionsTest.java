@@ -13,7 +13,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Unions: the first branch, in the order of the schema, that takes the value. */
+/** Unions: the first branch, in the order of the schema, that accepts the value. */
 class UnionsTest {
   private static final String SHAPES =
       """
@@ -57,7 +57,7 @@ class UnionsTest {
 
   @ParameterizedTest
   @MethodSource("accepted")
-  void firstBranchThatTakesTheValueIsWritten(String schema, String json, String decoded)
+  void firstBranchThatAcceptsTheValueIsWritten(String schema, String json, String decoded)
       throws Exception {
     assertEquals(decoded, String.valueOf(Encoding.roundTrip(schema, json)));
   }
@@ -86,13 +86,13 @@ class UnionsTest {
 
   @ParameterizedTest
   @MethodSource("rejected")
-  void othersAreRejected(String schema, String json, String message) {
+  void otherValuesAreRejected(String schema, String json, String message) {
     assertEquals(message, Encoding.rejection(schema, json));
   }
 
-  /** Tokens that are kept while branches are tried must not pass through a double. */
+  /** Buffered tokens must not be converted to double. */
   @Test
-  void keptNumbersKeepEveryDigit() throws Exception {
+  void bufferedNumbersKeepEveryDigit() throws Exception {
     String schema =
         """
         [{"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]},
@@ -106,9 +106,9 @@ class UnionsTest {
         new java.math.BigInteger(((ByteBuffer) b.get("b")).array()).toString());
   }
 
-  /** A branch that gave up must not take the place where the record around it notes its fields. */
+  /** A rejected branch must not overwrite the field positions of the enclosing record. */
   @Test
-  void recordsAroundAUnionKeepTheirFields() throws Exception {
+  void recordsWithAUnionKeepTheirFields() throws Exception {
     String schema =
         """
         {"type": "record", "name": "Outer", "fields": [
@@ -125,9 +125,9 @@ class UnionsTest {
             .toString());
   }
 
-  /** Every level doubles the tries: without a limit, 40 levels would take for ever. */
+  /** Each level doubles the attempts, so that 40 levels without a limit would not finish. */
   @Test
-  void unionsNestedInThemselvesAreBounded() {
+  void attemptsOfRecursiveUnionsAreLimited() {
     String schema =
         """
         {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["int", "A",

@@ -8,14 +8,14 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
 /**
- * A test that backs one line of docs/eventrouter.md. It has a parameter {@link Sides} and has to
- * use a transform of either side.
+ * A test of one item of docs/eventrouter.md. It has a parameter {@link Sides} and must use a
+ * transform of Debezium and one of outbox-kit.
  */
 @Test
 @ExtendWith(Sides.Parameter.class)
 @Target(ElementType.METHOD)
 @Retention(RetentionPolicy.RUNTIME)
 @interface Compared {
-  /** What the line begins with. */
+  /** The name of the item. */
   String value();
 }

@@ -14,7 +14,7 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** Items of docs/eventrouter.md and tests are the same, and so is Debezium's version. */
+/** Compares the items and the Debezium version of docs/eventrouter.md with the tests. */
 class ComparisonDocsTest {
   private static final Path DOCS =
       Path.of(System.getProperty("module.basedir"), "../docs/eventrouter.md");

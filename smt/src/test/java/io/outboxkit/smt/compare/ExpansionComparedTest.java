@@ -19,7 +19,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** JSON payloads: expanded to a schema that is guessed from each, or encoded by a declared one. */
+/** JSON payloads: expanded with a schema inferred from each, or encoded with a declared one. */
 class ExpansionComparedTest {
   private static final int SCALE = 12;
   private static final String NULLABLE = "[\"null\",\"long\"]";
@@ -34,7 +34,7 @@ class ExpansionComparedTest {
     return sides.eventRouter("table.expand.json.payload", "true");
   }
 
-  /** A record with fields a and b. */
+  /** Return a record schema with fields a and b. */
   private static String schema(String a, String b) {
     return "{\"type\":\"record\",\"name\":\"N\",\"fields\":[{\"name\":\"a\",\"type\":"
         + a
@@ -43,9 +43,9 @@ class ExpansionComparedTest {
         + ",\"default\":0}]}";
   }
 
-  /** EventRouter's record cannot be written; ours reads as it was written. */
-  private static void assertOnlyOursIsWritten(Sides sides, String json, String schema, String avro)
-      throws Exception {
+  /** Assert that EventRouter's record cannot be written, and that OutboxRouter's is Avro. */
+  private static void assertOnlyOutboxRouterIsWritten(
+      Sides sides, String json, String schema, String avro) throws Exception {
     SourceRecord expanded = expanding(sides).apply(row(json));
     assertEquals(json, expanded.value());
     assertThrows(DataException.class, () -> json(expanded));
@@ -64,9 +64,10 @@ class ExpansionComparedTest {
 
   @Compared("expand-top-array")
   void arraysAtTheTop(Sides sides) throws Exception {
-    assertOnlyOursIsWritten(sides, "[1, 2]", "{\"type\":\"array\",\"items\":\"int\"}", "[1, 2]");
+    assertOnlyOutboxRouterIsWritten(
+        sides, "[1, 2]", "{\"type\":\"array\",\"items\":\"int\"}", "[1, 2]");
     String objects = "{\"type\":\"array\",\"items\":" + schema("\"int\"", "\"int\"") + "}";
-    assertOnlyOursIsWritten(sides, "[{\"a\": 1}]", objects, "[{\"a\": 1, \"b\": 0}]");
+    assertOnlyOutboxRouterIsWritten(sides, "[{\"a\": 1}]", objects, "[{\"a\": 1, \"b\": 0}]");
   }
 
   @Compared("expand-large-integer")
@@ -122,7 +123,7 @@ class ExpansionComparedTest {
         "{\"a\": [], \"b\": 1}", avro(schema, sides.outboxRouterBy(schema).apply(row(json))));
   }
 
-  /** With the option EventRouter keeps field a. */
+  /** Assert that EventRouter keeps field a with the option. */
   private static void assertKept(Sides sides, String json, Schema.Type type, String option) {
     String[] parts = option.split("=");
     SourceRecord kept =
@@ -138,18 +139,19 @@ class ExpansionComparedTest {
     assertDecimal("123456789.123456789123", sides, json);
   }
 
-  /** Field a, a decimal, exactly as it was written. */
+  /** Assert that OutboxRouter's field a, a decimal, has all digits. */
   private static void assertDecimal(String expected, Sides sides, String json) throws Exception {
     String schema = schema(DECIMAL, "\"int\"");
-    SourceRecord ours = sides.outboxRouterBy(schema).apply(row(json));
-    GenericRecord value = (GenericRecord) Routers.decode(ours, schema, Routers.NOTE_V1_ID);
+    SourceRecord byOutboxRouter = sides.outboxRouterBy(schema).apply(row(json));
+    GenericRecord value =
+        (GenericRecord) Routers.decode(byOutboxRouter, schema, Routers.NOTE_V1_ID);
     byte[] unscaled = ((ByteBuffer) value.get("a")).array();
     assertEquals(
         0, new BigDecimal(expected).compareTo(new BigDecimal(new BigInteger(unscaled), SCALE)));
   }
 
   @Compared("expand-infinity")
-  void numbersThatNoDoubleHolds(Sides sides) {
+  void numbersBeyondDouble(Sides sides) {
     String json = "{\"a\": 1e400}";
     assertEquals("{\"a\":\"Infinity\"}", json(expanding(sides).apply(row(json))));
     assertDeadLetter(
@@ -157,21 +159,21 @@ class ExpansionComparedTest {
   }
 
   @Compared("expand-schema-per-payload")
-  void schemasOfLikePayloads(Sides sides) {
+  void schemasOfSimilarPayloads(Sides sides) {
     UnaryOperator<SourceRecord> expanding = expanding(sides);
     List<String> payloads = List.of("{\"a\": 1}", "{\"a\": 3000000000}", "{\"a\": null}");
     List<Schema> schemas =
         payloads.stream().map(json -> expanding.apply(row(json)).valueSchema()).toList();
     assertEquals(3, schemas.stream().distinct().count());
-    UnaryOperator<SourceRecord> ours = sides.outboxRouterBy(schema(NULLABLE, "\"int\""));
+    UnaryOperator<SourceRecord> byOutboxRouter = sides.outboxRouterBy(schema(NULLABLE, "\"int\""));
     for (String json : payloads) {
-      byte[] value = (byte[]) ours.apply(row(json)).value();
+      byte[] value = (byte[]) byOutboxRouter.apply(row(json)).value();
       assertEquals(Routers.NOTE_V1_ID, ByteBuffer.wrap(value).getInt(1));
     }
   }
 
   @Compared("expand-repeated-field")
-  void fieldsThatAreThereTwice(Sides sides) {
+  void duplicateFields(Sides sides) {
     String json = "{\"a\": 1, \"a\": 2}";
     assertEquals("{\"a\":2}", json(expanding(sides).apply(row(json))));
     assertDeadLetter(
@@ -187,7 +189,7 @@ class ExpansionComparedTest {
   }
 
   @Compared("expand-blank-before")
-  void blanksBeforeTheValue(Sides sides) throws Exception {
+  void whiteSpaceBeforeTheValue(Sides sides) throws Exception {
     String json = " {\"a\": 1}";
     assertEquals(json, warned(expanding(sides), row(json)).value());
     String schema = schema("\"int\"", "\"int\"");
@@ -196,7 +198,7 @@ class ExpansionComparedTest {
   }
 
   @Compared("expand-not-json")
-  void textThatIsNoJson(Sides sides) {
+  void textThatIsNotJson(Sides sides) {
     for (String text : List.of("hello", "5", "{\"a\": ")) {
       assertEquals(text, warned(expanding(sides), row(text)).value());
       assertDeadLetter("payload-invalid", sides.outboxRouter().apply(row(text)));

@@ -22,7 +22,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Headers and times of each, and what they say of wrong options. */
+/** Headers, timestamps and invalid options. */
 class HeadersComparedTest {
   private static final String[] BY_COLUMN = {"table.field.event.timestamp", "created_at"};
   private static final Schema MICROS =
@@ -77,7 +77,7 @@ class HeadersComparedTest {
   }
 
   @Compared("input-headers")
-  void headersThatTheRecordCameWith(Sides sides) {
+  void headersOfTheInputRecord(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
     row.headers().addString("earlier", "1");
     assertNull(header(sides.outboxRouter().apply(row), "earlier"));
@@ -117,7 +117,7 @@ class HeadersComparedTest {
   }
 
   @Compared("input-changed")
-  void headersOfTheInput(Sides sides) {
+  void changesOfTheInputRecord(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
     sides.outboxRouter().apply(row);
     assertEquals(0, row.headers().size());
@@ -128,7 +128,7 @@ class HeadersComparedTest {
   }
 
   @Compared("source-position")
-  void placeInTheLog(Sides sides) {
+  void positionInTheWal(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
     assertNull(header(sides.eventRouter().apply(row), "source_sequence"));
     assertEquals(OutboxEvents.SEQUENCE, header(sides.outboxRouter().apply(row), "source_sequence"));
@@ -137,7 +137,7 @@ class HeadersComparedTest {
   @Compared("record-timestamp")
   void timestampOfTheRecord(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
-    // The envelope's ts_ms, when Debezium processed the event: 40 ms later in this row.
+    // ts_ms of the envelope is the time at which Debezium processed the event: 40 ms later here.
     assertEquals(OutboxEvents.COMMIT_MILLIS + 40, sides.eventRouter().apply(row).timestamp());
     assertEquals(OutboxEvents.COMMIT_MILLIS, sides.outboxRouter().apply(row).timestamp());
   }
@@ -206,9 +206,9 @@ class HeadersComparedTest {
   }
 
   @Compared("option-missing")
-  void optionsLeftOut(Sides sides) {
+  void missingOptions(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
-    // Its default column aggregateid is not in this table: detected at the first row.
+    // EventRouter detects at the first row that the table lacks its default column, aggregateid.
     assertStops(
         DataException.class,
         "aggregateid is not a valid field name",

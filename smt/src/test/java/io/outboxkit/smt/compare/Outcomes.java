@@ -13,21 +13,21 @@ import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** What can become of a record. */
+/** Assertions on the results of transforms. */
 final class Outcomes {
   private Outcomes() {}
 
-  /** The transform throws, which stops the task; its message has the words. */
+  /** Assert that the transform throws an exception whose message contains the text. */
   static void assertStops(
       Class<? extends Exception> type,
-      String words,
+      String text,
       UnaryOperator<SourceRecord> transform,
       SourceRecord record) {
     String message = assertThrows(type, () -> transform.apply(record)).getMessage();
-    assertTrue(message.contains(words), message);
+    assertTrue(message.contains(text), message);
   }
 
-  /** EventRouter's answer, given with one warning in the log. */
+  /** Return EventRouter's result; assert that it logs one warning. */
   static SourceRecord warned(UnaryOperator<SourceRecord> transform, SourceRecord record) {
     try (CapturedLog log = new CapturedLog("io.debezium.transforms.outbox")) {
       SourceRecord after = transform.apply(record);
@@ -46,13 +46,13 @@ final class Outcomes {
     assertNull(record.valueSchema());
   }
 
-  /** The value of the header, null if there is none. */
+  /** Return the value of the header, null if there is none. */
   static Object header(SourceRecord record, String name) {
     Header header = record.headers().lastWithName(name);
     return header == null ? null : header.value();
   }
 
-  /** The value as JsonConverter writes it, without schemas. */
+  /** Return the value as JsonConverter writes it without schemas. */
   static String json(SourceRecord record) {
     byte[] bytes = converter(false).fromConnectData(null, record.valueSchema(), record.value());
     return bytes == null ? null : new String(bytes, java.nio.charset.StandardCharsets.UTF_8);
@@ -64,7 +64,7 @@ final class Outcomes {
     return converter;
   }
 
-  /** The value of ours as Avro's reader reads it by the schema. */
+  /** Return OutboxRouter's value, decoded by Avro's reader. */
   static String avro(String schema, SourceRecord record) throws Exception {
     return Routers.decode(record, schema, Routers.NOTE_V1_ID).toString();
   }

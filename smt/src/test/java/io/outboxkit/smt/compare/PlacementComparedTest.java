@@ -18,7 +18,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Where each puts an event: topic, key, partition. */
+/** Topic, key and partition. */
 class PlacementComparedTest {
   private static final int PARTITIONS = 12;
   private static final int KEYS = 2000;
@@ -33,7 +33,7 @@ class PlacementComparedTest {
     return OutboxEvents.insert().with("aggregate_id", key).record();
   }
 
-  private static int byKafka(String key) {
+  private static int kafkaPartition(String key) {
     return BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), PARTITIONS);
   }
 
@@ -85,7 +85,7 @@ class PlacementComparedTest {
   void partitionColumns(Sides sides) {
     SourceRecord row = row(Schema.INT32_SCHEMA, 7);
     assertEquals(7, sides.eventRouter(BY_COLUMN).apply(row).kafkaPartition());
-    assertEquals(byKafka("7"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
+    assertEquals(kafkaPartition("7"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
   }
 
   @Compared("partition-int2")
@@ -105,10 +105,10 @@ class PlacementComparedTest {
 
   private static void partitionColumnOfAnotherType(Sides sides, SourceRecord row) {
     assertStops(DataException.class, "not of type INT32", sides.eventRouter(BY_COLUMN), row);
-    assertEquals(byKafka("7"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
+    assertEquals(kafkaPartition("7"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
   }
 
-  /** Connect makes the ProducerRecord outside of what errors.tolerance guards. */
+  /** Connect creates the ProducerRecord where errors.tolerance does not apply. */
   @Compared("partition-negative")
   void partitionMinusOne(Sides sides) {
     SourceRecord row = row(Schema.INT32_SCHEMA, -1);
@@ -117,7 +117,7 @@ class PlacementComparedTest {
     assertThrows(
         IllegalArgumentException.class,
         () -> new ProducerRecord<>("library.note", partition, null, null));
-    assertEquals(byKafka("-1"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
+    assertEquals(kafkaPartition("-1"), sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition());
   }
 
   @Compared("partition-above-count")
@@ -136,10 +136,10 @@ class PlacementComparedTest {
 
   @Compared("partition-routing-before")
   void partitionSetBeforeTheRouter(Sides sides) {
-    SourceRecord placed = sides.partitionRouting().apply(OutboxEvents.insert().record());
-    assertNotNull(placed.kafkaPartition());
-    assertNull(sides.eventRouter().apply(placed).kafkaPartition());
-    assertNull(sides.outboxRouter().apply(placed).kafkaPartition());
+    SourceRecord partitioned = sides.partitionRouting().apply(OutboxEvents.insert().record());
+    assertNotNull(partitioned.kafkaPartition());
+    assertNull(sides.eventRouter().apply(partitioned).kafkaPartition());
+    assertNull(sides.outboxRouter().apply(partitioned).kafkaPartition());
   }
 
   @Compared("partition-routing-after")
@@ -150,7 +150,7 @@ class PlacementComparedTest {
     SourceRecord byOutboxRouter = sides.outboxRouter().apply(row);
     assertSame(byOutboxRouter, sides.partitionRouting().apply(byOutboxRouter));
     for (SourceRecord routed : new SourceRecord[] {byEventRouter, byOutboxRouter}) {
-      assertEquals(byKafka("note-1"), sides.setPartition().apply(routed).kafkaPartition());
+      assertEquals(kafkaPartition("note-1"), sides.setPartition().apply(routed).kafkaPartition());
     }
   }
 
@@ -159,18 +159,18 @@ class PlacementComparedTest {
     UnaryOperator<SourceRecord> murmur =
         sides.partitionRouting("partition.hash.function", "murmur");
     UnaryOperator<SourceRecord> java = sides.partitionRouting();
-    UnaryOperator<SourceRecord> ours =
+    UnaryOperator<SourceRecord> byOutboxRouter =
         sides.outboxRouter("aggregate.note.partition.field", "aggregate_id");
     int murmurAgrees = 0;
     int javaAgrees = 0;
     for (int i = 0; i < KEYS; i++) {
       String key = "note-" + i;
       SourceRecord row = row(key);
-      murmurAgrees += murmur.apply(row).kafkaPartition() == byKafka(key) ? 1 : 0;
-      javaAgrees += java.apply(row).kafkaPartition() == byKafka(key) ? 1 : 0;
-      assertEquals(byKafka(key), ours.apply(row).kafkaPartition());
+      murmurAgrees += murmur.apply(row).kafkaPartition() == kafkaPartition(key) ? 1 : 0;
+      javaAgrees += java.apply(row).kafkaPartition() == kafkaPartition(key) ? 1 : 0;
+      assertEquals(kafkaPartition(key), byOutboxRouter.apply(row).kafkaPartition());
     }
-    // One in twelve is what chance gives.
+    // By chance, one in twelve partitions is equal.
     assertTrue(murmurAgrees < KEYS / 8, murmurAgrees + " of " + KEYS);
     assertTrue(javaAgrees < KEYS / 8, javaAgrees + " of " + KEYS);
   }
@@ -182,7 +182,7 @@ class PlacementComparedTest {
         sides.partitionRouting().apply(row).kafkaPartition(),
         sides.partitionRouting("partition.hash.function", "murmur2").apply(row).kafkaPartition());
     assertEquals(
-        byKafka("note-1"),
+        kafkaPartition("note-1"),
         sides
             .outboxRouter("aggregate.note.partition.field", "aggregate_id")
             .apply(row)
@@ -191,16 +191,16 @@ class PlacementComparedTest {
 
   @Compared("partition-tombstone")
   void partitionOfTombstones(Sides sides) {
-    SourceRecord gone = OutboxEvents.insert().payload(null).record();
-    SourceRecord tombstone = sides.outboxRouter().apply(gone);
+    SourceRecord nullPayload = OutboxEvents.insert().payload(null).record();
+    SourceRecord tombstone = sides.outboxRouter().apply(nullPayload);
     assertNull(tombstone.value());
     assertSame(tombstone, sides.partitionRouting().apply(tombstone));
-    assertEquals(byKafka("note-1"), sides.setPartition().apply(tombstone).kafkaPartition());
+    assertEquals(kafkaPartition("note-1"), sides.setPartition().apply(tombstone).kafkaPartition());
     assertEquals(
-        byKafka("note-1"),
+        kafkaPartition("note-1"),
         sides
             .outboxRouter("aggregate.note.partition.field", "aggregate_id")
-            .apply(gone)
+            .apply(nullPayload)
             .kafkaPartition());
   }
 }

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Records that each transform routes, passes, drops or rejects. */
+/** Records that the transforms route, pass on, drop or reject. */
 class RowsComparedTest {
 
   @Compared("insert")
@@ -65,10 +65,12 @@ class RowsComparedTest {
 
   @Compared("record-without-value")
   void recordsWithoutValue(Sides sides) {
-    SourceRecord gone = Records.tombstone("library.public.author", "library.public.author.Key");
-    assertNull(sides.eventRouter().apply(gone));
-    assertStops(DataException.class, "tombstones.on.delete=false", sides.outboxRouter(), gone);
-    assertSame(gone, sides.outboxRouter("pass.through", "table:public.author").apply(gone));
+    SourceRecord tombstone =
+        Records.tombstone("library.public.author", "library.public.author.Key");
+    assertNull(sides.eventRouter().apply(tombstone));
+    assertStops(DataException.class, "tombstones.on.delete=false", sides.outboxRouter(), tombstone);
+    assertSame(
+        tombstone, sides.outboxRouter("pass.through", "table:public.author").apply(tombstone));
   }
 
   @Compared("heartbeat")

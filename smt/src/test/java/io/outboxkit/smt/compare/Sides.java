@@ -16,10 +16,10 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 
-/** Debezium's transforms and ours, for the same table: the outbox of {@code OutboxEvents}. */
+/** Transforms of Debezium and of outbox-kit, configured for the table of {@code OutboxEvents}. */
 final class Sides {
-  private boolean debezium;
-  private boolean ours;
+  private boolean usedDebezium;
+  private boolean usedOutboxKit;
 
   /** EventRouter with the same columns and topics, and further options as name, value, ... */
   UnaryOperator<SourceRecord> eventRouter(String... more) {
@@ -28,7 +28,7 @@ final class Sides {
     props.put("table.field.event.type", "event_type");
     props.put("route.by.field", "aggregate_type");
     props.put("route.topic.replacement", "library.${routedByValue}");
-    debezium = true;
+    usedDebezium = true;
     return configured(new EventRouter<>(), props, more);
   }
 
@@ -37,12 +37,12 @@ final class Sides {
     Map<String, String> props = new HashMap<>();
     props.put("partition.payload.fields", "change.aggregate_id");
     props.put("partition.topic.num", "12");
-    debezium = true;
+    usedDebezium = true;
     return configured(new PartitionRouting<>(), props, more);
   }
 
   UnaryOperator<SourceRecord> outboxRouter(String... more) {
-    ours = true;
+    usedOutboxKit = true;
     return Routers.router(more)::apply;
   }
 
@@ -55,7 +55,7 @@ final class Sides {
   UnaryOperator<SourceRecord> setPartition(String... more) {
     Map<String, String> props = new HashMap<>();
     props.put("partitions", "12");
-    ours = true;
+    usedOutboxKit = true;
     return configured(new SetPartition<>(), props, more);
   }
 
@@ -65,7 +65,7 @@ final class Sides {
     return transform::apply;
   }
 
-  /** Hands each test its own, and fails it if it used one side only. */
+  /** Creates the parameter of each test, and fails tests that used transforms of one side only. */
   static final class Parameter implements ParameterResolver, AfterTestExecutionCallback {
     private static final ExtensionContext.Namespace NAMESPACE =
         ExtensionContext.Namespace.create(Sides.class);
@@ -87,8 +87,8 @@ final class Sides {
       Sides sides = context.getStore(NAMESPACE).get(Sides.class, Sides.class);
       assertTrue(
           context.getExecutionException().isPresent()
-              || sides != null && sides.debezium && sides.ours,
-          "a comparison runs a transform of Debezium and one of ours");
+              || sides != null && sides.usedDebezium && sides.usedOutboxKit,
+          "a comparison must use a transform of Debezium and one of outbox-kit");
     }
   }
 }

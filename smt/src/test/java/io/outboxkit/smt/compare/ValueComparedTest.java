@@ -22,7 +22,7 @@ import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** What each makes the value, and when it makes a tombstone. */
+/** Values and tombstones. */
 class ValueComparedTest {
   private static final String[] TOMBSTONES = {"route.tombstone.on.empty.payload", "true"};
   private static final String[] ENVELOPE = {
@@ -37,8 +37,8 @@ class ValueComparedTest {
   void payloads(Sides sides) throws Exception {
     SourceRecord row = row("{\"text\": \"hello\"}");
     assertEquals("{\"text\": \"hello\"}", sides.eventRouter().apply(row).value());
-    SourceRecord ours = sides.outboxRouter().apply(row);
-    assertEquals("{\"text\": \"hello\"}", avro(Routers.NOTE_V1, ours));
+    SourceRecord byOutboxRouter = sides.outboxRouter().apply(row);
+    assertEquals("{\"text\": \"hello\"}", avro(Routers.NOTE_V1, byOutboxRouter));
   }
 
   @Compared("tombstone-default")
@@ -101,7 +101,7 @@ class ValueComparedTest {
         eventRouter.apply(row("{}")).valueSchema().name(),
         eventRouter.apply(book).valueSchema().name());
     SourceRecord row = row("{\"text\": \"a\"}");
-    UnaryOperator<SourceRecord> ours =
+    UnaryOperator<SourceRecord> byOutboxRouter =
         sides.outboxRouter(
             "aggregates", "note,book",
             "aggregate.book.topic", "library.book",
@@ -112,9 +112,9 @@ class ValueComparedTest {
     SourceRecord text =
         OutboxEvents.insert().with("aggregate_type", "book").payload("\"b\"").record();
     assertArrayEquals(
-        new byte[] {0, 1, 2, 3, 4}, Arrays.copyOf((byte[]) ours.apply(row).value(), 5));
+        new byte[] {0, 1, 2, 3, 4}, Arrays.copyOf((byte[]) byOutboxRouter.apply(row).value(), 5));
     assertArrayEquals(
-        new byte[] {0, 0, 0, 0, 99}, Arrays.copyOf((byte[]) ours.apply(text).value(), 5));
+        new byte[] {0, 0, 0, 0, 99}, Arrays.copyOf((byte[]) byOutboxRouter.apply(text).value(), 5));
   }
 
   @Compared("schema-version-envelope")
@@ -134,27 +134,27 @@ class ValueComparedTest {
         "{\"type\":\"record\",\"name\":\"N\",\"fields\":["
             + "{\"name\":\"text\",\"type\":\"string\"},"
             + "{\"name\":\"pages\",\"type\":\"int\",\"default\":0}]}";
-    UnaryOperator<SourceRecord> ours = sides.outboxRouterBy(schema);
+    UnaryOperator<SourceRecord> byOutboxRouter = sides.outboxRouterBy(schema);
     assertEquals(
         "{\"text\": \"a\", \"pages\": 0}",
-        avro(schema, ours.apply(versioned("{\"text\": \"a\"}"))));
+        avro(schema, byOutboxRouter.apply(versioned("{\"text\": \"a\"}"))));
     assertEquals(
         "{\"text\": \"a\", \"pages\": 1}",
-        avro(schema, ours.apply(versioned("{\"text\": \"a\", \"pages\": 1}"))));
+        avro(schema, byOutboxRouter.apply(versioned("{\"text\": \"a\", \"pages\": 1}"))));
   }
 
   @Compared("schema-version-header-only")
   void versionWithoutAnEnvelope(Sides sides) {
     SourceRecord row = versioned("{\"text\": \"a\", \"stars\": 1}");
     assertEquals(
-        // That of the column's type, io.debezium.data.Json.
+        // The version of the column's schema, io.debezium.data.Json.
         1,
         sides
             .eventRouter("table.field.event.schema.version", "version")
             .apply(row)
             .valueSchema()
             .version());
-    SourceRecord ours =
+    SourceRecord byOutboxRouter =
         sides
             .outboxRouter(
                 "aggregate.note.schema.versions", "3,1",
@@ -162,7 +162,8 @@ class ValueComparedTest {
                 "aggregate.note.schema.3.id", "33",
                 "table.field.event.schema.version", "version")
             .apply(row);
-    assertArrayEquals(new byte[] {0, 0, 0, 0, 33}, Arrays.copyOf((byte[]) ours.value(), 5));
+    assertArrayEquals(
+        new byte[] {0, 0, 0, 0, 33}, Arrays.copyOf((byte[]) byOutboxRouter.value(), 5));
   }
 
   private static SourceRecord versioned(String payload) {

@@ -44,7 +44,7 @@ class FieldPathTest {
     return new Struct(OUTER).put("in", new Struct(INNER).put("n", 3));
   }
 
-  static Stream<Arguments> found() {
+  static Stream<Arguments> readable() {
     return Stream.of(
         arguments("key", record("k", null), "k"),
         arguments("key", record(null, null), null),
@@ -52,7 +52,7 @@ class FieldPathTest {
         arguments("value", record(null, "v"), "v"),
         arguments("value.in.n", record(null, struct()), 3),
         arguments("value.none.n", record(null, struct()), null),
-        // A null is a null, whatever the column's default.
+        // Null, not the field's default.
         arguments("value.in.d", record(null, struct()), null),
         arguments("value.a.b", record(null, Map.of("a", Map.of("b", 1L))), 1L),
         arguments("value.in.n", record(null, Map.of("in", struct().get("in"))), 3),
@@ -61,8 +61,8 @@ class FieldPathTest {
   }
 
   @ParameterizedTest
-  @MethodSource("found")
-  void reads(String path, SourceRecord record, Object expected) {
+  @MethodSource("readable")
+  void valueIsRead(String path, SourceRecord record, Object expected) {
     assertEquals(expected, FieldPath.parse("field", path).read(record));
   }
 

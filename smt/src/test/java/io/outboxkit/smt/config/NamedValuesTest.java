@@ -17,17 +17,17 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Lists of name:value. */
 class NamedValuesTest {
-  static Stream<Arguments> read() {
+  static Stream<Arguments> lists() {
     return Stream.of(
         arguments(List.of(), Map.of()),
         arguments(List.of("a:1"), Map.of("a", "1")),
         arguments(List.of(" a : 1 ", "b:2"), Map.of("a", "1", "b", "2")),
-        // Types of aggregates may hold colons, topics and counts may not.
+        // Aggregate types can contain colons, topics and counts cannot.
         arguments(List.of("urn:note:library.note"), Map.of("urn:note", "library.note")));
   }
 
   @ParameterizedTest
-  @MethodSource("read")
+  @MethodSource("lists")
   void lastColonSeparatesNameAndValue(List<String> entries, Map<String, String> values) {
     assertEquals(values, NamedValues.parse("topics", entries));
   }

@@ -22,11 +22,11 @@ import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.io.EncoderFactory;
 
-/** Bytes that claim to be Avro: the checker takes what Avro writes, and only what Avro reads. */
+/** AvroBodyChecker accepts all bytes that Avro writes, and only bytes that Avro can read. */
 class AvroBodyPropertyTest {
   private static final int DEPTH = 2;
 
-  /** What Avro's own writer made of a value of the schema. */
+  /** A value of the schema, written by Avro. */
   record Body(Schema schema, byte[] bytes) {
     @Override
     public String toString() {
@@ -39,13 +39,13 @@ class AvroBodyPropertyTest {
     AvroBodyChecker checker = new AvroBodyChecker(body.schema());
     checker.check(body.bytes(), 0);
     for (int length = 0; length < body.bytes().length; length++) {
-      byte[] cut = Arrays.copyOf(body.bytes(), length);
-      assertThrows(PayloadException.class, () -> checker.check(cut, 0));
+      byte[] prefix = Arrays.copyOf(body.bytes(), length);
+      assertThrows(PayloadException.class, () -> checker.check(prefix, 0));
     }
   }
 
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void acceptedBytesAreReadByAvro(@ForAll("damaged") Body body) throws IOException {
+  void acceptedBytesAreReadByAvro(@ForAll("modified") Body body) throws IOException {
     try {
       new AvroBodyChecker(body.schema()).check(body.bytes(), 0);
     } catch (PayloadException e) {
@@ -64,7 +64,7 @@ class AvroBodyPropertyTest {
   }
 
   @Provide
-  Arbitrary<Body> damaged() {
+  Arbitrary<Body> modified() {
     return bodies()
         .filter(body -> body.bytes().length > 0)
         .flatMap(
@@ -73,27 +73,29 @@ class AvroBodyPropertyTest {
                     .between(0, body.bytes().length - 1)
                     .tuple2()
                     .flatMap(
-                        places ->
+                        indexes ->
                             Arbitraries.bytes()
                                 .map(
-                                    value -> replaced(body, places.get1(), places.get2(), value))));
+                                    value ->
+                                        withReplacedBytes(
+                                            body, indexes.get1(), indexes.get2(), value))));
   }
 
-  private static Body replaced(Body body, int place, int other, byte value) {
+  private static Body withReplacedBytes(Body body, int first, int second, byte value) {
     byte[] bytes = body.bytes().clone();
-    bytes[place] = value;
-    bytes[other] = (byte) ~value;
+    bytes[first] = value;
+    bytes[second] = (byte) ~value;
     return new Body(body.schema(), bytes);
   }
 
-  /** Without bytes where the JSON does not fit. */
+  /** Return the body of the JSON; its bytes are null if the JSON does not fit. */
   private static Body written(Schema schema, String json) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     BinaryEncoder encoder = EncoderFactory.get().binaryEncoder(bytes, null);
     try {
-      new GenericDatumWriter<>(schema).write(ReferencePath.read(schema, json), encoder);
+      new GenericDatumWriter<>(schema).write(ReferenceReader.read(schema, json), encoder);
       encoder.flush();
-    } catch (ReferencePath.Rejected e) {
+    } catch (ReferenceReader.Rejected e) {
       return new Body(schema, null);
     } catch (IOException e) {
       throw new AssertionError(e);

@@ -11,7 +11,7 @@ import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericFixed;
 
-/** Bytes and fixed of the reference path, by the JDK's decoders and Avro's conversions. */
+/** Reads bytes and fixed for ReferenceReader, with the JDK's decoders and Avro's conversions. */
 final class Binaries {
   private static final String UUID =
       "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
@@ -24,7 +24,7 @@ final class Binaries {
   }
 
   /**
-   * @param number whether the text was a JSON number, not a string
+   * @param number whether the text is a JSON number, not a string
    */
   static byte[] read(Schema schema, String text, boolean number) {
     LogicalType type = schema.getLogicalType();
@@ -32,18 +32,18 @@ final class Binaries {
       return decimal(schema, decimal, text);
     }
     if (type instanceof LogicalTypes.BigDecimal) {
-      ReferencePath.require(text.matches(NUMBER), text);
+      ReferenceReader.require(text.matches(NUMBER), text);
       return new Conversions.BigDecimalConversion()
           .toBytes(new BigDecimal(text), schema, type)
           .array();
     }
-    ReferencePath.require(!number, text);
+    ReferenceReader.require(!number, text);
     if (type != null) {
-      ReferencePath.require(isUuid(text), text);
+      ReferenceReader.require(isUuid(text), text);
       return HexFormat.of().parseHex(text.replace("-", ""));
     }
     byte[] bytes = bytes(text);
-    ReferencePath.require(
+    ReferenceReader.require(
         schema.getType() == Schema.Type.BYTES || bytes.length == schema.getFixedSize(), text);
     return bytes;
   }
@@ -54,19 +54,19 @@ final class Binaries {
           ? HexFormat.of().parseHex(text.substring(2))
           : Base64.getDecoder().decode(text);
     } catch (IllegalArgumentException e) {
-      throw new ReferencePath.Rejected(text);
+      throw new ReferenceReader.Rejected(text);
     }
   }
 
   private static byte[] decimal(Schema schema, LogicalTypes.Decimal type, String text) {
-    ReferencePath.require(text.matches(NUMBER), text);
+    ReferenceReader.require(text.matches(NUMBER), text);
     BigDecimal value;
     try {
       value = new BigDecimal(text).setScale(type.getScale(), RoundingMode.UNNECESSARY);
     } catch (ArithmeticException e) {
-      throw new ReferencePath.Rejected(text);
+      throw new ReferenceReader.Rejected(text);
     }
-    ReferencePath.require(value.signum() == 0 || value.precision() <= type.getPrecision(), text);
+    ReferenceReader.require(value.signum() == 0 || value.precision() <= type.getPrecision(), text);
     Conversions.DecimalConversion conversion = new Conversions.DecimalConversion();
     if (schema.getType() == Schema.Type.BYTES) {
       return conversion.toBytes(value, schema, type).array();

@@ -25,7 +25,7 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.io.EncoderFactory;
 import org.apache.kafka.connect.data.Struct;
 
-/** The chain, ParsePayload and an Avro converter, writes what OutboxRouter writes. */
+/** ParsePayload with an Avro converter writes the values that OutboxRouter writes. */
 class ConverterPropertyTest {
   private static final int DEPTH = 2;
   private static final AvroData CONVERTER =
@@ -34,18 +34,19 @@ class ConverterPropertyTest {
               Map.of("enhanced.avro.schema.support", "true", "connect.meta.data", "true")));
 
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void structsAreWrittenAsTheEncoderWritesThem(@ForAll("payloads") EncoderPropertyTest.Case payload)
+  void structsAreWrittenLikePayloads(@ForAll("payloads") EncoderPropertyTest.Case payload)
       throws Exception {
-    byte[] ours = encoded(payload);
-    Assume.that(ours != null);
+    byte[] byEncoder = encoded(payload);
+    Assume.that(byEncoder != null);
     Struct struct = new JsonStructParser(payload.schema(), 1).parse(payload.json());
     struct.validate();
     Object converted = CONVERTER.fromConnectData(struct.schema(), struct);
     assertEquals(
-        read(payload.schema(), ours), read(payload.schema(), byAvro(payload.schema(), converted)));
+        read(payload.schema(), byEncoder),
+        read(payload.schema(), byAvro(payload.schema(), converted)));
   }
 
-  /** Schemas with Connect equivalents only; for the others see ConverterAgreesTest. */
+  /** Only schemas with Connect equivalents. For other schemas see ConverterAgreesTest. */
   @Provide
   Arbitrary<EncoderPropertyTest.Case> payloads() {
     return Schemas.records(DEPTH)

@@ -22,14 +22,14 @@ import org.apache.avro.io.BinaryDecoder;
 import org.apache.avro.io.DecoderFactory;
 
 /**
- * Whatever the schema and the JSON: the encoder's bytes read, by Avro's own reader, as what Avro's
- * own JSON path writes, or both reject the payload.
+ * For random schemas and JSON, Avro's reader decodes the encoder's bytes to the value that {@link
+ * ReferenceReader} reads, or both reject the payload.
  */
 class EncoderPropertyTest {
   private static final int DEPTH = 3;
-  private static final int LEAST_OF_EITHER = 15;
+  private static final int MIN_PERCENTAGE = 15;
 
-  /** A schema and JSON, most of it made for that schema. */
+  /** A schema and JSON text. */
   record Case(Schema schema, String json) {
     @Override
     public String toString() {
@@ -40,13 +40,13 @@ class EncoderPropertyTest {
   @Property(edgeCases = EdgeCasesMode.NONE)
   @StatisticsReport(StatisticsReport.StatisticsReportMode.OFF)
   void matchesTheReference(@ForAll("payloads") Case payload) throws IOException {
-    boolean accepted = isSameAsReference(payload);
-    // Neither outcome may be so rare that the property says nothing of it.
+    boolean accepted = matchesReference(payload);
+    // Both outcomes must be frequent, or one of them would not be tested.
     Statistics.collect(accepted);
     Statistics.coverage(
         checker -> {
-          checker.check(true).percentage(percent -> percent > LEAST_OF_EITHER);
-          checker.check(false).percentage(percent -> percent > LEAST_OF_EITHER);
+          checker.check(true).percentage(percent -> percent > MIN_PERCENTAGE);
+          checker.check(false).percentage(percent -> percent > MIN_PERCENTAGE);
         });
   }
 
@@ -56,28 +56,29 @@ class EncoderPropertyTest {
         .flatMap(schema -> Payloads.of(schema).map(json -> new Case(schema, json)));
   }
 
-  /** JSON that was made for another schema. */
+  /** JSON that was generated for a different schema. */
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void payloadsOfOtherSchemasMatchTheReference(@ForAll("strangers") Case payload)
+  void payloadsOfOtherSchemasMatchTheReference(@ForAll("mismatched") Case payload)
       throws IOException {
-    isSameAsReference(payload);
+    matchesReference(payload);
   }
 
   @Provide
-  Arbitrary<Case> strangers() {
+  Arbitrary<Case> mismatched() {
     return Schemas.records(1)
         .tuple2()
-        .flatMap(two -> Payloads.of(two.get1()).map(json -> new Case(two.get2(), json)));
+        .flatMap(
+            schemas -> Payloads.of(schemas.get1()).map(json -> new Case(schemas.get2(), json)));
   }
 
-  /** Only PayloadException: any other one would stop the task instead of making a dead letter. */
+  /** Any exception other than PayloadException would stop the task instead of a dead letter. */
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void textThatWasCutOffIsRejected(@ForAll("cutOff") Case payload) {
+  void truncatedTextIsRejected(@ForAll("truncated") Case payload) {
     assertThrows(PayloadException.class, () -> encode(payload));
   }
 
   @Provide
-  Arbitrary<Case> cutOff() {
+  Arbitrary<Case> truncated() {
     return payloads()
         .filter(payload -> payload.json().endsWith("}"))
         .flatMap(
@@ -87,11 +88,11 @@ class EncoderPropertyTest {
                     .map(end -> new Case(payload.schema(), payload.json().substring(0, end))));
   }
 
-  private static boolean isSameAsReference(Case payload) throws IOException {
+  private static boolean matchesReference(Case payload) throws IOException {
     Object expected;
     try {
-      expected = ReferencePath.read(payload.schema(), payload.json());
-    } catch (ReferencePath.Rejected e) {
+      expected = ReferenceReader.read(payload.schema(), payload.json());
+    } catch (ReferenceReader.Rejected e) {
       assertThrows(PayloadException.class, () -> encode(payload), e.getMessage());
       return false;
     }

@@ -9,14 +9,14 @@ import java.time.LocalTime;
 import java.time.OffsetDateTime;
 import java.time.ZoneOffset;
 
-/** Dates and times of the reference path, by java.time. */
+/** Reads dates and times for ReferenceReader, with java.time. */
 final class Instants {
   private Instants() {}
 
   /**
-   * The number that Avro keeps for the text.
+   * Return the number that represents the text in Avro.
    *
-   * @param type Avro's name of the logical type
+   * @param type name of the logical type
    */
   static BigInteger read(String type, String text) {
     try {
@@ -32,15 +32,15 @@ final class Instants {
               : OffsetDateTime.parse(text).withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
       return ticks(type, utc.toLocalDate().toEpochDay(), utc.toLocalTime());
     } catch (DateTimeException e) {
-      throw new ReferencePath.Rejected(text);
+      throw new ReferenceReader.Rejected(text);
     }
   }
 
-  /** A time of day is within the day; nothing else is said of numbers. */
+  /** Reject times of day outside the day. Other numbers have no limits. */
   static void requireInRange(String type, BigInteger number) {
     if (type.startsWith("time-")) {
       BigInteger day = ticks(type, 1, LocalTime.MIDNIGHT);
-      ReferencePath.require(number.signum() >= 0 && number.compareTo(day) < 0, number);
+      ReferenceReader.require(number.signum() >= 0 && number.compareTo(day) < 0, number);
     }
   }
 
@@ -53,7 +53,7 @@ final class Instants {
     try {
       return nanos.movePointLeft(9 - digits).toBigIntegerExact();
     } catch (ArithmeticException e) {
-      throw new ReferencePath.Rejected("more digits than the type has");
+      throw new ReferenceReader.Rejected("more digits than the type has");
     }
   }
 }

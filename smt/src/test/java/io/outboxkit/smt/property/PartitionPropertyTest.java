@@ -36,8 +36,8 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * SetPartition puts a field's value where Kafka's producer puts a record whose key it is: asked of
- * a real KafkaProducer, with the serializer that Kafka itself has for the value's class.
+ * SetPartition sets the partition that a KafkaProducer chooses for a record whose key is the
+ * field's value, serialized with Kafka's serializer for the value's class.
  */
 class PartitionPropertyTest {
   private static final String TOPIC = "library.note";
@@ -49,7 +49,7 @@ class PartitionPropertyTest {
   private static KafkaProducer<byte[], byte[]> producer;
   private static Method partition;
 
-  /** It looks for a broker in the background and finds none; choosing a partition needs none. */
+  /** The producer has no broker. It needs none to choose a partition. */
   @BeforeContainer
   static void startProducer() throws NoSuchMethodException {
     producer =
@@ -57,7 +57,7 @@ class PartitionPropertyTest {
             Map.of("bootstrap.servers", "127.0.0.1:1"),
             new ByteArraySerializer(),
             new ByteArraySerializer());
-    // What send() calls once it knows the topic's partitions.
+    // The method by which send() chooses the partition.
     partition =
         KafkaProducer.class.getDeclaredMethod(
             "partition", ProducerRecord.class, byte[].class, byte[].class, Cluster.class);
@@ -70,13 +70,13 @@ class PartitionPropertyTest {
   }
 
   @Property
-  void stringsGoWhereTheProducerPutsThem(
+  void stringsHaveTheProducersPartition(
       @ForAll("strings") String key, @ForAll @IntRange(min = 1, max = 300) int count)
       throws Exception {
-    assertSamePlace(key, count);
+    assertSamePartition(key, count);
   }
 
-  /** Texts of any characters, half surrogate pairs among them. */
+  /** Texts of any characters, including unpaired surrogates. */
   @Provide
   Arbitrary<String> strings() {
     return Arbitraries.oneOf(
@@ -86,10 +86,10 @@ class PartitionPropertyTest {
   }
 
   @Property
-  void numbersAndBooleansGoWhereTheProducerPutsThem(
+  void numbersAndBooleansHaveTheProducersPartition(
       @ForAll("numbers") Object key, @ForAll @IntRange(min = 1, max = 300) int count)
       throws Exception {
-    assertSamePlace(key, count);
+    assertSamePartition(key, count);
   }
 
   @Provide
@@ -107,30 +107,30 @@ class PartitionPropertyTest {
   }
 
   @Property
-  void uuidsGoWhereTheProducerPutsThem(
+  void uuidsHaveTheProducersPartition(
       @ForAll long high, @ForAll long low, @ForAll @IntRange(min = 1, max = 300) int count)
       throws Exception {
-    assertSamePlace(new UUID(high, low), count);
+    assertSamePartition(new UUID(high, low), count);
   }
 
   @Property
-  void bytesGoWhereTheProducerPutsThem(
+  void bytesHaveTheProducersPartition(
       @ForAll byte[] key, @ForAll @IntRange(min = 1, max = 300) int count) throws Exception {
-    assertSamePlace(key, count);
-    assertSamePlace(Bytes.wrap(key), count);
-    assertSamePlace(ByteBuffer.wrap(key), count);
-    assertSamePlace(ByteBuffer.wrap(key).asReadOnlyBuffer(), count);
-    assertSamePlace(direct(key), count);
+    assertSamePartition(key, count);
+    assertSamePartition(Bytes.wrap(key), count);
+    assertSamePartition(ByteBuffer.wrap(key), count);
+    assertSamePartition(ByteBuffer.wrap(key).asReadOnlyBuffer(), count);
+    assertSamePartition(direct(key), count);
   }
 
-  /** A part of a larger array, as a reader that does not copy hands it out. */
+  /** Slices of a larger array. */
   @Property
-  void slicesGoWhereTheirBytesGo(
+  void slicesHaveTheProducersPartition(
       @ForAll byte[] key, @ForAll @IntRange(min = 1, max = 300) int count) throws Exception {
-    byte[] around = new byte[key.length + 5];
-    System.arraycopy(key, 0, around, 2, key.length);
-    ByteBuffer slice = ByteBuffer.wrap(around, 2, key.length).slice();
-    assertEquals(byProducer(key, count), ours("key", key(slice), count));
+    byte[] larger = new byte[key.length + 5];
+    System.arraycopy(key, 0, larger, 2, key.length);
+    ByteBuffer slice = ByteBuffer.wrap(larger, 2, key.length).slice();
+    assertEquals(byProducer(key, count), bySetPartition("key", key(slice), count));
     assertEquals(key.length, slice.remaining());
   }
 
@@ -140,16 +140,17 @@ class PartitionPropertyTest {
     return buffer;
   }
 
-  private static void assertSamePlace(Object key, int count) throws Exception {
+  private static void assertSamePartition(Object key, int count) throws Exception {
     int expected = byProducer(serialized(key), count);
-    assertEquals(expected, ours("key", key(key), count));
-    assertEquals(expected, ours("header.h", header(key), count));
-    assertEquals(expected, ours("value.a.b", value(Map.of("a", Map.of("b", key))), count));
+    assertEquals(expected, bySetPartition("key", key(key), count));
+    assertEquals(expected, bySetPartition("header.h", header(key), count));
+    assertEquals(
+        expected, bySetPartition("value.a.b", value(Map.of("a", Map.of("b", key))), count));
     Schema schema = schemaOf(key);
     if (schema != null) {
       Schema outer = SchemaBuilder.struct().field("b", schema).build();
       Struct struct = new Struct(outer).put("b", key);
-      assertEquals(expected, ours("value.b", value(struct), count));
+      assertEquals(expected, bySetPartition("value.b", value(struct), count));
     }
   }
 
@@ -175,13 +176,13 @@ class PartitionPropertyTest {
     return new Cluster("c", List.of(NODE), partitions, Set.of(), Set.of());
   }
 
-  private static int ours(String field, SourceRecord record, int count) {
+  private static int bySetPartition(String field, SourceRecord record, int count) {
     SetPartition<SourceRecord> transform = new SetPartition<>();
     transform.configure(Map.of("field", field, "topic.partitions", TOPIC + ":" + count));
     return transform.apply(record).kafkaPartition();
   }
 
-  /** Null where Connect has no type for the class. */
+  /** Return null if Connect has no type for the class. */
   private static Schema schemaOf(Object key) {
     Schema.Type type =
         key instanceof UUID || key instanceof Bytes

@@ -16,9 +16,9 @@ import net.jqwik.api.Tuple;
 import org.apache.avro.LogicalType;
 import org.apache.avro.Schema;
 
-/** Random JSON texts that fit a schema, with some random misfits. */
+/** Random JSON texts that fit a schema, with some random invalid values. */
 final class Payloads {
-  private static final int FITS = 40;
+  private static final int FITTING_WEIGHT = 40;
   private static final int MAX_DEPTH = 8;
   private static final long MICROS_PER_DAY = 86_400_000_000L;
 
@@ -32,10 +32,11 @@ final class Payloads {
 
   private static Arbitrary<String> value(Schema schema, int depth) {
     return Arbitraries.frequencyOf(
-        Tuple.of(FITS, Arbitraries.lazy(() -> fitting(schema, depth))), Tuple.of(1, any()));
+        Tuple.of(FITTING_WEIGHT, Arbitraries.lazy(() -> fitting(schema, depth))),
+        Tuple.of(1, any()));
   }
 
-  /** Any JSON, small. */
+  /** Any small JSON value. */
   private static Arbitrary<String> any() {
     return Arbitraries.oneOf(
         Arbitraries.of("null", "true", "[]", "{}", "[1]", "{\"f0\": 1}", "\"A\"", ""),
@@ -47,13 +48,13 @@ final class Payloads {
     return switch (schema.getType()) {
       case NULL -> Arbitraries.just("null");
       case BOOLEAN -> Arbitraries.of("true", "false");
-      case INT, LONG -> schema.getLogicalType() == null ? whole(schema) : temporal(schema);
+      case INT, LONG -> schema.getLogicalType() == null ? integer(schema) : temporal(schema);
       case FLOAT, DOUBLE -> number();
       case STRING -> schema.getLogicalType() == null ? text() : uuid();
       case BYTES, FIXED -> binary(schema);
       case ENUM ->
           Arbitraries.frequency(Tuple.of(9, "A"), Tuple.of(9, "C"), Tuple.of(1, "a"))
-              .map(Payloads::quoted);
+              .map(Payloads::quote);
       case ARRAY ->
           value(schema.getElementType(), depth + 1)
               .list()
@@ -86,17 +87,17 @@ final class Payloads {
   private static Arbitrary<String> record(Schema schema, int depth) {
     List<Arbitrary<String>> members = new ArrayList<>();
     for (Schema.Field field : schema.getFields()) {
-      String name = quoted(field.name()) + ": ";
+      String name = quote(field.name()) + ": ";
       members.add(value(field.schema(), depth + 1).map(name::concat));
     }
     return Combinators.combine(
             Combinators.combine(members).as(ArrayList::new),
-            Arbitraries.integers().between(0, FITS),
+            Arbitraries.integers().between(0, FITTING_WEIGHT),
             Arbitraries.longs())
-        .as((all, change, seed) -> "{" + String.join(", ", changed(all, change, seed)) + "}");
+        .as((list, change, seed) -> "{" + String.join(", ", changed(list, change, seed)) + "}");
   }
 
-  /** Members in another order, or one missing, one twice, one too many; often as they are. */
+  /** Shuffle, remove, repeat or add a member, or return the members unchanged. */
   private static List<String> changed(List<String> members, int change, long seed) {
     Random random = new Random(seed);
     int any = members.isEmpty() ? -1 : random.nextInt(members.size());
@@ -112,8 +113,8 @@ final class Payloads {
     return members;
   }
 
-  /** Whole numbers in the type's range, and what comes close to being one. */
-  private static Arbitrary<String> whole(Schema schema) {
+  /** Integers in the type's range, and some numbers that are similar to integers. */
+  private static Arbitrary<String> integer(Schema schema) {
     Arbitrary<String> inRange =
         schema.getType() == Schema.Type.INT
             ? Arbitraries.integers().map(String::valueOf)
@@ -157,7 +158,7 @@ final class Payloads {
                 .withChars("ab\"\\/\n\t é€ß\u2028中{}[]:,0\ud83d\ude00")
                 .ofMaxLength(12),
             Arbitraries.of("", "1", "1.5", "null", "2026-11-20", "x".repeat(5000)))
-        .map(Payloads::quoted);
+        .map(Payloads::quote);
   }
 
   private static Arbitrary<String> uuid() {
@@ -166,7 +167,7 @@ final class Payloads {
             20,
             Arbitraries.longs()
                 .tuple2()
-                .map(halves -> quoted(new UUID(halves.get1(), halves.get2()).toString()))),
+                .map(halves -> quote(new UUID(halves.get1(), halves.get2()).toString()))),
         Tuple.of(1, Arbitraries.of("\"6F1C1F0E-3C1B-4D8E-9A53-0D6A2F9B7C11\"", "\"0\"")));
   }
 
@@ -174,13 +175,13 @@ final class Payloads {
     LogicalType type = schema.getLogicalType();
     if (type == null) {
       boolean fixed = schema.getType() == Schema.Type.FIXED;
-      int least = fixed ? schema.getFixedSize() : 0;
-      int most = fixed ? least : 20;
+      int minSize = fixed ? schema.getFixedSize() : 0;
+      int maxSize = fixed ? minSize : 20;
       Arbitrary<byte[]> bytes =
-          Arbitraries.bytes().array(byte[].class).ofMinSize(least).ofMaxSize(most);
+          Arbitraries.bytes().array(byte[].class).ofMinSize(minSize).ofMaxSize(maxSize);
       return Arbitraries.frequencyOf(
-          Tuple.of(10, bytes.map(b -> quoted(Base64.getEncoder().encodeToString(b)))),
-          Tuple.of(10, bytes.map(b -> quoted("\\x" + HexFormat.of().formatHex(b)))),
+          Tuple.of(10, bytes.map(b -> quote(Base64.getEncoder().encodeToString(b)))),
+          Tuple.of(10, bytes.map(b -> quote("\\x" + HexFormat.of().formatHex(b)))),
           Tuple.of(1, Arbitraries.of("\"a\"", "\"\\\\xZZ\"", "\"\\\\xA\"", "\"AAAAAAA=\"")));
     }
     if (type.getName().equals("uuid")) {
@@ -191,9 +192,9 @@ final class Payloads {
             .as((unscaled, scale) -> BigDecimal.valueOf(unscaled >> 32, scale).toString());
     return Arbitraries.frequencyOf(
         Tuple.of(8, decimal),
-        Tuple.of(8, decimal.map(Payloads::quoted)),
+        Tuple.of(8, decimal.map(Payloads::quote)),
         Tuple.of(1, number()),
-        Tuple.of(1, number().map(Payloads::quoted)));
+        Tuple.of(1, number().map(Payloads::quote)));
   }
 
   private static Arbitrary<String> temporal(Schema schema) {
@@ -207,30 +208,30 @@ final class Payloads {
     if (type.equals("date")) {
       texts = times.map(time -> time.toLocalDate().toString());
     } else if (type.startsWith("time-")) {
-      texts = times.map(time -> clock(time));
+      texts = times.map(time -> timeOfDay(time));
     } else if (type.startsWith("local-")) {
-      texts = times.map(time -> time.toLocalDate() + "T" + clock(time));
+      texts = times.map(time -> time.toLocalDate() + "T" + timeOfDay(time));
     } else {
       texts =
           Combinators.combine(times, Arbitraries.of("Z", "+00:00", "+05:30", "-11:00"))
-              .as((time, offset) -> time.toLocalDate() + "T" + clock(time) + offset);
+              .as((time, offset) -> time.toLocalDate() + "T" + timeOfDay(time) + offset);
     }
     return Arbitraries.frequencyOf(
-        Tuple.of(10, texts.map(Payloads::quoted)),
+        Tuple.of(10, texts.map(Payloads::quote)),
         Tuple.of(5, Arbitraries.longs().between(0, MICROS_PER_DAY / 1000).map(String::valueOf)),
-        Tuple.of(1, whole(schema)),
+        Tuple.of(1, integer(schema)),
         Tuple.of(1, text()));
   }
 
   private static final java.time.ZoneOffset UTC = java.time.ZoneOffset.UTC;
 
-  /** Always with seconds; a fraction only if there is one. */
-  private static String clock(LocalDateTime time) {
+  /** Return the time with seconds, and with a fraction if it is not 0. */
+  private static String timeOfDay(LocalDateTime time) {
     String text = time.toLocalTime().toString();
     return text.length() == "18:31".length() ? text + ":00" : text;
   }
 
-  static String quoted(String text) {
+  static String quote(String text) {
     StringBuilder json = new StringBuilder("\"");
     for (char c : text.toCharArray()) {
       if (c < 0x20 || c == '"' || c == '\\') {

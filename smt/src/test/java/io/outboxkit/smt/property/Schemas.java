@@ -13,7 +13,7 @@ import org.apache.avro.LogicalType;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Random Avro schemas of records: every type, every logical type, unions, defaults. */
+/** Random Avro schemas of records with all types, logical types, unions and defaults. */
 final class Schemas {
   private static final int FIXED_SIZE = 5;
   private static final int MAX_FIELDS = 5;
@@ -25,16 +25,16 @@ final class Schemas {
                   + "{\"name\":\"value\",\"type\":\"int\"},"
                   + "{\"name\":\"next\",\"type\":[\"null\",\"Tree\"],\"default\":null}]}");
 
-  /** A schema without names, which must be unique in the whole schema. */
+  /** A schema whose names are generated later, because they must be unique in the root schema. */
   private interface Draft {
     Schema build(Names names);
   }
 
   private static final class Names {
-    private int given;
+    private int count;
 
     String next(String prefix) {
-      return prefix + given++;
+      return prefix + count++;
     }
   }
 
@@ -43,7 +43,7 @@ final class Schemas {
   private Schemas() {}
 
   /**
-   * @param depth levels of arrays, maps, unions and records inside
+   * @param depth maximum number of nested arrays, maps, unions and records
    */
   static Arbitrary<Schema> records(int depth) {
     return Arbitraries.frequencyOf(
@@ -83,7 +83,7 @@ final class Schemas {
         Tuple.of(1, record(depth - 1)));
   }
 
-  /** Null and the types, less what Avro does not allow: unions inside, one type twice. */
+  /** Return a union of null and the types, without nested unions and duplicate types. */
   private static Draft union(List<Draft> drafts) {
     return names -> {
       Map<String, Schema> branches = new LinkedHashMap<>();
@@ -136,7 +136,7 @@ final class Schemas {
     return names -> logical.addToSchema(Schema.create(type));
   }
 
-  /** As Avro's Schema.Field takes it; null for none. */
+  /** Return the default for Avro's Schema.Field; null for no default. */
   private static Object defaultOf(Schema type) {
     return switch (type.getType()) {
       case BOOLEAN -> true;

@@ -31,8 +31,8 @@ class EventTimeTest {
 
   @ParameterizedTest
   @MethodSource("times")
-  void isUtcWithSixFractionDigits(Object value, String semantics, String expected) {
-    assertEquals(expected, new EventTime().format(value, semantics));
+  void isUtcWithSixFractionDigits(Object value, String schemaName, String expected) {
+    assertEquals(expected, new EventTime().format(value, schemaName));
   }
 
   static Stream<Arguments> others() {
@@ -40,7 +40,7 @@ class EventTimeTest {
         arguments(null, ZONED),
         arguments("infinity", ZONED),
         arguments("10000-01-01T00:00:00Z", ZONED),
-        // What the driver has for 'infinity'.
+        // The values of PostgreSQL's JDBC driver for infinity and -infinity.
         arguments(Long.MAX_VALUE, "io.debezium.time.MicroTimestamp"),
         arguments(Long.MIN_VALUE, "io.debezium.time.MicroTimestamp"),
         arguments(1L, null),
@@ -50,7 +50,7 @@ class EventTimeTest {
 
   @ParameterizedTest
   @MethodSource("others")
-  void otherValuesHaveNoTime(Object value, String semantics) {
-    assertNull(new EventTime().format(value, semantics));
+  void otherValuesHaveNoTime(Object value, String schemaName) {
+    assertNull(new EventTime().format(value, schemaName));
   }
 }

@@ -26,14 +26,14 @@ class SourceSequenceTest {
         "1 | [null,null] | - | 0001_0000000000000000-0000000000000000",
         "1 | [ \"1\" , \"9223372036854775807\" ] | - | 0001_0000000000000001-7fffffffffffffff"
       })
-  void isEpochCommitAndEvent(int epoch, String debezium, Long lsn, String expected) {
-    String sequence = SourceSequence.format(epoch, debezium, lsn);
+  void sequenceHasEpochCommitAndEvent(int epoch, String sourceSequence, Long lsn, String expected) {
+    String sequence = SourceSequence.format(epoch, sourceSequence, lsn);
     assertEquals(expected, sequence);
     assertEquals(SourceSequence.LENGTH, sequence.length());
   }
 
   @Test
-  void sortsLikeTheLog() {
+  void sequencesSortByWalOrder() {
     String earlier = SourceSequence.format(1, "[\"99\",\"255\"]", null);
     String later = SourceSequence.format(1, "[\"100\",\"9\"]", null);
     assertTrue(earlier.compareTo(later) < 0);
@@ -54,13 +54,14 @@ class SourceSequenceTest {
         "[\"1\",\"9223372036854775808\"]",
         "[\"1\",\"10000000000000000000\"]"
       })
-  void otherFormsAreRejected(String debezium) {
-    assertThrows(DataException.class, () -> SourceSequence.format(1, debezium, 1L));
+  void otherFormsAreRejected(String sourceSequence) {
+    assertThrows(DataException.class, () -> SourceSequence.format(1, sourceSequence, 1L));
   }
 
   @ParameterizedTest
   @NullSource
-  void sourceWithoutSequenceUsesItsLsn(String debezium) {
-    assertEquals("0001_0000000000000000-0000000000000005", SourceSequence.format(1, debezium, 5L));
+  void sourceWithoutSequenceUsesItsLsn(String sourceSequence) {
+    assertEquals(
+        "0001_0000000000000000-0000000000000005", SourceSequence.format(1, sourceSequence, 5L));
   }
 }

@@ -33,7 +33,7 @@ class UtilTest {
         "\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff",
         "\ud800\udc00\udbff\udfff"
       })
-  void utf8IsThatOfTheJdk(String text) {
+  void utf8EqualsThatOfTheJdk(String text) {
     byte[] expected = text.getBytes(StandardCharsets.UTF_8);
     char[] padded = ("<" + text + ">").toCharArray();
     assertEquals(expected.length, Utf8.length(text));
@@ -56,9 +56,9 @@ class UtilTest {
     assertFalse(Utf8.hasUnpairedSurrogate(text));
   }
 
-  /** Every sequence of up to four bytes around the edges of UTF-8, as the JDK sees it. */
+  /** All sequences of up to four bytes with values at the limits of UTF-8's ranges. */
   @Test
-  void validUtf8IsThatOfTheJdk() {
+  void validUtf8IsAlsoValidForTheJdk() {
     int[] edges = {
       0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1,
       0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF
@@ -66,10 +66,10 @@ class UtilTest {
     int count = edges.length * edges.length * edges.length * edges.length;
     for (int i = 0; i < count; i++) {
       byte[] bytes = new byte[4];
-      int rest = i;
+      int remaining = i;
       for (int k = 0; k < bytes.length; k++) {
-        bytes[k] = (byte) edges[rest % edges.length];
-        rest /= edges.length;
+        bytes[k] = (byte) edges[remaining % edges.length];
+        remaining /= edges.length;
       }
       int to = 1 + i % bytes.length;
       byte[] part = java.util.Arrays.copyOf(bytes, to);
@@ -130,7 +130,7 @@ class UtilTest {
         org.apache.kafka.common.utils.Bytes.wrap(new byte[] {1, 2}));
   }
 
-  /** Any value of each type: PartitionPropertyTest. */
+  /** PartitionPropertyTest tests other values of each type. */
   @ParameterizedTest
   @MethodSource("keys")
   @SuppressWarnings("unchecked")
@@ -144,9 +144,9 @@ class UtilTest {
   void otherKeysHaveNoSerializer() {
     assertNull(KeyPartitioner.serialize((byte) 7));
     assertNull(KeyPartitioner.serialize(new StringBuilder("7")));
-    ByteBuffer rest = ByteBuffer.wrap(new byte[] {0, 1, 2}, 1, 2);
-    assertArrayEquals(new byte[] {1, 2}, KeyPartitioner.serialize(rest));
-    assertEquals(2, rest.remaining());
+    ByteBuffer buffer = ByteBuffer.wrap(new byte[] {0, 1, 2}, 1, 2);
+    assertArrayEquals(new byte[] {1, 2}, KeyPartitioner.serialize(buffer));
+    assertEquals(2, buffer.remaining());
   }
 
   @ParameterizedTest

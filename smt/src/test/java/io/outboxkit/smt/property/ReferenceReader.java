@@ -21,26 +21,26 @@ import org.apache.avro.io.EncoderFactory;
 import org.apache.avro.io.JsonEncoder;
 
 /**
- * JSON to Avro by Avro's own JsonDecoder. Before it, the table in docs/smt.md is applied the plain
- * way, with the JDK's parsers: it says which JSON is taken, and Avro's JSON has tags on unions and
- * one character per byte.
+ * Reference implementation that reads JSON with Avro's JsonDecoder. The JSON is first converted to
+ * Avro's JSON, which has tags on unions and one character per byte, by the table in docs/smt.md and
+ * with the JDK's parsers.
  */
-final class ReferencePath {
+final class ReferenceReader {
   private static final JsonFactory JSON = new JsonFactory();
 
-  /** The JSON does not fit the schema, or is none. */
+  /** Thrown if the text is not JSON or does not fit the schema. */
   static final class Rejected extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    Rejected(String why) {
-      super(why);
+    Rejected(String reason) {
+      super(reason);
     }
   }
 
-  /** A number as it was written: reading it as double or decimal would lose something. */
+  /** The text of a number, because its conversion to double or BigDecimal could lose digits. */
   private record Number(String text) {}
 
-  private ReferencePath() {}
+  private ReferenceReader() {}
 
   /**
    * @throws Rejected if the JSON does not fit
@@ -60,13 +60,13 @@ final class ReferencePath {
       }
       return value;
     } catch (IOException e) {
-      throw new Rejected("no JSON");
+      throw new Rejected("not JSON");
     }
   }
 
   private static Object parse(JsonParser parser, JsonToken token) throws IOException {
     if (token == null) {
-      throw new Rejected("no JSON");
+      throw new Rejected("not JSON");
     }
     return switch (token) {
       case START_OBJECT -> {
@@ -74,7 +74,7 @@ final class ReferencePath {
         while (parser.nextToken() != JsonToken.END_OBJECT) {
           String name = parser.currentName();
           if (members.containsKey(name)) {
-            throw new Rejected(name + " is there twice");
+            throw new Rejected("duplicate " + name);
           }
           members.put(name, parse(parser, parser.nextToken()));
         }
@@ -92,7 +92,7 @@ final class ReferencePath {
       case VALUE_TRUE -> true;
       case VALUE_FALSE -> false;
       case VALUE_NULL -> null;
-      default -> throw new Rejected("no JSON");
+      default -> throw new Rejected("not JSON");
     };
   }
 
@@ -100,15 +100,15 @@ final class ReferencePath {
     switch (schema.getType()) {
       case NULL -> out.append(require(value == null, "null"));
       case BOOLEAN -> out.append(require(value instanceof Boolean, value));
-      case INT, LONG -> out.append(whole(schema, value));
+      case INT, LONG -> out.append(integer(schema, value));
       case FLOAT -> out.append(finite(value, Float.parseFloat(number(value))));
       case DOUBLE -> out.append(finite(value, Double.parseDouble(number(value))));
-      case STRING -> out.append(Payloads.quoted(string(schema, value)));
+      case STRING -> out.append(Payloads.quote(string(schema, value)));
       case ENUM -> {
         require(schema.getEnumSymbols().contains(value), value);
-        out.append(Payloads.quoted((String) value));
+        out.append(Payloads.quote((String) value));
       }
-      case BYTES, FIXED -> out.append(Payloads.quoted(binary(schema, value)));
+      case BYTES, FIXED -> out.append(Payloads.quote(binary(schema, value)));
       case ARRAY -> {
         List<String> items = new ArrayList<>();
         require(value instanceof List, value);
@@ -118,7 +118,9 @@ final class ReferencePath {
       case MAP -> {
         List<String> members = new ArrayList<>();
         object(value)
-            .forEach((k, v) -> members.add(member(whole(k), written(schema.getValueType(), v))));
+            .forEach(
+                (k, v) ->
+                    members.add(member(requireEncodable(k), written(schema.getValueType(), v))));
         out.append('{').append(String.join(",", members)).append('}');
       }
       case UNION -> union(schema, value, out);
@@ -133,10 +135,10 @@ final class ReferencePath {
   }
 
   private static String member(String name, String value) {
-    return Payloads.quoted(name) + ":" + value;
+    return Payloads.quote(name) + ":" + value;
   }
 
-  /** The first branch that takes the value. */
+  /** Write the first branch that accepts the value. */
   private static void union(Schema schema, Object value, StringBuilder out) {
     for (Schema branch : schema.getTypes()) {
       try {
@@ -147,7 +149,7 @@ final class ReferencePath {
                 : "{" + member(branch.getFullName(), json) + "}");
         return;
       } catch (Rejected e) {
-        // The next one.
+        // Try the next branch.
       }
     }
     throw new Rejected("no branch");
@@ -156,12 +158,12 @@ final class ReferencePath {
   private static void record(Schema schema, Map<String, Object> members, StringBuilder out) {
     List<String> fields = new ArrayList<>();
     for (Schema.Field field : schema.getFields()) {
-      boolean there = members.containsKey(field.name());
-      require(there || field.hasDefaultValue(), field.name());
+      boolean present = members.containsKey(field.name());
+      require(present || field.hasDefaultValue(), field.name());
       fields.add(
           member(
               field.name(),
-              there ? written(field.schema(), members.get(field.name())) : defaultOf(field)));
+              present ? written(field.schema(), members.get(field.name())) : defaultOf(field)));
     }
     members.keySet().forEach(name -> require(schema.getField(name) != null, name));
     out.append('{').append(String.join(",", fields)).append('}');
@@ -180,23 +182,23 @@ final class ReferencePath {
     return json.toString(StandardCharsets.UTF_8);
   }
 
-  private static BigInteger whole(Schema schema, Object value) {
-    BigInteger whole;
+  private static BigInteger integer(Schema schema, Object value) {
+    BigInteger integer;
     if (schema.getLogicalType() != null && value instanceof String text) {
-      whole = Instants.read(schema.getLogicalType().getName(), text);
+      integer = Instants.read(schema.getLogicalType().getName(), text);
     } else {
       try {
-        whole = new BigDecimal(number(value)).toBigIntegerExact();
+        integer = new BigDecimal(number(value)).toBigIntegerExact();
       } catch (ArithmeticException e) {
-        throw new Rejected("not whole");
+        throw new Rejected("not an integer");
       }
     }
     int bits = schema.getType() == Schema.Type.INT ? 31 : 63;
-    require(whole.bitLength() <= bits, whole);
+    require(integer.bitLength() <= bits, integer);
     if (schema.getLogicalType() != null) {
-      Instants.requireInRange(schema.getLogicalType().getName(), whole);
+      Instants.requireInRange(schema.getLogicalType().getName(), integer);
     }
-    return whole;
+    return integer;
   }
 
   private static String number(Object value) {
@@ -211,13 +213,13 @@ final class ReferencePath {
 
   private static String string(Schema schema, Object value) {
     require(value instanceof String, value);
-    String text = whole((String) value);
+    String text = requireEncodable((String) value);
     require(schema.getLogicalType() == null || Binaries.isUuid(text), value);
     return text;
   }
 
-  /** Text that UTF-8 can hold. */
-  private static String whole(String text) {
+  /** Return the text; reject it if UTF-8 cannot encode it. */
+  private static String requireEncodable(String text) {
     require(StandardCharsets.UTF_8.newEncoder().canEncode(text), "an unpaired surrogate");
     return text;
   }
@@ -235,8 +237,8 @@ final class ReferencePath {
     return (Map<String, Object>) value;
   }
 
-  static <T> T require(boolean holds, T value) {
-    if (!holds) {
+  static <T> T require(boolean condition, T value) {
+    if (!condition) {
       throw new Rejected(String.valueOf(value));
     }
     return value;
