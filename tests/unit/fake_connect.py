@@ -62,18 +62,23 @@ class FakeConnect:
 
     def _respond(self, request: Request, root: str, parts: list[str], resource: str) -> Answer:
         method, body = request.method, request.body
-        if not root:
-            return 200, {"kafka_cluster_id": self.cluster}
-        if root == "connector-plugins":
-            return 200, {"configs": []} if parts else self.plugins
+        if root != "connectors":
+            plugins: object = {"configs": []} if parts else self.plugins
+            return 200, plugins if root == "connector-plugins" else {"kafka_cluster_id": self.cluster}
         if not parts:
             return self._create(body) if method == "POST" else (200, self._listing())
         name = parts[0]
         if resource == "offsets":
             return self._offsets(name, method, body)
+        if resource == "status" and self.polls:
+            return self._poll(name)
         if name not in self.configs:
             return error(404, f"Connector {name} not found")
         return self._connector(name, method, resource, body)
+
+    def _poll(self, name: str) -> Answer:
+        states = self.polls.pop(0)
+        return (200, status_body(name, *states)) if states else error(404, f"No status found for connector {name}")
 
     def _create(self, body: dict[str, Any]) -> Answer:
         name = body["name"]
@@ -90,10 +95,7 @@ class FakeConnect:
 
     def _connector(self, name: str, method: str, resource: str, body: dict[str, str] | None) -> Answer:
         if resource == "status":
-            poll = self.polls.pop(0) if self.polls else None
-            if poll == ():
-                return error(404, f"No status found for connector {name}")
-            return 200, status_body(name, *poll) if poll else self._status(name)
+            return 200, self._status(name)
         if resource == "config":
             if method == "PUT" and body is not None:
                 self.configs[name] = body

@@ -123,7 +123,7 @@ def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], mo
         "DANGER  topic library.book: keys move",
         '        requires --allow "topic library.book"',
         "the connector requires pending objects: slot s",
-        "roll out the schema of book in this roll_out:",
+        "roll out the schema of book in this order:",
         "  1. outbox apply",
         "  2. deploy the service that writes isbn",
     ]
