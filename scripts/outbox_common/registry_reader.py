@@ -15,7 +15,7 @@ from urllib3.util import Retry
 
 from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
-from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession, error_message
+from outbox_common.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession, error_message
 
 SECTION = "registry"
 REQUEST_TIMEOUT_S = 20

@@ -20,7 +20,7 @@ from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.confirmed_writes import send_request
 from outbox_kit.connect.offset_seeding import offset_of_prefix, write_offset
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
-from outbox_kit.deployment.safety import refuse_dangerous, refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state

@@ -75,7 +75,7 @@ def _declarations(
             "-e",
             "--environment",
             metavar="NAME",
-            help="Read environments/NAME.yaml in the folder of the pipeline file.",
+            help="Read environments/NAME.yaml next to the pipeline file.",
             envvar="OUTBOX_ENVIRONMENT",
         ),
     ] = "local",

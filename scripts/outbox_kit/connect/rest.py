@@ -16,7 +16,7 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
+from outbox_common.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 

@@ -16,7 +16,7 @@ from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.dangers import REPUBLISH_HINT
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
-from outbox_kit.deployment.safety import highest_epoch, refuse_lost_lock, refuse_violated_rules, refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import highest_epoch, refuse_lost_lock, refuse_violated_rules, refuse_wrong_cluster
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment

@@ -11,7 +11,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS
-from outbox_kit.deployment.safety import refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock

@@ -25,7 +25,7 @@ from outbox_kit.pipeline import (
     read_lock,
     render_connector,
 )
-from outbox_kit.pipeline.layered_values import Literal, Location, Values
+from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 from outbox_kit.pipeline.loading import environment_values, resolve_paths
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
 from outbox_kit.rules import Check, Severity, Status

@@ -21,7 +21,7 @@ from fastavro.schema import (
 
 from outbox_common.avro_schema import compact
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.layered_values import read_text
+from outbox_kit.pipeline.values_with_origins import read_text
 
 NAMED_TYPES = frozenset({"record", "enum", "fixed"})
 PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})

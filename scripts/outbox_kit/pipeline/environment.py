@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from outbox_common.http import HttpEndpoint
+from outbox_common.http_session import HttpEndpoint
 from outbox_kit.pipeline.names import Identifier, Model, TopicPart
 
 AS_EXPRESSION = 'Password, as an expression: "{{ env.NAME }}".'

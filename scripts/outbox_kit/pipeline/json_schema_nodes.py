@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outbox_kit.pipeline.layered_values import Location, child_value
+from outbox_kit.pipeline.values_with_origins import Location, child_value
 
 Node = dict[str, Any]
 """JSON Schema of a value, without $ref and without null."""

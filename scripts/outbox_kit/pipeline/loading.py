@@ -27,7 +27,7 @@ from outbox_kit.pipeline.environment import (
     Target,
 )
 from outbox_kit.pipeline.expressions import Expansion
-from outbox_kit.pipeline.layered_values import Values, read_mapping
+from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.validation_errors import failure, validation_problems

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
-from outbox_kit.pipeline.layered_values import Literal, Location, Values
+from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 
 OPTION = "--set"
 VARIABLE = "OUTBOX__"

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
-from outbox_kit.pipeline.layered_values import Location, Values, child_value
+from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 
 MAX_PROBLEMS = 5
 VALUE_LENGTH = 60

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint
+from outbox_common.http_session import AUTHENTICATION_FAILED, HttpEndpoint
 from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings

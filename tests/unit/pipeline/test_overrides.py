@@ -308,7 +308,7 @@ def test_variable_replaces_a_value_with_an_unset_variable(pipeline_file: Path) -
         (
             "OUTBOX__ENVIRONMENT__SOURCE__CONNECTOR__PASSWORD",
             "hunter2",
-            "source.connector.password: found a value that",
+            "source.connector.password: found a redacted value",
         ),
         ("OUTBOX__ENVIRONMENT__KAFKA__CLIENT__NEW_KEY", "x", "no key like 'new_key' in kafka.client"),
         ("OUTBOX__", "x", ": unknown key"),

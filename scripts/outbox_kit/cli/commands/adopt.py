@@ -22,7 +22,7 @@ def adopt(
         ),
     ],
 ) -> None:
-    """Replace a connector that outbox-kit did not create, and delete it.
+    """Replace a connector that outbox-kit did not create.
 
     The pipeline's connector continues at the same slot and offset: no row is lost and none is sent twice.
     """

@@ -33,7 +33,7 @@ def lint(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Check pipeline files, without network access and without secrets.
+    """Check pipeline files, without network access.
 
     Exit code 1 when a rule is violated.
     """

@@ -47,7 +47,10 @@ def show(common: CommonOptions) -> None:
 def export(
     common: CommonOptions, file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON file to create.")]
 ) -> None:
-    """Write offset, slot position and identity to a file that only its owner can read."""
+    """Write offset, slot position and identity to a file.
+
+    Only its owner can read it.
+    """
     with common.deployment() as deployment:
         offsets.export(deployment, file)
     print_message(f"written: {file}")

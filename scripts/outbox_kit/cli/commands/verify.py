@@ -36,7 +36,7 @@ def verify(
         typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval; print status changes."),
     ] = None,
 ) -> None:
-    """Check database, topics, registry and connector, and send a canary event.
+    """Check the deployed systems, and send a canary event.
 
     Exit code 1 when a check fails.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from outbox_kit.connector_config import PLACEHOLDER, schema_texts
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.pipeline.layered_values import Literal
+from outbox_kit.pipeline.values_with_origins import Literal
 from outbox_kit.rules import Finding
 
 SECRET = re.compile(

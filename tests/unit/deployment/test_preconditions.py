@@ -10,8 +10,9 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_kit.changes import Change
-from outbox_kit.deployment import Plan, make_plan, safety
-from outbox_kit.deployment.safety import (
+from outbox_kit.deployment import Plan, make_plan
+from outbox_kit.deployment import preconditions
+from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
     refuse_lost_lock,
     refuse_missing_prerequisites,
@@ -85,8 +86,8 @@ def test_uses_the_highest_epoch_of_all_state_topics(
         requests[topic] = bounds
         return {"library.book": 3}.get(topic, 1)
 
-    monkeypatch.setattr(safety.source_epoch, "highest_epoch", epoch_of_topic)
-    assert safety.highest_epoch(deployed()) == 3
+    monkeypatch.setattr(preconditions.source_epoch, "highest_epoch", epoch_of_topic)
+    assert preconditions.highest_epoch(deployed()) == 3
     assert requests == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
 
 
@@ -102,7 +103,7 @@ def test_uses_the_highest_epoch_of_all_state_topics(
 def test_rejects_existing_records_of_the_next_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, message: str
 ) -> None:
-    monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: written)
     actual = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
     with pytest.raises(RefusedError) as caught:
         refuse_lost_lock(deployed(), actual)
@@ -115,12 +116,12 @@ def test_rejects_existing_records_of_the_next_epoch(
 def test_accepts_records_of_an_earlier_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int
 ) -> None:
-    monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: written)
     refuse_lost_lock(deployed(), lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None)
 
 
 def test_reads_no_topic_with_a_lock_file(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safety, "highest_epoch", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: pytest.fail("read"))
     refuse_lost_lock(deployed(), lock)
 
 
@@ -129,7 +130,7 @@ def test_plan_rejects_before_querying_registry_and_connect(
     serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect, registry = serve(FakeConnect()), serve([])
-    monkeypatch.setattr(safety, "highest_epoch", lambda _: 2)
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: 2)
     with pytest.raises(RefusedError, match="records of source epoch 2"):
         make_plan(deployed(connect=service(connect), registry=service(registry)))
     assert [request.path for request in connect.seen] == ["/"], "for the id of its Kafka cluster"
