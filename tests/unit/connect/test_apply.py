@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import (
+from tests.unit.connect_samples import (
     CREATE,
     POLL_S,
     SEED,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, STOPPED
+from tests.unit.connect_samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, STOPPED
 
 from outbox_kit import __version__
 from outbox_kit.connect import checks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import DESIRED, MOVED, RUNNING, written
+from tests.unit.connect_samples import DESIRED, MOVED, RUNNING, written
 
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import LiveConnector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.connect.samples import CREATE, SEED, START, Serve, client, stored, writes, written
+from tests.unit.connect_samples import CREATE, SEED, START, Serve, client, stored, writes, written
 from tests.unit.fake_connect import FakeConnect, Fault, error
 from tests.unit.support import Request, ScriptedServer
 

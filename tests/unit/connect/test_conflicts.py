@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, RUNNING, written
+from tests.unit.connect_samples import DESIRED, MOVED, PLUGIN, RUNNING, written
 
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import MOVED, RUNNING
+from tests.unit.connect_samples import MOVED, RUNNING
 
 from outbox_kit.connect.config_diff import compare
 from outbox_kit.connect.dangers import REPUBLISH_HINT, config_dangers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.unit.connect.samples import POLL_S, Serve, client, ticking, writes
+from tests.unit.connect_samples import POLL_S, Serve, client, ticking, writes
 from tests.unit.fake_connect import FakeConnect, Fault, error, status_body
 from tests.unit.support import Request
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import CREATE, SEED, START, STATE, Serve, client, stored
+from tests.unit.connect_samples import CREATE, SEED, START, STATE, Serve, client, stored
 from tests.unit.fake_connect import FakeConnect
 
 from outbox_kit.changes import Change

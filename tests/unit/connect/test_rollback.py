@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.unit.connect.samples import POLL_S, Serve, client, ticking, writes, written
+from tests.unit.connect_samples import POLL_S, Serve, client, ticking, writes, written
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.support import ScriptedServer
 

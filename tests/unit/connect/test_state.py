@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.connect.samples import COMMITTED, DESIRED, MOVED, NULL, PLUGIN, ROUTER, RUNNING, SEEDED, STOPPED
+from tests.unit.connect_samples import COMMITTED, DESIRED, MOVED, NULL, PLUGIN, ROUTER, RUNNING, SEEDED, STOPPED
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.changes import Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.connect.samples import DESIRED, NULL, RUNNING, STOPPED
+from tests.unit.connect_samples import DESIRED, NULL, RUNNING, STOPPED
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.connect.samples import TRACE
+from tests.unit.connect_samples import TRACE
 
 from outbox_kit.connect.task_errors import MAX_CHARACTERS, root_cause
 

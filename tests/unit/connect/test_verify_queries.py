@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, Serve
+from tests.unit.connect_samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, Serve
 from tests.unit.fake_connect import FakeConnect
 
 from outbox_kit.connect.client import ConnectClient
