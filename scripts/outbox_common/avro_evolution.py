@@ -1,4 +1,4 @@
-"""Effect of a schema change on existing records: unreadable, or read as a different value.
+"""Detection of schema changes after which existing records cannot be read, or are read with different values.
 
 Avro resolves fields by physical type alone: a long of milliseconds is read as a long of microseconds without an
 error, and a registry calls the change compatible. Therefore this comparison includes logical types.

@@ -14,7 +14,7 @@ Definitions = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with full names; each later use of a named type is its name."""
+    """A schema with full names. A named type is defined at its first use; later uses are its full name."""
 
     root: Node
     named: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Schema:
                 return name
             defined.add(name)
             if "." not in name and namespace:
-                result["namespace"] = ""  # without it the type would inherit the enclosing namespace
+                result["namespace"] = ""  # otherwise the type would inherit the enclosing namespace
             namespace = name.rpartition(".")[0]
         for key in ("items", "values"):
             if key in definition:

@@ -35,7 +35,7 @@ class HttpEndpoint:
 
     url: str
     username: str | None = None
-    """User name of basic authentication; sent with an empty password if there is none."""
+    """User name of basic authentication; sent with an empty password if `password` is not set."""
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     """Bearer token, instead of a password."""
@@ -77,7 +77,7 @@ _CLOSED_REASONS = {
         ("RemoteDisconnected", "ConnectionResetError", "BrokenPipeError", "SSLEOFError", "SSLZeroReturnError"),
         "the connection was closed without a response",
     ),
-    "IncompleteRead": "the connection was closed within the response",
+    "IncompleteRead": "the connection was closed before the response was complete",
 }
 _TIMEOUT_ERRORS = ("ReadTimeout", "ReadTimeoutError")
 
@@ -138,14 +138,14 @@ class HttpSession(requests.Session):
             f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
         ]
         sent = " and ".join(filter(None, kinds)) or "no credentials"
-        result = "rejected" if status == HTTPStatus.UNAUTHORIZED else "authenticated, but not authorized for this"
+        result = "rejected" if status == HTTPStatus.UNAUTHORIZED else "authenticated, but not authorized"
         if endpoint.token:
             keys = f"check {section}.token"
         elif endpoint.username:
             keys = f"check {section}.username and {section}.password"
         else:
             keys = f"set {section}.username and {section}.password, or {section}.token"
-        return f"sent with {sent}: {result}; {keys} in the environment file"
+        return f"the request was sent with {sent} and was {result}; {keys} in the environment file"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
         """Return the target of a redirect of the request for `path`, and the URL to set.
@@ -174,7 +174,7 @@ class HttpSession(requests.Session):
         names = {type(cause).__name__ for cause in causes}
         check = f"check {self._section}.url in the environment file"
         if names.intersection(_TIMEOUT_ERRORS):
-            return Failure(f"no response within {seconds:g} s", f"check the service's log; {check}", sent=True)
+            return Failure(f"no response within {seconds:g} s", f"{check}, and check the service's log", sent=True)
         for reasons in (_CLOSED_REASONS, _NOT_SENT_REASONS):
             for name, reason in reasons.items():
                 if name in names:
@@ -182,9 +182,9 @@ class HttpSession(requests.Session):
                     # Message of the operating system, for example "No route to host".
                     detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
                     return Failure(
-                        reason + detail, f"{check}; {self._availability_hint()}", sent=reasons is _CLOSED_REASONS
+                        reason + detail, f"{check}, and {self._availability_hint()}", sent=reasons is _CLOSED_REASONS
                     )
-        return Failure(type(error).__name__, f"{check}, and that the service is running", sent=True)
+        return Failure(type(error).__name__, f"{check}, and check that the service is running", sent=True)
 
     def _availability_hint(self) -> str:
         """Return the hint for a closed connection: with TLS 1.3 it can mean that a client certificate is required."""
@@ -222,7 +222,7 @@ def error_message(response: requests.Response) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes. HTTP libraries pass some of them as arguments.
+    """Yield the error and its causes. HTTP libraries pass some causes as arguments of an error.
 
     `__context__` is ignored: it can be an unrelated error that was being handled during the request.
     """

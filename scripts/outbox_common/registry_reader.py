@@ -1,4 +1,4 @@
-"""Schema registry client for the Confluent REST API: the reads that the deploy tool and the Spark jobs share."""
+"""Schema registry client for the Confluent REST API: read requests of outbox-kit and the Spark jobs."""
 
 from __future__ import annotations
 

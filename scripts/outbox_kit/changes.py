@@ -17,7 +17,7 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. A change with a `danger` (what it can lose) requires `--allow`."""
+    """One pending change of one object. `danger` says which data it can lose; then it requires `--allow`."""
 
     system: System
     kind: Kind
@@ -30,17 +30,17 @@ class Change:
 
     @property
     def object(self) -> str:
-        """Kind and name: the form in `--allow` and in the JSON form of a plan."""
+        """Kind and name of the object, as written in `--allow` and in the JSON form of a plan."""
         return f"{self.kind} {self.name}"
 
     @property
     def operation(self) -> str:
-        """Verb to print: `create`, `start`, `change state`."""
+        """Name of the operation, as printed in the column `action`: `create`, `start`, `change state`."""
         return CONNECTOR_OPERATIONS.get(self.kind, self.action).removesuffix(" of")
 
     @property
     def target(self) -> str:
-        """Object to print; the connector for the kinds in CONNECTOR_OPERATIONS."""
+        """Object to print. For the kinds in CONNECTOR_OPERATIONS this is the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property

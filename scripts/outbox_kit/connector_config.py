@@ -23,7 +23,7 @@ ROUTED_BY = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
 MAX_BLOCK_MS_LIMIT = 600_000  # while the producer waits, the state of the connector is RUNNING
-# Defaults of Kafka's producer (ProducerConfig), or of Connect for those that it sets (Worker.baseProducerProps).
+# Defaults of Kafka's producer (ProducerConfig), or of Connect if Connect sets them (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
     "buffer.memory": 33_554_432,
@@ -33,7 +33,7 @@ PRODUCER_DEFAULTS = {
     "delivery.timeout.ms": 2_147_483_647,
     "max.block.ms": 2**63 - 1,
 }
-MAX_MESSAGE_BYTES = 1_048_576  # of a topic without max.message.bytes
+MAX_MESSAGE_BYTES = 1_048_576  # default of max.message.bytes
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of one aggregate type (empty: of every type); `key` is the setting that defines it."""
+    """Topic of an aggregate type (if `aggregate` is empty: of every type); the setting `key` defines the topic."""
 
     aggregate: str
     topic: str
@@ -85,12 +85,12 @@ def split_pairs(text: str) -> dict[str, str]:
 
 
 def settings_under(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the settings whose key begins with `prefix`, without it."""
+    """Return the settings whose key begins with `prefix`, with the prefix removed."""
     return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
 
 
 def parse_int(text: str | None, default: int = 0) -> int:
-    """Parse an integer; return `default` if it is missing or malformed. Connect itself rejects malformed ones."""
+    """Parse an integer; return `default` if it is missing or malformed. Connect itself rejects malformed values."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text.strip()) else default
 
 
@@ -124,12 +124,12 @@ def transforms(config: Mapping[str, str]) -> list[Transform]:
 
 
 def outbox_router(config: Mapping[str, str]) -> Transform | None:
-    """Return the OutboxRouter of the chain, None if there is none."""
+    """Return the OutboxRouter of the chain, None if the chain has none."""
     return next((transform for transform in transforms(config) if transform.class_name == ROUTER), None)
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
-    """Return the schema versions of an aggregate, latest first."""
+    """Return the schema versions of an aggregate, with the latest version first."""
     prefix = f"aggregate.{aggregate}.schema."
     settings = transform.settings
     return [

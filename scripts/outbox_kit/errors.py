@@ -1,4 +1,4 @@
-"""Expected errors, under one root.
+"""Expected errors, all derived from OutboxKitError.
 
     OutboxKitError
     ├── ConfigurationError     a file, an option or a secret is missing or wrong
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Hint of the errors about a slot, database or WAL position that differs from the lock file.
-RECOVER_HINT = "`outbox apply --recover`, then `outbox republish` the affected aggregates"
+RECOVER_HINT = "run `outbox apply --recover`, then `outbox republish` for the affected aggregates"
 
 
 class WaitTimeoutError(OutboxKitError):

@@ -107,7 +107,7 @@ class BenchmarkStack:
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
-        start = StartPosition(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored=True)
+        start = StartPosition(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored_offset=True)
         offset_seeding.ensure_offset(client, name, start, print_progress, was_stopped=True)
         client.resume(name)
         try:

@@ -1,4 +1,6 @@
-"""adopt: replace a running Debezium connector that outbox-kit did not create. No row is lost, none is sent twice.
+"""adopt: replace a running Debezium connector that outbox-kit did not create (OLD) by the pipeline's connector (NEW).
+
+No row is lost, and no row is sent twice.
 
     checks → topics, schemas, lock file → stop OLD → NEW, created STOPPED, gets OLD's offset → NEW runs → when it has
     confirmed the WAL that OLD's publication had filtered, OLD is deleted → NEW gets the rendered config
@@ -28,9 +30,9 @@ from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
 from outbox_kit.progress import Reporter
 
-# Systems that the new connector requires. The connector itself cannot be planned while the old one uses its slot.
+# Systems that NEW requires. NEW itself cannot be planned while OLD uses the slot.
 BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
-# The WAL may still contain updates and deletes of outbox rows. OLD's router dropped them, OutboxRouter rejects them.
+# The WAL may still contain updates and deletes of outbox rows. OLD's router ignores them, OutboxRouter rejects them.
 ONLY_INSERTS = {"skipped.operations": "u,d,t"}
 
 
@@ -58,7 +60,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
         rendered = deployment.render(apply_prerequisites(deployment, plan, progress))
         config = with_fingerprint(deployment.pipeline.name, rendered | ONLY_INSERTS)
         client, name = deployment.connect, deployment.pipeline.connector.name
-        if client.config(name) is None:  # validated before the old one stops
+        if client.config(name) is None:  # validate NEW's config before OLD is stopped
             refuse_missing_plugins(client, config)
             refuse_invalid(client, name, config, progress=progress)
         offset = _replace(deployment, old, config, progress)
@@ -67,21 +69,22 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
 
 
 def _refuse_two_connectors(deployment: Deployment, old: ForeignConnector) -> None:
-    """Refuse two connectors on the slot: the new one may exist only if an interrupted run created it."""
+    """Refuse two connectors on the slot: NEW may exist only if an interrupted run of adopt created it."""
     name = deployment.pipeline.connector.name
     if old.name == name:
         raise RefusedError(
-            f"connector {name!r} is the connector of the pipeline", "set connector.name to a different name"
+            f"connector {name!r} is the connector of the pipeline",
+            "set connector.name in the pipeline file to a different name",
         )
     if old.is_running and deployment.connect.config(name) is not None:
         raise RefusedError(
             f"connectors {old.name!r} and {name!r} both exist, and {old.name!r} is RUNNING",
-            f"stop one of them; if {name!r} has never run, delete it",
+            f"stop one of the two connectors; if {name!r} has never run, delete {name!r}",
         )
 
 
 def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
-    """Refuse a missing slot or publication: new ones would start after rows that the old connector has not sent."""
+    """Refuse a missing slot or publication: a new one would omit rows that OLD has not sent."""
     database = deployment.read_database()
     source = deployment.pipeline.source
     if database.slot is None or database.publication is None:

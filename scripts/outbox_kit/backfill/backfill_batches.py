@@ -17,7 +17,7 @@ from outbox_kit.progress import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_EVERY_S = 1.0
-# Estimate of the planner; -1 before the first ANALYZE. Partitioned tables have one since PostgreSQL 14.
+# Planner's estimate of the row count, -1 before the first ANALYZE; for partitioned tables since PostgreSQL 14.
 ESTIMATE_SQL: LiteralString = "select reltuples::bigint as rows from pg_class where oid = to_regclass(%s)"
 
 
@@ -34,7 +34,7 @@ class BackfillOptions:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """Result for one aggregate type: `rows` since the first run or --restart, `rows_now` of this run."""
+    """Result for one aggregate type. `rows` counts all runs since the last restart, `rows_now` only this run."""
 
     aggregate_type: str
     rows: int
@@ -49,7 +49,7 @@ def backfill(
     """Write the latest state of every aggregate of these types (default: all with a `backfill`) to the outbox.
 
     Each batch commits its rows together with its progress, so the next run continues after an interruption, and no
-    aggregate is written twice. A completed type is not run again without `restart`.
+    aggregate is written twice. A completed backfill is run again only with `restart`.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
@@ -57,11 +57,11 @@ def backfill(
     names = aggregate_types or [name for name, entry in deployment.pipeline.aggregates.items() if entry.backfill]
     if not names:
         message = f"no aggregate of pipeline {deployment.pipeline.name} has a `backfill`"
-        raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
+        raise ConfigurationError(message, "set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md")
     with open_session(deployment, lock_seconds=options.lock_seconds) as session:
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
-        types = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(names)]
-        return [_backfill_type(session, states, progress, options) for states in types]
+        states_per_type = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(names)]
+        return [_backfill_type(session, states, progress, options) for states in states_per_type]
 
 
 def _backfill_type(
@@ -72,7 +72,7 @@ def _backfill_type(
         table.create(session.connection)
         stored = table.begin(session.connection, restart=options.restart)
     if stored.finished_at is not None:
-        progress(f"{states.aggregate_type}: finished on {stored.finished_at:%Y-%m-%d %H:%M}; --restart to run it again")
+        progress(f"{states.aggregate_type}: finished on {stored.finished_at:%Y-%m-%d %H:%M}; repeat it with --restart")
         return BackfillResult(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
     if stored.last_key is not None:
         progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
@@ -138,7 +138,7 @@ class ProgressMeter:
 
     def finish(self, final: BackfillProgress) -> BackfillResult:
         self._current = final
-        skipped = f", {final.skipped} skipped: the query omits them" if final.skipped else ""
+        skipped = f", {final.skipped} skipped, because the query does not return them" if final.skipped else ""
         self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped}")
         return BackfillResult(self._aggregate_type, final.rows, final.skipped, self._rows_now, round(self._seconds, 3))
 

@@ -36,7 +36,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
     """Read the connector. Raises RefusedError if it does not exist or has another class."""
     config = deployment.connect.config(name)
     if config is None:
-        raise RefusedError(f"connector {name!r} does not exist", "if it was already replaced: `outbox apply`")
+        raise RefusedError(f"connector {name!r} does not exist", "if adopt has replaced it, run `outbox apply`")
     connector_class = config.get("connector.class")
     if connector_class != POSTGRES_CONNECTOR:
         raise RefusedError(f"connector {name!r} has class {connector_class}, not {POSTGRES_CONNECTOR}", MIGRATION_HINT)
@@ -50,8 +50,8 @@ def refuse_different_outbox(deployment: Deployment, old: ForeignConnector, datab
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}
     for key, value in expected.items():
         if actual[key] != value:
-            message = f"connector {old.name!r} has {key} {actual[key]!r}, the pipeline {value!r}"
-            raise RefusedError(message, f"use the old connector's value in the pipeline file; {MIGRATION_HINT}")
+            message = f"connector {old.name!r} has {key} {actual[key]!r}, but the files have {value!r}"
+            raise RefusedError(message, f"use the value of the old connector in the files; {MIGRATION_HINT}")
     if old.is_running and not (database.slot and database.slot.active):
         raise RefusedError(
             f"connector {old.name!r} is RUNNING, but slot {source.slot!r} of this database is not active",
@@ -64,8 +64,8 @@ def refuse_different_outbox(deployment: Deployment, old: ForeignConnector, datab
         raise RefusedError(
             f"publication {source.publication!r} publishes {', '.join(['insert', *operations])}, with "
             f"publish_via_partition_root = {str(via_root).lower()}",
-            f"alter publication {source.publication} set (publish = 'insert', publish_via_partition_root = true); "
-            "the old connector works with it too",
+            f"run `alter publication {source.publication} set (publish = 'insert', publish_via_partition_root = "
+            "true)`; the old connector also works with these options",
         )
 
 
@@ -76,11 +76,11 @@ def offset_of(deployment: Deployment, old: ForeignConnector) -> dict[str, Any]:
     offsets = [entry["offset"] for entry in entries if entry["partition"] == partition and entry["offset"]]
     if not offsets or not isinstance(offsets[0].get("lsn"), int):
         message = f"connector {old.name!r} has no offset"
-        raise RefusedError(message, "it has never sent a row: delete it and its slot, then run `outbox apply`")
+        raise RefusedError(message, "it has never sent a row: delete connector and slot, then run `outbox apply`")
     offset: dict[str, Any] = offsets[0]
     if str(offset.get("snapshot", "false")).lower() not in ("false", "none"):
         raise RefusedError(
             f"connector {old.name!r} was stopped during its initial snapshot",
-            "resume it, and run the command again when the snapshot is complete",
+            "resume the connector, and run `outbox adopt` again when the snapshot is complete",
         )
     return offset

@@ -79,10 +79,10 @@ class AggregateStates:
         return PublishedKeys(locked, self._insert(connection, self._states(), values) if locked else [])
 
     def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
-        """Write tombstones for `keys` that have no row; return the keys that were written.
+        """Write tombstones for those of `keys` that have no row; return the keys that were written.
 
         A missing row cannot be locked, so the table is locked against all writers. If a row was inserted meanwhile,
-        its state is written instead.
+        its state is written instead of a tombstone.
         """
         connection.execute(sql.SQL("lock table {table} in share mode").format(**self._identifiers()))
         published = self.publish(connection, keys, event_type)
@@ -97,12 +97,12 @@ class AggregateStates:
             columns = connection.execute(query, {"keys": []}).description or []
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0]
-            raise ConfigurationError(f"{self._config_key}.query: {reason}", "run it in psql") from None
+            raise ConfigurationError(f"{self._config_key}.query: {reason}", "run the query in psql") from None
         required = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
         missing = [name for name in required if name not in {column.name for column in columns}]
         if missing:
             message = f"{self._config_key}.query returns no column {', '.join(missing)}"
-            raise ConfigurationError(message, f"it must return {', '.join(required)}")
+            raise ConfigurationError(message, f"the query must return {', '.join(required)}")
 
     def _insert(self, connection: Connection, rows: sql.Composed, values: Mapping[str, object]) -> list[str]:
         """Insert `rows`; return the aggregate ids. Raises RefusedError if the query returns an id more than once."""
@@ -118,7 +118,7 @@ class AggregateStates:
         if len(set(written)) < len(written):
             raise RefusedError(
                 f"{self._config_key}.query returns an aggregate_id more than once: its latest state is ambiguous",
-                "return one row per aggregate",
+                "change the query to return one row per aggregate",
             )
         if self.delete and inserted:
             deletion = sql.SQL("delete from {} where {} = any(%s)")
@@ -134,7 +134,7 @@ class AggregateStates:
         ).format(field=field, query=self._query())
 
     def _tombstones(self) -> sql.Composed:
-        """Return a query for tombstones. It reads their partition field from an earlier outbox row of the key."""
+        """Return a query for tombstones. The partition field is read from an earlier outbox row of the same key."""
         field = partition = EMPTY_SQL
         if self.partition_field:
             field = sql.SQL(", p.field").format()
@@ -156,7 +156,7 @@ class AggregateStates:
         """Return the query of the pipeline file as `(...) q`, with a typed parameter in place of `:keys`."""
         text = self.backfill.query.strip().rstrip(";").replace("%", "%%")
         text = KEYS_PLACEHOLDER.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
-        # The line breaks end a comment at the end of the query.
+        # The line break after the query ends an SQL comment in its last line.
         return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 
     def _identifiers(self) -> dict[str, sql.Composable]:
@@ -179,7 +179,7 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         raise ConfigurationError(f"pipeline {pipeline.name} has no aggregate {aggregate_type!r}", hint)
     if aggregate.backfill is None:
         message = f"aggregate {aggregate_type!r} has no `backfill` in the pipeline file"
-        raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
+        raise ConfigurationError(message, f"set aggregates.{aggregate_type}.backfill; see docs/backfill.md")
     config_key = f"aggregates.{aggregate_type}.backfill"
     table, key = aggregate.backfill.table, aggregate.backfill.key
     column = connection.execute(UNIQUE_KEY_SQL, (ddl.qualified(table).as_string(), key)).fetchone()
@@ -188,7 +188,8 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         raise ConfigurationError(message, "correct the pipeline file")
     if not column["is_unique"]:
         message = f"{config_key}.key: {table} has no unique index on {key} alone"
-        raise ConfigurationError(message, "set the table's unique column, which defines order and locks")
+        hint = "set `key` to a column with a unique index; backfill orders and locks rows by it"
+        raise ConfigurationError(message, hint)
     partition_field = aggregate.partition_field
     states = AggregateStates(
         aggregate_type, pipeline.source, aggregate.backfill, column["type"], partition_field, delete

@@ -33,7 +33,7 @@ class ProgressTable:
     def create(self, connection: Connection) -> None:
         """Create the table if it does not exist.
 
-        `create table if not exists` alone would require the privilege even if the table exists.
+        `create table if not exists` alone would require the CREATE privilege even if the table exists.
         """
         exists = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if exists and exists["oid"] is not None:

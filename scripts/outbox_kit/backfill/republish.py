@@ -30,8 +30,8 @@ def republish(
 ) -> int:
     """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
-    For a key without a business row, `tombstones` writes a tombstone. Otherwise a RefusedError lists these keys after
-    the other keys were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
+    For a key without a business row, `tombstones` writes a tombstone. Without `tombstones`, a RefusedError lists these
+    keys after the other keys were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     written: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session:
@@ -67,11 +67,11 @@ def _refuse_missing(states: AggregateStates, missing: list[str], written: int, *
         return
     examples = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
     raise RefusedError(
-        f"{plural(len(missing), 'key')} without a row in {states.backfill.table}, or omitted by the query: {examples}; "
-        f"{written} others were written",
-        "insert an outbox row with the partition field of the key, which a tombstone requires, or change the query"
+        f"{plural(len(missing), 'key')} not written, because {states.backfill.table} has no such row or the query does "
+        f"not return it: {examples}; {plural(written, 'other key')} written",
+        "insert an outbox row of the key with its partition field (a tombstone requires it), or change the query"
         if tombstones
-        else "to write tombstones for deleted aggregates: --tombstones",
+        else "add --tombstones to write tombstones for deleted aggregates",
     )
 
 

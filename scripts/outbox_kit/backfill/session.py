@@ -25,7 +25,7 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
-# PostgreSQL aborts one transaction of a deadlock. It can be repeated.
+# PostgreSQL aborts one transaction of a deadlock. The aborted transaction can be repeated.
 DEADLOCK_ATTEMPTS = 5
 BLOCKING_SESSIONS_SQL: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
@@ -94,8 +94,8 @@ class Session:
                     yield
             except psycopg.errors.LockNotAvailable:
                 raise RejectedError(
-                    f"no lock on {lock_target} within {self.lock_seconds:g} s; it is held by {monitor.description}",
-                    "end that transaction, then run the same command again: committed batches are kept",
+                    f"no lock on {lock_target} within {self.lock_seconds:g} s, held by {monitor.description}",
+                    "end its transaction, then run the same command again: committed batches are retained",
                 ) from None
 
     def _refuse_lost_slot(self) -> None:
@@ -106,7 +106,7 @@ class Session:
             state = f"is {slot.wal_status}" if slot else "does not exist"
             raise RefusedError(
                 f"slot {name!r} {state}: the connector would never receive rows written now",
-                "check that the connector is running; see postgres.slot of `outbox verify`",
+                "check that the connector is running; see the check postgres.slot of `outbox verify`",
             )
 
 

@@ -84,7 +84,7 @@ def _declarations(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a setting; repeatable. KEY is a.b (pipeline file) or environment.a.b.",
+            help="Override a setting; repeatable. KEY: a.b (pipeline file), environment.a.b (environment file).",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,
@@ -118,7 +118,7 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
 
 
 def _merge_common_options(context: typer.Context) -> CommonOptions:
-    """Merge the options before and after the command: the last one applies, except that every --set applies."""
+    """Merge the options before and after the command: the later value of an option applies, but every --set applies."""
     levels: list[Any] = [context]
     while levels[0].parent is not None:
         levels.insert(0, levels[0].parent)

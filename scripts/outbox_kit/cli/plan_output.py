@@ -8,7 +8,7 @@ from rich.console import Console
 
 from outbox_kit.changes import Change
 from outbox_kit.cli.console import print_message, print_table, stdout
-from outbox_kit.deployment import Plan
+from outbox_kit.deployment import EXCLUDED_OBJECTS, Plan
 
 
 def print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
@@ -34,7 +34,7 @@ def print_plan_notes(plan: Plan) -> None:
         if change in plan.dangerous:
             print_message(f'        requires --allow "{change.object}"')
     if plan.waits_for:
-        print_message(f"the connector requires pending objects: {', '.join(plan.waits_for)}")
+        print_message(f"{EXCLUDED_OBJECTS}: {', '.join(plan.waits_for)}")
     for rollout in plan.rollout:
         print_message(f"roll out the schema of {rollout.aggregate} in this order:")
         for number, step in enumerate(rollout.steps, start=1):

@@ -24,7 +24,7 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
     """Validate the config on the worker before it is written. Raises RefusedError."""
-    # Debezium's validation connects to the database: if that is unreachable, this takes until its time-outs.
+    # Debezium's validation connects to the database: an unreachable database delays the response.
     progress("validate the connector config on the worker")
     validation = client.validate(name, config)
     if validation.unresolved:
@@ -36,7 +36,7 @@ def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, 
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
         raise RefusedError(
             f"Kafka Connect rejects the connector config: {problems}",
-            "correct the environment file, or the source of the worker's placeholders",
+            "correct the environment file, or the values to which the worker resolves the placeholders",
         )
 
 
@@ -52,7 +52,7 @@ def apply(
 ) -> bool:
     """Make the `changes` of diff(). Return whether the connector was started.
 
-    A new connector gets an offset before it starts. Without one, a restart before its first event would begin at the
+    A new connector starts with an offset. Without an offset, a restart before the first event would begin at the
     server's current LSN, and rows written since the slot was created would be lost without an error
     (PostgresOffsetContext).
     """
@@ -66,7 +66,7 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. A method that can start it returns whether it did."""
+    """Makes the changes of one connector. A method that can start the connector returns whether it started it."""
 
     client: ConnectClient
     name: str
@@ -99,7 +99,7 @@ class _ConnectorUpdater:
     def _update(self) -> bool:
         """Change the config while the connector is stopped. A paused or stopped connector remains in its state.
 
-        If it kept running, RUNNING of the old task could be mistaken for that of the new task.
+        If the connector kept running, the RUNNING state of the old task could be mistaken for that of the new task.
         """
         if is_paused_or_stopped(self.client.status(self.name)):
             put_config(self.client, self.name, self.config, self.progress)
@@ -139,7 +139,7 @@ class _ConnectorUpdater:
         )
 
     def _leave_stopped(self, *, was_stopped: bool = False) -> bool:
-        """Enter the declared state with an offset. A connector that stays stopped needs one for a later resume."""
+        """Enter the declared state with an offset. A stopped connector needs the offset for a later resume."""
         ensure_offset(self.client, self.name, self.start, self.progress, was_stopped=was_stopped)
         return self._request_state()
 

@@ -65,7 +65,7 @@ class ConnectClient(RestClient):
         return dict(self._call("GET", "/"))
 
     def plugin_versions(self) -> dict[str, str]:
-        """Return the versions of the worker's plugins by class name, `unknown` for a plugin without one."""
+        """Return the versions of the worker's plugins by class name, `unknown` for a plugin without a version."""
         plugins = self._call("GET", "/connector-plugins?connectorsOnly=false")
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
@@ -146,7 +146,7 @@ class ConnectClient(RestClient):
         return {name: str(entry["level"]) for name, entry in self._call("GET", "/admin/loggers").items()}
 
     def set_log_level(self, logger: str, level: str) -> None:
-        """Set a logger's level on every worker of the cluster until it restarts."""
+        """Set a logger's level on every worker of the cluster, until the worker restarts."""
         self._call("PUT", f"/admin/loggers/{path_segment(logger)}?scope=cluster", {"level": level})
 
     def plugin_config_keys(self, plugin: str) -> list[str] | None:

@@ -16,7 +16,7 @@ from outbox_kit.pipeline import UNKNOWN
 
 PIPELINE_KEY = "outboxkit.pipeline"
 FINGERPRINT_KEY = "outboxkit.fingerprint"
-# Connect stores keys that no plugin defines.
+# Keys that outbox-kit adds: Connect also stores keys that no plugin defines.
 OWN_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
 # Added by the worker.
 SERVER_KEYS = frozenset({"name"})
@@ -52,7 +52,7 @@ def short_fingerprint(config: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class KeyChange:
-    """One key whose value differs, or may differ; None if the key is absent."""
+    """One key whose value differs or may differ. `before` and `after` are None if the key is absent."""
 
     key: str
     before: str | None

@@ -58,7 +58,7 @@ def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mappi
     sharing_slot = [duplicate.other for duplicate in shared if duplicate.key == "slot.name"]
     foreign = [other for other in sharing_slot if PIPELINE_KEY not in other_connectors[other].config]
     if foreign:
-        hint = f"to take over its slot and offset: `outbox adopt {foreign[0]}`; otherwise {hint}"
+        hint = f"to take over the slot and offset of {foreign[0]!r}, run `outbox adopt {foreign[0]}`; otherwise {hint}"
     raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared)}", hint)
 
 

@@ -1,4 +1,4 @@
-"""Dangers of changes of a connector config. Those of the other systems are in their packages."""
+"""Dangers of changes of a connector config. Dangers in other systems are in the packages of these systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTITION_CHANGED = (
 )
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 DATABASE_CHANGED = "the LSN of the offset is not valid in another database"
-# By pattern of the key. EventRouter and OutboxRouter use the same setting for the key column, the chain of
+# By pattern of the config key. EventRouter and OutboxRouter use the same setting for the key column, the chain of
 # outbox-postgres-chain uses ValueToKey.
 DANGERS = (
     (

@@ -38,7 +38,7 @@ def put_config(
     """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
     write = client.create_stopped if create else client.update
 
-    def is_done() -> bool:  # by the fingerprint where values are masked
+    def is_done() -> bool:  # masked values are compared by the fingerprint
         actual = client.config(name)
         return actual is not None and not different_keys(config, actual)
 
@@ -55,7 +55,7 @@ def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> No
 def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
-    With `offsets` its offsets are deleted too. Otherwise the next connector of that name uses them.
+    With `offsets` its offsets are deleted too. Otherwise the next connector of that name uses these offsets.
     """
     if client.config(name) is None:
         return
@@ -150,8 +150,8 @@ def wait_for_state(
 
 
 @contextmanager
-def resumed_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
-    """Resume a connector that was stopped for an operation, if the operation fails in this context."""
+def resume_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
+    """Resume a connector that was stopped for an operation, if the body of the `with` statement raises an error."""
     try:
         yield
     except BaseException:
@@ -160,7 +160,7 @@ def resumed_on_error(client: ConnectClient, name: str, progress: Reporter, *, wa
             try:
                 client.resume(name)
             except OutboxKitError as error:
-                progress(f"connector {name} stays STOPPED, start it with `outbox resume`: {error.message}")
+                progress(f"connector {name} stays STOPPED: {error.message}; start it with `outbox resume`")
         raise
 
 
@@ -174,7 +174,7 @@ def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
 
 
 def is_running(status: ConnectorStatus | None) -> bool:
-    """Return whether connector and tasks are RUNNING, with at least one task. Shortly after a start there is none."""
+    """Return whether connector and tasks, at least one, are RUNNING. Shortly after a start there is no task."""
     return bool(status and status.tasks and {status.connector, *status.tasks} == {"RUNNING"})
 
 

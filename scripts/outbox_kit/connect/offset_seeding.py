@@ -14,16 +14,16 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Where a connector may start: the topic prefix of its offsets, and the slot's confirmed LSN.
+    """Start position of a connector: the topic prefix of its offsets, and the slot's confirmed LSN.
 
-    `wal_position` is the server's LSN, None if unknown. `ignore_stored` discards the stored offset, which was
+    `wal_position` is the server's LSN, None if unknown. `ignore_stored_offset` discards the stored offset, which was
     written for another slot or database, or by a deleted connector. LSNs are numbers.
     """
 
     prefix: str
     slot_lsn: int
     wal_position: int | None = None
-    ignore_stored: bool = False
+    ignore_stored_offset: bool = False
 
 
 def seed(lsn: int) -> dict[str, int]:
@@ -42,9 +42,9 @@ def offset_of_prefix(offsets: list[dict[str, Any]], prefix: str) -> dict[str, An
 
 
 def highest_lsn(offset: dict[str, Any] | None) -> int:
-    """Return the highest LSN of an offset; 0 without one.
+    """Return the highest LSN of an offset; 0 if there is no offset.
 
-    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last event. With concurrent transactions it can be
+    Debezium confirms `lsn_commit` to the slot. `lsn` is the LSN of the last event. In concurrent transactions it can be
     lower than the commit LSN of another transaction (PostgresStreamingChangeEventSource.commitOffset, 3.7).
     """
     return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
@@ -84,10 +84,10 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
 def _reason_unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
     """Return why the connector must not start at this offset; empty if it may."""
     lsn = highest_lsn(offset)
-    if start.ignore_stored and was_stopped:
-        return "it belongs to an earlier connector"
+    if start.ignore_stored_offset and was_stopped:
+        return "the offset belongs to an earlier connector"
     if lsn < start.slot_lsn:
-        return "it is before the slot"
+        return "the stored LSN is before the slot's LSN"
     if was_stopped and start.wal_position is not None and lsn > start.wal_position:
-        return f"the server is only at {start.wal_position}"
+        return f"the server's LSN is only {start.wal_position}"
     return ""

@@ -1,7 +1,7 @@
 """Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
 
 Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns HTTP 409, and 500 from
-some endpoints. It also returns 409 for a connector that exists already, so the message is decisive. Only rebalances are
+some endpoints. It also returns 409 for an existing connector, so the error message decides. Only rebalances are
 retried: a write that timed out in the worker, or that `failed to modify offsets`, may have taken effect.
 """
 
@@ -49,7 +49,7 @@ class NotFoundError(RejectedError):
 
 
 class AlreadyExistsError(RejectedError):
-    """A connector of that name exists."""
+    """A connector of the requested name exists already."""
 
 
 class UnknownOutcomeError(RejectedError):
@@ -61,7 +61,7 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error is caused by a rebalance. Other messages can contain a connector name like it."""
+    """Return whether an error is caused by a rebalance. Other messages can contain a connector name with such words."""
     lower = reason.lower()
     is_other_error = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
     return not is_other_error and any(fragment in lower for fragment in REBALANCE_MESSAGES)

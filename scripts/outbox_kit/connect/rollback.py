@@ -31,7 +31,7 @@ def roll_back(
     """Replace the `config` that caused `failure` by `last_working`, and enter `state`. Return the error to raise.
 
     Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
-    worked before, or if the last working one has an earlier source epoch (every sink would ignore its records) or
+    worked before, or if the last working config has an earlier source epoch (every sink would ignore its records) or
     different OFFSET_KEYS. Without a difference between the configs nothing is changed. Raises WaitTimeoutError.
     """
     if last_working is not None and not different_keys(last_working, config):
@@ -54,8 +54,8 @@ def roll_back(
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second_failure:
         hint = "the cause is not in the config: see docs/operations.md"
-        return RejectedError(f"{outcome}, which FAILED too: {second_failure.message}", hint)
-    return RejectedError(f"{outcome}, connector {state.upper()}", APPLY_AGAIN_HINT)
+        return RejectedError(f"{outcome}, with which the connector FAILED too: {second_failure.message}", hint)
+    return RejectedError(f"{outcome}; the connector is {state.upper()}", APPLY_AGAIN_HINT)
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:

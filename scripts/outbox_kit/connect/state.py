@@ -52,14 +52,14 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def stored_lsn(actual: ActualConnector) -> int:
-    """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number; 0 without one."""
+    """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number, else 0."""
     prefix = (actual.config or {}).get("topic.prefix")
     offsets = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
     return max(map(highest_lsn, offsets), default=0)
 
 
 def epoch(config: dict[str, str] | None) -> int:
-    """Return the source epoch that a config writes; 0 without one."""
+    """Return the source epoch that a config writes; 0 without the setting."""
     value = (config or {}).get(EPOCH_KEY, "0")
     return int(value) if value.isdecimal() else 0
 
@@ -72,11 +72,11 @@ def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | 
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
         message = f"connector {name!r} has an offset, but the lock file does not contain its slot"
-        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if it is lost: {RECOVER_HINT}")
+        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if it is lost, {RECOVER_HINT}")
     if offset_lsn > wal_position:
         raise RefusedError(
-            f"the offset of connector {name!r} is at {offset_lsn}, the server only at {wal_position}: the server was "
-            "restored or promoted without its last WAL, and rows would be skipped without an error",
+            f"the offset of connector {name!r} is at {offset_lsn}, but the server is only at {wal_position}: the "
+            "server was restored or promoted without its last WAL, and rows would be skipped without an error",
             RECOVER_HINT,
         )
 
@@ -90,19 +90,19 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
     if offset_lsn and confirmed is not None and confirmed > offset_lsn:
         raise RefusedError(
             f"slot {slot!r} is at {lsn.describe(confirmed)}, beyond the offset of connector {name!r} at "
-            f"{lsn.describe(offset_lsn)}: it was recreated, advanced, or used by another client, and the connector "
-            "loses the rows in between",
+            f"{lsn.describe(offset_lsn)}: the slot was recreated, advanced, or used by another client, and the "
+            "connector loses the rows in between",
             f"check which client uses the slot (pg_stat_replication); then {RECOVER_HINT}",
         )
 
 
 def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
     """Raise RefusedError if the lock file's source epoch is below the live one, or, if `increased`, not above it."""
-    actual_epoch, locked = epoch(actual.config), lock.source_epoch if lock else 1
-    if actual_epoch > locked or (increased and actual_epoch == locked):
+    actual_epoch, lock_epoch = epoch(actual.config), lock.source_epoch if lock else 1
+    if actual_epoch > lock_epoch or (increased and actual_epoch == lock_epoch):
         raise RefusedError(
-            f"connector {name!r} writes source epoch {actual_epoch}, the lock file has a lower one: every sink would "
-            "ignore new states as older",
+            f"connector {name!r} writes source epoch {actual_epoch}, but the lock file results in source "
+            f"epoch {lock_epoch}, which is {'not higher' if increased else 'lower'}: sinks would ignore new states",
             RESTORE_LOCK_HINT,
         )
 
@@ -127,7 +127,7 @@ def diff(
         changes.append(Change("connect", "connector", other, "delete", reason, danger=danger))
     after = "" if state == "running" else f"left {state.upper()}"
     if actual.config is None:
-        reason = "reads the slot, writes the topics"
+        reason = "reads the slot and writes to the topics"
         return [*changes, Change("connect", "connector", name, "create", reason, after=after)]
     # This comes first, because it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":

@@ -16,9 +16,9 @@ PAYLOAD_PATTERN = re.compile(
 
 
 def root_cause(traces: tuple[str, ...]) -> str:
-    """Return the last `Caused by` of the first trace, or PostgreSQL's error with its hint.
+    """Return the innermost cause in the first trace, or, if there is one, PostgreSQL's error with its hint.
 
-    Stack frames, and text that may quote a row, are removed.
+    Stack frames and text that may quote a row are removed.
     """
     if not traces:
         return "no trace"
@@ -31,11 +31,11 @@ def root_cause(traces: tuple[str, ...]) -> str:
 
 
 def _causes(trace: str) -> Iterator[str]:
-    """Yield the exception and its causes. Causes of suppressed exceptions are indented, and therefore omitted."""
+    """Yield the exception and its causes. Indented lines, the causes of suppressed exceptions, are omitted."""
     lines = trace.splitlines() or [""]
     for number, line in enumerate(lines):
         if number == 0 or line.startswith(CAUSED_BY):
-            # The message ends before its first stack frame.
+            # The message of an exception ends before the first stack frame.
             message = takewhile(lambda text: not text.startswith(("\t", CAUSED_BY)), lines[number + 1 :])
             hint = next((text.strip() for text in message if text.strip().startswith("Hint:")), "")
             yield " ".join(filter(None, (line.removeprefix(CAUSED_BY).strip(), hint)))

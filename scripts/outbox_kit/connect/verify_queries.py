@@ -15,7 +15,7 @@ from outbox_kit.pipeline import Connect
 
 @dataclass(frozen=True)
 class Worker:
-    """Plugin versions and Kafka cluster id of one worker, or the `error` of reading them."""
+    """Plugin versions and Kafka cluster id of one worker, or the `error` if they could not be read."""
 
     url: str
     versions: dict[str, str]
@@ -37,7 +37,7 @@ class ObservedConnect:
 
 
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> ObservedConnect:
-    """Read everything that the checks need. Raises UnreachableError, RejectedError."""
+    """Read the input of the Connect checks. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
     earlier = [

@@ -1,7 +1,7 @@
 """Comparison of the source's rows with a target's, by column value.
 
-Rows are those of a PostgreSQL table, or JSON lines exported from a lake table. Both sides are converted to canonical
-values by the type of each field in the aggregate's Avro schema. Results have keys and column names, never values.
+A target's rows come from a PostgreSQL table, or from the JSON export of a lake table. Values are converted to canonical
+values by the type of each field in the aggregate's Avro schema. Results contain keys and column names, never values.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _different_columns(expected: dict[str, Any], actual: dict[str, Any], columns
     return tuple(name for name in columns if expected.get(name, absent) != actual.get(name, absent))
 
 
-def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
+def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (parsed Avro JSON: text, list or dict)
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) == 1:

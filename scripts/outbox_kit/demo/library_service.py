@@ -53,7 +53,7 @@ create table if not exists library.book (
 create index if not exists book_author_id on library.book (author_id);
 """
 
-# Fields of the schemas. Explicit, so that a column that is added to a table later is not in the events.
+# Fields of the schemas, listed explicitly so that a column that is added to a table later is not in the events.
 COLUMNS = {
     "author": ("id", "name", "country", "born", "pen_names", "updated_at"),
     "book": (
@@ -106,7 +106,7 @@ def add_author(connection: Connection[Any], *, author_id: UUID | None = None, **
 
 
 def change_author(connection: Connection[Any], author_id: UUID, **changes: Unpack[AuthorChanges]) -> bool:
-    """Change an author; False, and no event, when it does not exist."""
+    """Change an author; return False, without an event, if the author does not exist."""
     with _in_transaction(connection):
         return _change(connection, "author", author_id, dict(changes))
 
@@ -114,7 +114,7 @@ def change_author(connection: Connection[Any], author_id: UUID, **changes: Unpac
 def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | None:
     """Remove an author's books, then the author, with one event for each row.
 
-    Returns the ids of the books; None, and no event, when there is no such author.
+    Return the ids of the books; return None, without an event, if the author does not exist.
     """
     with _in_transaction(connection):
         # Lock the author before its books: no book can be added then, and a fixed order prevents deadlocks.
@@ -131,14 +131,14 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
 def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
     """Add a book, which needs author, title and price; return the id, or None when the author does not exist."""
     with _in_transaction(connection):
-        # Otherwise the foreign key would fail and abort the whole transaction.
+        # Without this check, a foreign key violation would abort the whole transaction.
         if not _lock_author(connection, fields["author_id"], "for key share"):
             return None
         return _add(connection, "book", book_id, {"status": BookStatus.AVAILABLE, **fields})
 
 
 def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[BookChanges]) -> bool:
-    """Change a book; False, and no event, when the book or its new author does not exist."""
+    """Change a book; return False, without an event, if the book or its new author does not exist."""
     with _in_transaction(connection):
         author = changes.get("author_id")
         if author is not None and not _lock_author(connection, author, "for key share"):
@@ -147,14 +147,14 @@ def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[Bo
 
 
 def remove_book(connection: Connection[Any], book_id: UUID) -> bool:
-    """Remove a book; False, and no event, when it does not exist."""
+    """Remove a book; return False, without an event, if the book does not exist."""
     with _in_transaction(connection):
         return _remove(connection, "book", book_id)
 
 
 @contextmanager
 def _in_transaction(connection: Connection[Any]) -> Iterator[None]:
-    """Use the open transaction, or begin one; creates no savepoint, unlike `transaction()`."""
+    """Use the open transaction, or begin one. Unlike `transaction()`, this creates no savepoint."""
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():
             yield

@@ -26,7 +26,7 @@ class Table:
 
 @dataclass
 class DemoReport:
-    """Result of one run; each step of the demo adds its part.
+    """Result of one run; each step of the demo adds its results.
 
     `rows` counts the rows of each target's tables after the run, by target and table. `seconds`
     is wall-clock time by step, in the order of the steps. `dead_letters_expected` is the number of invalid events that
@@ -96,7 +96,7 @@ class DemoReport:
                 ("savepoints rolled back", f"{counts.savepoints_rolled_back:,}"),
                 ("events", f"{counts.events:,}"),
                 *((f"events of {name}", f"{count:,}") for name, count in counts.events_by_aggregate.items()),
-                ("tombstones among them", f"{counts.tombstones:,}"),
+                ("events that are tombstones", f"{counts.tombstones:,}"),
                 ("transactions per second", f"{per_second:,.0f}"),
                 ("dead letters (expected)", f"{self.dead_letters:,} ({self.dead_letters_expected:,})"),
             ]

@@ -60,7 +60,7 @@ class Demo:
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. The stack is stopped at the end, also after a failure.
 
-        With `keep` it stays up, and the next run continues with its data. Raises OutboxKitError.
+        With `keep` the stack keeps running, and the next run continues with its data. Raises OutboxKitError.
         """
         result_file = self.folder / "result.json"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class Demo:
                 self._wait_running(deployment, state)
                 self._verify(deployment)
             report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - earlier
-            # The workload's dead letters must not fail the next `outbox verify`; earlier ones are not acknowledged.
+            # The workload's dead letters must not fail the next `outbox verify`; existing ones are not acknowledged.
             if not earlier:
                 dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):

@@ -59,7 +59,7 @@ def day(rng: Random) -> date | None:
 
 
 def texts(rng: Random) -> list[str]:
-    """Return no, one or three texts; some are empty."""
+    """Return a list of zero, one or three texts, some of them empty."""
     return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 

@@ -1,7 +1,7 @@
 """Transactions on the example library by several concurrent writers.
 
-Each writer has its own seeded generator, but its choices depend on what the others have committed. So a run is
-repeatable only with one writer on the same data.
+Each writer has its own seeded generator, but its choices depend on the rows that other writers have committed.
+Therefore a run is repeatable only with one writer on the same data.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _run_writer(connect: Connect, rng: Random, transactions: int, shared: Shared
 
 
 class Tally:
-    """Sums of all writers."""
+    """Counts of transactions and events over all writers, and the event that stops the writers."""
 
     def __init__(self) -> None:
         self.stop = Event()
@@ -140,7 +140,7 @@ class Tally:
             self._tombstones += effects.tombstones
 
     def counts(self, seconds: float) -> WorkloadCounts:
-        """Return the sums of a run of this duration."""
+        """Return the counts of a run that took `seconds`."""
         by_aggregate = self._states + self._tombstones
         return WorkloadCounts(
             committed=self._committed,

@@ -125,7 +125,7 @@ class Writer:
 
     def _random_steps(self) -> Iterator[Callable[[Effects], bool]]:
         yield from self._rng.choices(list(self._steps), list(self._steps.values()), k=ATTEMPTS)
-        yield self._add_author  # always possible
+        yield self._add_author  # can always write a row
 
     def _attempt(self, step: Callable[[Effects], bool], *, roll_back: bool) -> tuple[bool, Effects]:
         effects, wrote = Effects(), False
@@ -168,8 +168,8 @@ class Writer:
         for author in self._shared.authors.choose(self._rng):
             for book in self._shared.books.choose(self._rng):
                 for _ in range(2):
-                    # With the author, so that it is locked first. The second update would lock it after the book:
-                    # PostgreSQL checks the foreign key of a row that the transaction itself has written.
+                    # Setting author_id locks the author first. Else the second update locks it after the book:
+                    # PostgreSQL then checks the foreign key of a row that the same transaction has written.
                     fields = samples.book(self._rng)
                     fields["author_id"] = author
                     effects.states["book"] += library_service.change_book(self._connection, book, **fields)

@@ -6,11 +6,12 @@ Requests to a single system are in the package of that system.
 from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_files, render_sql
 from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
-from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut, read_plan, to_document
+from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS, SYSTEMS, Plan, RollOut, read_plan, to_document
 from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
 __all__ = [
+    "EXCLUDED_OBJECTS",
     "SYSTEMS",
     "Deployment",
     "DestroyOptions",

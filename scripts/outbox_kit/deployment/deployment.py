@@ -83,7 +83,7 @@ class Deployment:
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
             message = f"lock file {self.lock_file} belongs to {lock.pipeline!r} in {lock.environment!r}"
-            raise ConfigurationError(message, "remove it: a copied lock file has the identity of another database")
+            raise ConfigurationError(message, "remove the file: it contains the identity of another database")
         return lock
 
     def write_lock(self, lock: Lock) -> None:
@@ -97,7 +97,7 @@ class Deployment:
         return render_connector(self.pipeline, self.environment, lock, self.templates)
 
     def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
-        """Return the connector's config as it is known before the schemas are registered."""
+        """Return the connector's config without schema versions and ids, which a registration defines."""
         return self.render(lock.model_copy(update={"schemas": {}}) if lock else None)
 
     def read_database(self) -> ActualDatabase:

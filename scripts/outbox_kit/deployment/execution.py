@@ -71,7 +71,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     previous = deployment.lock() or deployment.new_lock()
     lock = previous.model_copy(update={"cluster_id": plan.cluster_id or previous.cluster_id})
     systems = set(plan.systems)
-    # The connector requires the lock's entries for database and registry, also if nothing changes there.
+    # The connector requires the lock file's entries for database and registry, even without changes there.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
@@ -112,7 +112,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
     registry_apply.apply(deployment.registry, all_subjects(deployment), plan.changes_of("registry"), progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
-    schemas = registry_apply.locked_schemas(deployment.registry, subjects)
+    schemas = registry_apply.recorded_schemas(deployment.registry, subjects)
     lock = lock.model_copy(update={"schemas": schemas})
     deployment.write_lock(lock)
     plan_comparison.refuse_unplanned_schemas(plan, lock)
@@ -169,7 +169,7 @@ def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the connector requires a slot")
-    ignore_stored = lock.unfinished == "recover" or lock.config is None
+    ignore_stored_offset = lock.unfinished == "recover" or lock.config is None
     return StartPosition(
-        deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored
+        deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored_offset
     )

@@ -16,7 +16,12 @@ from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.dangers import REPUBLISH_HINT
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
-from outbox_kit.deployment.preconditions import highest_epoch, refuse_lost_lock, refuse_violated_rules, refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import (
+    highest_epoch,
+    refuse_lost_lock,
+    refuse_violated_rules,
+    refuse_wrong_cluster,
+)
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
@@ -34,7 +39,7 @@ CREDENTIALS = re.compile("//[^/@]*@")  # in a URL: plans are saved and shared
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
     """Return every pending change, in the order in which apply makes them.
 
-    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; the others are still read
+    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; others are still read
     if the connector requires them. Raises RefusedError if apply would refuse, UnreachableError, ConfigurationError.
     """
     if recover and only:
@@ -44,7 +49,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     refuse_violated_rules(check_rules(deployment, lock))
     requested = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested or not requested else requested
-    # The database is read first: most reasons to refuse are found there, and then no other system is contacted.
+    # The database is read first: most refusals depend on it alone, and then no other system is contacted.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster = refuse_wrong_cluster(deployment, lock, systems)
@@ -94,7 +99,7 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock file. For a recovery, remove its source and set a source epoch above that of every record."""
+    """Return the lock file's content. With `recover`, remove `source` and set a source epoch above all records."""
     lock = deployment.lock()
     if not recover:
         return lock
@@ -151,14 +156,14 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
     return RegistryPlan(
         tuple(registry_state.diff(subjects, actual)),
         roll_outs(aggregate_subjects, actual),
-        registry_apply.locked_schemas(deployment.registry, existing),
+        registry_apply.recorded_schemas(deployment.registry, existing),
     )
 
 
 def roll_outs(
     subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
 ) -> tuple[RollOut, ...]:
-    """Return the steps of the roll-out for each aggregate whose schema gets a new version: apply, then the service."""
+    """Return the steps of the roll-out for each aggregate whose schema gets a new version."""
     result = []
     for subject in subjects:
         latest = actual[subject.name].latest
@@ -169,9 +174,9 @@ def roll_outs(
         omitted_fields = f"no longer writes {', '.join(removed)}" if removed else ""
         service = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
         steps = (
-            f"outbox apply: the connector accepts {subject.aggregate_type} in the new version and in the previous ones",
+            f"outbox apply: then the connector accepts {subject.aggregate_type} in the new and the previous versions",
             f"deploy the service that {service}; until then its rows are encoded with the previous version",
-            "change this schema again only after it is deployed everywhere "
+            "change this schema again only after the service is deployed everywhere "
             f"({RETAINED_VERSIONS} versions are supported)",
         )
         result.append(RollOut(subject.aggregate_type, tuple(added), tuple(removed), steps))
@@ -214,7 +219,7 @@ def plan_connect(
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
     new_schema = any(change.kind == "schema" for change in preceding)
     if (changes or new_schema) and state == "running" and not recovering:
-        # The slot was read before the connector, so a running connector cannot be behind it.
+        # The slot was read before the connector, so a running connector cannot be behind the slot.
         confirmed = database.slot.confirmed_flush if database.slot else None
         connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     if changes:
@@ -231,7 +236,7 @@ def plan_connect(
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """Insert the update for new schema versions before a start, unless the template contains no schemas."""
+    """Insert the connector update that new schema versions cause; return `changes` if the template uses no schemas."""
     if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"

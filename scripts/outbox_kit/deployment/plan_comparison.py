@@ -29,7 +29,7 @@ def _different_target(shown_plan: Plan, current: Plan) -> str:
         ("database", shown_plan.database, current.database),
     ):
         if planned is not None and planned != actual:
-            return f"the plan was made for {system} {planned}, the current one is {actual or 'unknown'}"
+            return f"the plan was made for {system} {planned}, but the current {system} is {actual or 'unknown'}"
     return ""
 
 
@@ -49,14 +49,14 @@ def _different_changes(shown_plan: Plan, current: Plan) -> str:
 
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError unless the registry has the versions in the plan, and the planned new ones."""
+    """Raise RefusedError unless the registry has exactly the schema versions of the plan and its new versions."""
     subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new = [entry for entry in versions[:1] if entry.subject in subjects]
         expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
             actual, planned = _versions(versions), _versions(expected)
-            _refuse_connector(f"{aggregate} has versions {actual} in the registry, the plan has {planned}")
+            _refuse_connector(f"{aggregate} has versions {actual} in the registry, but the plan has {planned}")
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
@@ -75,10 +75,10 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
     planned = plan.changes_of("connect")
     matches = planned == changes
     if any(change.kind == "schema" for change in plan.changes_of("registry")):
-        matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
+        matches = [(c.object, c.action) for c in planned] == [(c.object, c.action) for c in changes]
     if not matches:
         _refuse_connector(
-            f"pending changes of the connector are {_describe(changes)}, the plan has {_describe(planned)}"
+            f"pending changes of the connector are {_describe(changes)}, but the plan has {_describe(planned)}"
         )
 
 

@@ -13,7 +13,8 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
-"""In the order of deployment: the connector requires the others."""
+"""In the order of deployment: the connector requires the other systems."""
+EXCLUDED_OBJECTS = "the connector requires objects that --only excludes and that do not exist or are not up to date"
 SAVE_HINT = "run `outbox plan --save FILE`"
 
 
@@ -61,7 +62,7 @@ class Plan:
 
     @property
     def dangerous(self) -> list[Change]:
-        """The changes that require --allow. `--recover` allows those of the database."""
+        """The changes that require --allow. `--recover` allows the dangerous changes of the database."""
         return [
             change for change in self.changes if change.danger and not (self.recover and change.system == "postgres")
         ]
@@ -81,7 +82,7 @@ class ChangeDocument(BaseModel):
 
     @field_validator("object")
     @classmethod
-    def _kind_is_known(cls, value: str) -> str:
+    def _check_kind(cls, value: str) -> str:
         parse_object(value)
         return value
 

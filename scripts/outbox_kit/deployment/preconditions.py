@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.plan_model import Plan
+from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS, Plan
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
@@ -13,9 +13,9 @@ from outbox_kit.rules import Check, Severity, Status
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
-    """Compare the cluster ids of Kafka and Connect, if they are in `systems`, with the expected one, and return it.
+    """Read the cluster ids of Kafka and Connect, if they are in `systems`, and return the id after comparing it.
 
-    The environment file, or else the first apply, defines the expected id. Return None if no id was read.
+    The expected id is in the environment file, or else is the id of the first apply. Return None if no id was read.
     Raises RefusedError, UnreachableError.
     """
     kafka = deployment.environment.kafka
@@ -30,7 +30,7 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     for address, cluster in actual.items():
         if expected is not None and cluster != expected:
             raise RefusedError(
-                f"{address} belongs to cluster {cluster}; {origin} is {expected}",
+                f"{address} belongs to cluster {cluster}, but {origin} is {expected}",
                 "check the addresses in the environment file; nothing was changed",
             )
     if len(set(actual.values())) > 1:
@@ -58,14 +58,14 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
     """Raise RefusedError if the lock file has no source, but records have its source epoch or a later one."""
     if lock is not None and lock.source is not None:
         return
-    locked_epoch = lock.source_epoch if lock else 1
+    lock_file_epoch = lock.source_epoch if lock else 1
     written = highest_epoch(deployment)
-    if written >= locked_epoch:
+    if written >= lock_file_epoch:
         raise RefusedError(
             f"topics have records of source epoch {written}, but the lock file {deployment.lock_file} "
-            f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {locked_epoch} every sink would "
-            "ignore new states as older",
-            f"restore the lock file from version control; if it is lost: {RECOVER_HINT}",
+            f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
+            "would ignore new states as older",
+            f"restore the lock file from version control; if it is lost, {RECOVER_HINT}",
         )
 
 
@@ -83,14 +83,14 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
     if refused:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused)
         options = " ".join(f'--allow "{change.object}"' for change in refused)
-        hint = f"to allow them: `outbox apply {options}`"
-        raise RefusedError(f"dangerous changes, nothing was changed: {dangers}", hint)
+        hint = f"to allow these changes, run `outbox apply {options}`"
+        raise RefusedError(f"nothing was changed, because the plan contains dangerous changes: {dangers}", hint)
 
 
 def refuse_missing_prerequisites(plan: Plan) -> None:
     """Raise RefusedError if objects that the connector requires are pending, but excluded by --only."""
     if plan.waits_for:
         raise RefusedError(
-            f"the connector requires pending objects: {', '.join(plan.waits_for)}",
-            "run `outbox apply` without --only, or apply these systems first",
+            f"{EXCLUDED_OBJECTS}: {', '.join(plan.waits_for)}",
+            "run `outbox apply` without --only, or run it for the systems of these objects first",
         )

@@ -69,7 +69,7 @@ def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[l
     subjects = registry_state.desired_subjects(deployment.pipeline)
     names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
     if not options.delete_schemas:
-        return [], [f"schema {name}: records contain its ids (--delete-schemas)" for name in names]
+        return [], [f"schema {name}: records contain its ids; --delete-schemas deletes it" for name in names]
     reason = "soft deletion: ids in existing records can still be resolved"
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
@@ -84,7 +84,7 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
         # Heartbeats contain no data.
         has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
-            retained.append(f"topic {topic.name}: it has records (--delete-topics)")
+            retained.append(f"topic {topic.name}: it has records; --delete-topics deletes it")
             continue
         before = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
@@ -95,13 +95,13 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    locked, actual = lock.source if lock else None, database.system_identifier
-    if locked is not None and locked.system_identifier != actual:
-        message = f"the database has system identifier {actual}, the lock file has {locked.system_identifier}"
+    lock_source, actual = lock.source if lock else None, database.system_identifier
+    if lock_source is not None and lock_source.system_identifier != actual:
+        message = f"the database has system identifier {actual}, but the lock file has {lock_source.system_identifier}"
         raise RefusedError(message, "check source.host in the environment file")
     changes = []
     if database.slot is not None:
-        condition = "" if options.drop_slot else "only after the connector has delivered every row; "
+        condition = "" if options.drop_slot else "dropped only after the connector has delivered every row; "
         reason = f"{condition}an unused slot retains WAL without limit"
         danger = SLOT_LOSS if options.drop_slot else ""
         changes.append(Change("postgres", "slot", source.slot, "delete", reason, danger=danger))
@@ -129,7 +129,7 @@ def destroy(
         removal = plan_destroy(deployment, options)
         if shown_removal is not None and shown_removal.changes != removal.changes:
             raise RefusedError(
-                "the state changed since the list was shown: other objects would be deleted",
+                "the state changed since the list was shown: different objects would be deleted",
                 "run `outbox destroy` again; nothing was deleted",
             )
         _stop(deployment, progress, options)
@@ -145,7 +145,7 @@ def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
     was_running = actual.config is not None and not connect_lifecycle.is_paused_or_stopped(actual.status)
-    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
+    with connect_lifecycle.resume_on_error(deployment.connect, name, progress, was_running=was_running):
         if actual.config is not None:
             progress(f"stop connector {name}")
             connect_lifecycle.stop(deployment.connect, name)
@@ -154,7 +154,7 @@ def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -
         if rows:
             raise RefusedError(
                 f"slot {source.slot!r} has {rows} rows that the connector has not delivered; nothing was deleted",
-                "stop the services and let the connector deliver; or accept the loss: --drop-slot",
+                "stop the services and wait until all rows are delivered, or accept the loss with --drop-slot",
             )
 
 
@@ -175,7 +175,7 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
 
 
 def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events.Delivered:
-    """Return what the connector's offset covers: the last commit, and an event of the next transaction."""
+    """Return the events that the connector's offset covers: the last commit, and an event of the next transaction."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return undelivered_events.Delivered()

@@ -15,7 +15,7 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 @dataclass(frozen=True)
 class Positions:
-    """WAL positions in bytes; None if unknown. `offsets` are those of the connector, in Connect's format."""
+    """WAL positions in bytes; None if unknown. `offsets` are the connector's offsets in Connect's format."""
 
     offsets: list[dict[str, Any]]
     connector: int | None
@@ -29,17 +29,17 @@ class Positions:
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def explanations(self) -> list[str]:
-        """Describe what the positions mean for the connector, one sentence each."""
+        """Return sentences that describe the consequences of the positions for the connector."""
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: the connector never receives the rows after its last confirmed position"]
         messages = [f"{lsn.format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's LSN")
         elif self.connector > self.server:
-            messages.append("the connector is ahead of the server, which was restored: PostgreSQL would skip rows")
+            messages.append("the connector is ahead of the restored server: PostgreSQL would skip rows")
         elif self.slot_is_ahead:
             size = lsn.format_size(self.confirmed - self.connector)
-            messages.append(f"the slot is {size} ahead of the connector: another client advanced it, rows are lost")
+            messages.append(f"the slot is {size} ahead of the connector: another client advanced it and rows are lost")
         else:
             unread, unconfirmed = (
                 lsn.format_size(self.server - self.connector),
@@ -64,13 +64,13 @@ class Positions:
 
 
 def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions:
-    """Read slot and server. `actual` must be read before, so that its offset cannot be ahead of the server."""
+    """Read the LSNs of slot and server. `actual` must be read before, so that its offset is not ahead."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
         server = postgres_client.read_server(connection)["wal_position"]
     confirmed, restart = (slot.confirmed_flush, slot.restart) if slot else (None, None)
     positions = Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
-    if positions.slot_is_ahead:  # a running connector may have advanced both since `actual` was read
+    if positions.slot_is_ahead:  # a running connector may have advanced offset and slot meanwhile
         actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
         return replace(positions, offsets=actual.offsets, connector=connect_state.stored_lsn(actual) or None)
     return positions

@@ -96,7 +96,7 @@ def declared_state_note(deployment: Deployment, state: str) -> str:
         return ""
     return (
         f"connector.state of the environment file is {declared}: `outbox plan` shows a change, and "
-        f"`outbox apply` makes it {declared}; set connector.state: {state} to keep it"
+        f"`outbox apply` makes it {declared}; set connector.state: {state} to keep the connector {state}"
     )
 
 

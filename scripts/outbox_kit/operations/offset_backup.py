@@ -109,7 +109,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
     _refuse_foreign(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):
-        raise RefusedError(f"{path} has no offset of prefix {deployment.pipeline.prefix!r}", "omit --from")
+        raise RefusedError(f"{path} has no offset of prefix {deployment.pipeline.prefix!r}", "use a different file")
     return offset
 
 
@@ -129,6 +129,6 @@ def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lo
     differences = [f"{key} {actual[key]}, not {value}" for key, value in expected.items() if actual[key] != value]
     if differences:
         raise RefusedError(
-            f"{path} is a backup of {'; '.join(differences)}: its offset is not valid here",
+            f"{path} is a backup of {'; '.join(differences)}: its offset is not valid for this connector",
             "omit --from to start at the slot's LSN",
         )

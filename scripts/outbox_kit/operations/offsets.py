@@ -38,18 +38,18 @@ class OffsetChange:
 
     @property
     def lsn_range(self) -> tuple[int, int]:
-        """Lower and higher LSN. Without an offset the connector reads all WAL that the slot retains."""
+        """Lower and higher of the LSNs before and after the reset. The slot's LSN replaces a missing offset."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
     @property
     def countable(self) -> bool:
-        """Whether the slot still retains all WAL in between."""
+        """Whether the slot still retains all WAL between the two LSNs."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
     def skips_rows(self) -> bool:
-        """Whether the connector skips the rows in between."""
+        """Whether the connector skips the rows between the two LSNs."""
         return self.after > (self.confirmed if self.before is None else self.before)
 
     def describe(self, rows: int | None) -> str:
@@ -111,7 +111,7 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
     name = deployment.pipeline.connector.name
     preview(deployment, backup_file, skip=skip)
     was_running = not connect_lifecycle.is_paused_or_stopped(require_connector(deployment).status)
-    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
+    with connect_lifecycle.resume_on_error(deployment.connect, name, progress, was_running=was_running):
         progress(f"stop connector {name}")
         connect_lifecycle.stop(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
@@ -133,7 +133,7 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
         deployment.connect.resume(name)
         wait_running(deployment)
     else:
-        progress(f"connector {name} was not running before: it stays STOPPED, start it with `outbox resume`")
+        progress(f"connector {name} was not running before and stays STOPPED: start it with `outbox resume`")
     return Reset(path, positions.connector, change.after, rows, was_running)
 
 
@@ -149,14 +149,17 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
 
 
 def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
-    """Raise RefusedError for an LSN that the slot cannot serve, or, without `skip`, that skips rows."""
+    """Return the change to LSN `target`.
+
+    Raises RefusedError if it is below the slot's LSN, beyond the server's, or, with `skip` false, skips rows.
+    """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
     if target < positions.confirmed:
         raise RefusedError(
             f"{lsn.describe(target)} is below the slot's confirmed LSN {lsn.describe(positions.confirmed)}, at "
             "which PostgreSQL would start instead",
-            "omit --from to start at the slot's LSN; for older rows: `outbox republish`",
+            "omit --from to start at the slot's LSN; to send older rows again, run `outbox republish`",
         )
     if target > positions.server:
         raise RefusedError(
@@ -169,7 +172,7 @@ def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> O
         raise RefusedError(
             f"{lsn.describe(target)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
             f"{change.describe(None)}",
-            "to skip them: --skip-rows; republish the affected aggregates afterwards",
+            "add --skip-rows to skip these rows, then run `outbox republish` for the affected aggregates",
         )
     return change
 
@@ -185,7 +188,7 @@ def _target_offset(
 
 
 def _write_offset(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
-    """Set the offset, and delete offsets under other prefixes, which could be mistaken for the connector's."""
+    """Set the offset, and delete offsets under other prefixes, which could be mistaken for the connector's offset."""
     name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
     if any(entry["partition"] != partition for entry in actual.offsets):
         deployment.connect.delete_offsets(name)

@@ -22,12 +22,12 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def refuse_replaced_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Raise RefusedError if slot, publication or database are not those of the lock file."""
+    """Raise RefusedError if slot, publication or database differ from those in the lock file."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         raise RefusedError(
             f"lock file {deployment.lock_file} does not contain the slot: its identity cannot be compared",
-            "restore it from version control, or run `outbox apply`",
+            "restore the lock file from version control, or run `outbox apply`",
         )
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
@@ -50,7 +50,7 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None
         raise RefusedError(
             f"connector {name!r} has no offset: it would start at the server's LSN, and rows written after the "
             "slot was created would be lost",
-            "run `outbox apply`, which seeds it with the slot's LSN",
+            "run `outbox apply`, which stores the slot's LSN as its offset",
         )
     positions = read_positions(deployment, actual)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)

@@ -51,7 +51,7 @@ class PipelineStatus:
     server: int | None = None
     """WAL position of the server; None if PostgreSQL did not respond."""
     dead_letters: int | None = None
-    locked_epoch: int | None = None
+    lock_file_epoch: int | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Conditions that do not affect the pipeline yet, for example a worker that does not respond."""
@@ -94,7 +94,7 @@ class PipelineStatus:
                 "server": lsn.as_json(self.server),
             },
             "dead_letters_unacknowledged": self.dead_letters,
-            "source_epoch": {"lock": self.locked_epoch, "connector": self.actual_epoch},
+            "source_epoch": {"lock": self.lock_file_epoch, "connector": self.actual_epoch},
             "problems": self.problems,
             "notes": self.notes,
         }
@@ -115,7 +115,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
         slot=slot,
         server=server,
         dead_letters=unacknowledged,
-        locked_epoch=lock.source_epoch if lock else None,
+        lock_file_epoch=lock.source_epoch if lock else None,
         problems=problems,
         notes=_unreachable_workers(deployment) if connector else [],
     )
@@ -128,12 +128,12 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     return status
 
 
-def _try_read(failures: list[str], read: Callable[[], T]) -> T | None:
-    """Return the result. On an error, add its message to `failures` and return None."""
+def _try_read(messages: list[str], read: Callable[[], T]) -> T | None:
+    """Return the result. On an error, add its message to `messages` and return None."""
     try:
         return read()
     except OutboxKitError as error:
-        failures.append(error.message)
+        messages.append(error.message)
         return None
 
 
@@ -177,9 +177,9 @@ def _connector_problems(status: PipelineStatus) -> list[str]:
     problems = []
     if {status.state, *tasks} != {"RUNNING"} or not tasks:
         problems.append(f"connector {status.connector} is {status.state}, tasks: {', '.join(tasks) or 'none'}")
-    actual, locked = status.actual_epoch, status.locked_epoch
-    if locked is not None and actual != locked:
-        problems.append(f"the connector writes source epoch {actual}, the lock file has {locked}")
+    actual, recorded = status.actual_epoch, status.lock_file_epoch
+    if recorded is not None and actual != recorded:
+        problems.append(f"the connector writes source epoch {actual}, but the lock file has {recorded}")
     return problems
 
 

@@ -2,7 +2,7 @@
 
 The latest outbox row of an aggregate is confirmed by any of these:
 - the latest record of its key has the event id of that row, of a row with the same created_at (all rows of a
-  transaction have the same one), or of the row that was inserted last (the clock may have been set back);
+  transaction have the same created_at), or of the row that was inserted last (the clock may have been set back);
 - that record's event_time is not before the row's created_at;
 - the row is a tombstone, and the topic has no record of the key: compaction removes tombstones.
 
@@ -104,7 +104,7 @@ class LatestRecords:
 
 
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
-    """Return the stuck aggregates, by type and key. States younger than `older_than` seconds are ignored.
+    """Return the stuck aggregates, sorted by type, kind and key. States younger than `older_than` seconds are ignored.
 
     The database is read before the topic, so that records that arrive meanwhile are included. Raises UnreachableError,
     RejectedError; RefusedError for a pipeline without an outbox table.
@@ -144,7 +144,7 @@ def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float)
 def unconfirmed_aggregates(
     aggregate_type: str, rows: Iterable[Row], latest: dict[str, LatestRecord]
 ) -> list[StuckAggregate]:
-    """Return the aggregates whose latest outbox row is not confirmed. `rows` are those of latest_events()."""
+    """Return the aggregates whose latest outbox row is not confirmed. `rows` is the result of latest_events()."""
     aggregates = []
     for row in rows:
         record = latest.get(row["key"])
@@ -178,9 +178,10 @@ def _compare_with_table(
     compared_keys: set[str],
     older_than: float,
 ) -> list[StuckAggregate]:
-    """Return keys that are missing on the topic, or have no aggregate, after waiting for `older_than` seconds.
+    """Return keys without a state on the topic, and keys with a state on the topic but without a business row.
 
-    `keys` are those of the business table, `compared_keys` those that have an outbox row.
+    Wait at most `older_than` seconds for their records. `keys` are the keys of the business table. Keys in
+    `compared_keys` are excluded, because their outbox rows were compared already.
     """
     missing = keys - compared_keys
     without_aggregate = topic.keys_with_state() - keys - compared_keys
@@ -199,7 +200,7 @@ def _compare_with_table(
             f"{len(missing)} missing, {len(without_aggregate)} without an aggregate",
         )
 
-    # A state that was just committed has the same time to arrive as an outbox row.
+    # The record of a state that was just committed has `older_than` seconds to arrive, as that of an outbox row.
     with suppress(WaitTimeoutError):
         wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [

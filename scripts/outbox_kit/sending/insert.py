@@ -53,7 +53,7 @@ def emit(
 
 
 def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
-    """Insert one outbox row per event, in their order; return their ids. Otherwise like `emit`.
+    """Insert one outbox row per event, in their order; return their ids. In all other respects like `emit`.
 
     All events are validated before the first is written. Without events no statement is executed.
     """

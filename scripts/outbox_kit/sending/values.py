@@ -83,11 +83,11 @@ def _key(key: object) -> str:
         raise NotEncodableError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
     if reason := invalid_text_reason(key):
         raise NotEncodableError(f"has a key that {reason}")
-    return str.__str__(key)  # for a text Enum, its value
+    return str.__str__(key)  # the value of a text Enum
 
 
 def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
-    """Return the JSON text of each item of a container; add its key or index to the path of an error."""
+    """Return the JSON text of each item. If an item is not encodable, add its key or index to the path of the error."""
     texts: list[str] = []
     for key, item in items:
         try:

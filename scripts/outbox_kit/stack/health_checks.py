@@ -48,7 +48,7 @@ def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
 
 
 def check_registry(url: str) -> Observation[bool]:
-    """List the subjects; `url` is that of the Confluent API."""
+    """List the subjects; `url` is the URL of the Confluent API."""
     try:
         response = get(f"{url}/subjects")
     except requests.RequestException as error:

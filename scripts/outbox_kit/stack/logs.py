@@ -15,7 +15,7 @@ ERROR_LINE = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in t
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a file, none when it does not exist."""
+    """Return the last lines of a file; an empty list if it does not exist."""
     try:
         with path.open(errors="replace") as file:
             return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
@@ -45,7 +45,7 @@ def rotate(layout: Layout, names: Iterable[str]) -> None:
 def exit_description(layout: Layout, name: str) -> str:
     """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`.
 
-    Read from Supervisor's log: its XML-RPC interface has no exit status after a restart of the process.
+    It is read from Supervisor's log: the XML-RPC interface has no exit status after a restart of the process.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
     exits = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]

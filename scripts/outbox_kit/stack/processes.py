@@ -54,7 +54,7 @@ def command_lines() -> dict[int, str]:
 
 
 def proc_command_lines() -> dict[int, str]:
-    """Return the arguments from /proc, because slim images have no `ps`. Those of a zombie process are empty."""
+    """Return the arguments from /proc, because slim images have no `ps`. A zombie process has no arguments."""
     arguments = {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():
@@ -67,7 +67,7 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return the running processes of this stack, or of some services, also those whose supervisor was killed."""
+    """Return the running processes of this stack, or of some services, even if supervisord was killed."""
     # A shell or an editor may have the text in its arguments too: match only programs that the stack runs.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"

@@ -22,7 +22,7 @@ SIGNAL_SECONDS = 15
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM during the block: an interrupted shutdown would leave processes running.
 
     Signal handlers can only be set in the main thread.

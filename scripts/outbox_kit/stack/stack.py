@@ -21,7 +21,7 @@ from outbox_kit.stack.services.catalog import SERVICES, needs_java, select_servi
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
 from outbox_kit.stack.services.service import Context, Options
-from outbox_kit.stack.shutdown import stop_all, uninterrupted
+from outbox_kit.stack.shutdown import ignore_interrupts, stop_all
 from outbox_kit.stack.startup import Startup, prepare
 from outbox_kit.stack.state import PURGE_HINT, StackState, read_state, write_state
 from outbox_kit.stack.supervisor import SUPERVISOR, launch
@@ -42,7 +42,7 @@ class Stack:
     ) -> StackState:
         """Start the stack, or some services and those that they require; return when every service is ready.
 
-        Ports that are not given are those of the last run if free, else free ones. The data of the last run is reused.
+        A port that is not given is that of the last run if free, else a new one. The data of the last run is reused.
         After any failure, Ctrl-C included, everything that was started is stopped.
 
         Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
@@ -87,9 +87,9 @@ class Stack:
         return running
 
     def stop_after(self, error: BaseException, progress: Reporter) -> None:
-        """Stop the services of a failed start; an error of the stop must not hide that of the start."""
+        """Stop the services of a failed start; an error of the stop must not hide the error of the start."""
         progress(f"stopping the services after {type(error).__name__}")
-        with uninterrupted():
+        with ignore_interrupts():
             try:
                 self.stop(progress)
             except OutboxKitError as stop_error:
@@ -115,7 +115,7 @@ class Stack:
 
         The data is retained unless `purge`. Raises StackError when a process does not end.
         """
-        with self.locked(), uninterrupted():
+        with self.locked(), ignore_interrupts():
             self.stop(progress)
             if purge:
                 progress("deleting the stack's data")

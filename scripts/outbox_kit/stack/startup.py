@@ -44,7 +44,7 @@ class Startup:
     def run(self) -> None:
         """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
         limit = sum(service.start_seconds for service in self.services)
-        wait_for("the stack", self.poll, seconds=limit, interval=0.1)
+        wait_for("the stack to be ready", self.poll, seconds=limit, interval=0.1)
 
     def poll(self) -> Observation[bool]:
         """Start the services whose requirements are ready, and check those that were started."""
@@ -86,4 +86,4 @@ class Startup:
         lines = excerpt(self.layout.log(name), LOG_LINES) or ["(the log is empty)"]
         text = "\n".join(f"    {line}" for line in lines)
         message = redact(f"{name} {problem}\nend of its log:\n{text}", self.state.passwords())
-        return StackError(message, f"the whole log is {self.layout.log(name)}; the stack was stopped")
+        return StackError(message, f"see the whole log in {self.layout.log(name)}; the stack was stopped")

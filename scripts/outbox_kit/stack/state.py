@@ -112,7 +112,7 @@ class StackState(Logins):
 
 
 def read_state(path: Path) -> StackState | None:
-    """Read the state file, None without one. Raises StackError when it is unusable."""
+    """Read the state file; None if it does not exist. Raises StackError when it is unusable."""
     try:
         return StackState.model_validate_json(path.read_bytes())
     except FileNotFoundError:

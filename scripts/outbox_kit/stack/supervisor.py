@@ -18,7 +18,7 @@ from outbox_kit.waiting import Observation, wait_for
 
 SUPERVISOR = "supervisor"
 START_SECONDS = 30
-# No other variables: CLASSPATH, PGOPTIONS or QUARKUS_... of the caller's shell would change the services. OUTBOX_...
+# Variables that services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change them. OUTBOX_...
 # is passed, because connectors may refer to such variables.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 INHERITED_PREFIX = "OUTBOX_"

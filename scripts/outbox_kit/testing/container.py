@@ -20,7 +20,7 @@ STOP_SECONDS = 60
 class StackContainer(DockerContainer):
     """Container of one service. Its port on this machine does not change when the container is restarted."""
 
-    inner_port: int
+    container_port: int
     seconds: float = 120.0
     """Time limit from start to readiness."""
 
@@ -31,12 +31,12 @@ class StackContainer(DockerContainer):
         self.port = port or free_port(())
         """Port on 127.0.0.1."""
         # Not with_bind_ports: it would listen on every address of this machine.
-        cast("dict[str, Any]", self.ports)[str(self.inner_port)] = (HOST, self.port)
+        cast("dict[str, Any]", self.ports)[str(self.container_port)] = (HOST, self.port)
         if network is not None:
             self.with_network(network).with_network_aliases(name)
 
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready; does not raise for one that is still starting."""
+        """Check once whether the service is ready; raise no error for a service that is still starting."""
         raise NotImplementedError
 
     def start(self) -> Self:
@@ -51,7 +51,7 @@ class StackContainer(DockerContainer):
 
     def wait_ready(self) -> Self:
         """Wait until the service is ready. Raises StackError when it has ended, WaitTimeoutError."""
-        wait_for(f"{self.alias} ({self.image})", self._check_alive, seconds=self.seconds)
+        wait_for(f"{self.alias} ({self.image}) to be ready", self._check_alive, seconds=self.seconds)
         return self
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ REGISTRY_API = "/apis/ccompat/v7"
 class PostgresContainer(StackContainer):
     """A server with wal_level=logical and the stack's roles and databases."""
 
-    inner_port = 5432
+    container_port = 5432
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class PostgresContainer(StackContainer):
 class KafkaContainer(StackContainer):
     """A broker: `bootstrap_servers` for this machine, `name:9092` for containers of its network."""
 
-    inner_port = 19092
+    container_port = 19092
 
     def __init__(self, image: str = Images.kafka, *, network: Network | None = None, name: str = "kafka") -> None:
         super().__init__(image, name=name, network=network)
@@ -78,7 +78,7 @@ class KafkaContainer(StackContainer):
             "controller.quorum.voters": f"1@{host}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
             # Containers connect through INTERNAL, this machine through EXTERNAL; each gets a reachable address.
-            "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.inner_port},CONTROLLER://:{CONTROLLER_PORT}",
+            "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.container_port},CONTROLLER://:{CONTROLLER_PORT}",
             "advertised.listeners": f"INTERNAL://{host}:{INTERNAL_PORT},EXTERNAL://{self.bootstrap_servers}",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
@@ -105,13 +105,13 @@ class KafkaContainer(StackContainer):
 class RegistryContainer(StackContainer):
     """A registry that retains schemas and their ids over a restart."""
 
-    inner_port = 8080
+    container_port = 8080
 
     def __init__(
         self, image: str = Images.registry, *, postgres: PostgresContainer, network: Network, name: str = "registry"
     ) -> None:
         super().__init__(image, name=name, network=network)
-        variables = storage_variables(f"{postgres.alias}:{postgres.inner_port}", postgres.logins)
+        variables = storage_variables(f"{postgres.alias}:{postgres.container_port}", postgres.logins)
         self.with_envs(QUARKUS_HTTP_HOST="0.0.0.0", **variables)  # noqa: S104 - in a container
 
     @property
@@ -122,7 +122,7 @@ class RegistryContainer(StackContainer):
     @property
     def inner_url(self) -> str:
         """URL of the Confluent API for containers of the network."""
-        return f"http://{self.alias}:{self.inner_port}{REGISTRY_API}"
+        return f"http://{self.alias}:{self.container_port}{REGISTRY_API}"
 
     def check(self) -> Observation[bool]:
         return health_checks.check_registry(self.url)
@@ -131,7 +131,7 @@ class RegistryContainer(StackContainer):
 class ConnectContainer(StackContainer):
     """One worker in distributed mode; workers of the same Kafka share their connectors."""
 
-    inner_port = 8083
+    container_port = 8083
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ConnectContainer(StackContainer):
         self.required_plugins = tuple(required_plugins)
         settings: dict[str, str | int | bool] = {
             "bootstrap.servers": kafka.inner_bootstrap_servers,
-            "listeners": f"http://0.0.0.0:{self.inner_port}",
+            "listeners": f"http://0.0.0.0:{self.container_port}",
             "rest.advertised.host.name": name,
             **common_settings(),
         }

@@ -128,7 +128,7 @@ class OutboxStack:
                 admin=Login(user=logins.admin_user, password=SecretStr(self.postgres.admin_password)),
                 connector=ConnectorLogin(
                     host=self.postgres.alias,
-                    port=self.postgres.inner_port,
+                    port=self.postgres.container_port,
                     user=logins.connector_user,
                     password=f"${{env:{PASSWORD_VARIABLE}}}",
                 ),

@@ -70,7 +70,7 @@ def test_failed_update_is_rolled_back_without_data_loss(
     mark = before.config[FINGERPRINT_KEY][:12]
     assert "connector relapse FAILED: " in done.stderr
     assert "no.such.Converter" in done.stderr
-    assert f"rolled back to the last working config ({mark}), connector RUNNING" in done.stderr
+    assert f"rolled back to the last working config ({mark}); the connector is RUNNING" in done.stderr
     assert "\tat " not in done.stderr
 
     live = deployment.connect.config("relapse")

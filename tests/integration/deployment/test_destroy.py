@@ -69,8 +69,8 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert deleted[0] == "connector torn"
     assert deleted[-2:] == ["slot torn_s", "publication torn_p"]
     assert "topic torn.author" in deleted
-    assert "topic torn.book: it has records (--delete-topics)" in report["kept"]
-    assert "schema torn.book-value: records contain its ids (--delete-schemas)" in report["kept"]
+    assert "topic torn.book: it has records; --delete-topics deletes it" in report["kept"]
+    assert "schema torn.book-value: records contain its ids; --delete-schemas deletes it" in report["kept"]
     assert deployment.connect.config("torn") is None
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}

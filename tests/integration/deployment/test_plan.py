@@ -78,7 +78,8 @@ def test_adds_partitions_only_when_allowed_and_before_the_connector(
     assert deployment.kafka.topics()["growing.book"][0] == 4
     assert_rejected(
         outbox("apply", "--yes", "--only", "connect", pipeline="growing"),
-        "the connector requires pending objects: topic growing.book",
+        "the connector requires objects that --only excludes and that do not exist or are not up to date: "
+        "topic growing.book",
     )
     only = outbox("apply", "--yes", "--only", "kafka", "--allow", "topic growing.book", pipeline="growing")
     assert only.code == 0, only.output
@@ -236,7 +237,7 @@ def test_rejects_another_kafka_cluster_before_any_change(
     make_pipeline("astray")
     environment = make_environment("astray", kafka={"cluster_id": "another-cluster"})
     done = outbox(*command, pipeline="astray", environment=environment)
-    assert_rejected(done, f"belongs to cluster {state.kafka_cluster_id}; kafka.cluster_id", "is another-cluster")
+    assert_rejected(done, f"belongs to cluster {state.kafka_cluster_id}, but kafka.cluster_id", "is another-cluster")
     with psycopg.connect(source_dsn) as connection:
         assert connection.execute("select to_regclass('public.astray_event')").fetchone() == (None,)
 

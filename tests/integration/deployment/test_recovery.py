@@ -63,7 +63,7 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
     )
     refused = outbox("plan", pipeline="rewound")
     assert refused.code == 1, refused.output
-    assert f"the offset of connector 'rewound' is at {ahead}, the server only at " in refused.stderr
+    assert f"the offset of connector 'rewound' is at {ahead}, but the server is only at " in refused.stderr
     recovered = outbox("apply", "--yes", "--recover", pipeline="rewound")
     assert recovered.code == 0, recovered.output
     wait_record(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))

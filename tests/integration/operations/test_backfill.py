@@ -125,7 +125,7 @@ def test_waits_for_a_locked_row_reports_it_and_resumes(
         with pytest.raises(RejectedError) as caught:
             backfill(store, ["blocked"], silent, options)
         pid = other.info.backend_pid
-        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s; it is held by")
+        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s, held by")
         assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
         assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
         other.commit()
@@ -167,7 +167,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
     # The query omits every second item; the count of keys includes them.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
+    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query does not return them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -207,7 +207,8 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 key without a row in public.store_mended, or omitted by the query: 999; 2 others were written"
+        "1 key not written, because public.store_mended has no such row or the query does not return it: 999; "
+        "2 other keys written"
     )
     assert "--tombstones" in caught.value.hint
     assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
@@ -222,7 +223,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
     """There is no row to lock, so the table is locked; the recreated aggregate gets its state, not a tombstone."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
-        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s; it is held by pid "):
+        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s, held by pid "):
             republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()

@@ -18,14 +18,14 @@ from outbox_kit.progress import silent
         (CREATE, StartPosition("p", 5), 9, ""),
         (CREATE, StartPosition("p", 5, 9), 9, ""),
         (CREATE, StartPosition("p", 5), 5, ""),
-        (CREATE, StartPosition("p", 5), 4, "it is before the slot"),
-        (CREATE, StartPosition("p", 5, 8), 9, "the server is only at 8"),
-        (CREATE, StartPosition("p", 5, 20, ignore_stored=True), 9, "it belongs to an earlier connector"),
-        (START, StartPosition("p", 5, 8), 9, "the server is only at 8"),
-        (START, StartPosition("p", 5, 20, ignore_stored=True), 9, "it belongs to an earlier connector"),
-        (STATE, StartPosition("p", 5, 8), 4, "it is before the slot"),
+        (CREATE, StartPosition("p", 5), 4, "the stored LSN is before the slot's LSN"),
+        (CREATE, StartPosition("p", 5, 8), 9, "the server's LSN is only 8"),
+        (CREATE, StartPosition("p", 5, 20, ignore_stored_offset=True), 9, "the offset belongs to an earlier connector"),
+        (START, StartPosition("p", 5, 8), 9, "the server's LSN is only 8"),
+        (START, StartPosition("p", 5, 20, ignore_stored_offset=True), 9, "the offset belongs to an earlier connector"),
+        (STATE, StartPosition("p", 5, 8), 4, "the stored LSN is before the slot's LSN"),
         # Server and connector advanced between the read and the stop.
-        (STATE, StartPosition("p", 5, 8, ignore_stored=True), 9, ""),
+        (STATE, StartPosition("p", 5, 8, ignore_stored_offset=True), 9, ""),
     ],
 )
 def test_uses_a_stored_offset_only_where_valid(

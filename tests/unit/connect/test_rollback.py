@@ -60,8 +60,8 @@ def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     error = error_of(server, LAST_WORKING, messages.append)
     fingerprint = LAST_WORKING[FINGERPRINT_KEY][:12]
     assert (
-        error.message
-        == f"connector c FAILED: x.Y: no; rolled back to the last working config ({fingerprint}), connector RUNNING"
+        error.message == f"connector c FAILED: x.Y: no; rolled back to the last working config ({fingerprint}); "
+        "the connector is RUNNING"
     )
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
@@ -72,7 +72,7 @@ def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
     error = error_of(serve(worker(lambda _: True)), LAST_WORKING)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
-    assert "which FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
+    assert "with which the connector FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
     assert "not in the config" in error.hint
 
 
@@ -101,7 +101,7 @@ def test_stops_the_connector_without_a_working_config(
 def test_rollback_ends_in_the_declared_state(serve: Serve, state: State, requests: list[str]) -> None:
     connect = worker()
     server = serve(connect)
-    assert error_of(server, LAST_WORKING, state=state).message.endswith(f"connector {state.upper()}")
+    assert error_of(server, LAST_WORKING, state=state).message.endswith(f"the connector is {state.upper()}")
     assert writes(server) == [STOP, PUT, *requests]
     assert (connect.configs["c"], connect.states["c"]) == (LAST_WORKING, state.upper())
 
@@ -109,7 +109,7 @@ def test_rollback_ends_in_the_declared_state(serve: Serve, state: State, request
 def test_rolls_back_to_a_config_with_another_login(serve: Serve) -> None:
     """The stored offset is valid for this config, too."""
     before = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
-    assert error_of(serve(worker()), before).message.endswith("connector RUNNING")
+    assert error_of(serve(worker()), before).message.endswith("connector is RUNNING")
 
 
 def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:

@@ -61,7 +61,7 @@ def test_starts_a_connector_that_never_ran(
 
 def test_diff_creates_missing_objects() -> None:
     assert diff("c", DESIRED, ActualConnector(None, None, [])) == [
-        Change("connect", "connector", "c", "create", "reads the slot, writes the topics")
+        Change("connect", "connector", "c", "create", "reads the slot and writes to the topics")
     ]
 
 

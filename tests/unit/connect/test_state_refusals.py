@@ -50,7 +50,7 @@ def test_accepts_an_offset_that_the_server_has_reached(
 def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_inconsistent_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
-    assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, the server only at 5: ")
+    assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, but the server is only at 5: ")
     assert caught.value.hint == RECOVER_HINT
 
 
@@ -122,7 +122,9 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
         return
     with pytest.raises(RefusedError) as caught:
         refuse_lower_epoch("c", actual, result, increased=False)
-    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file has a lower one")
+    assert caught.value.message.startswith(
+        f"connector 'c' writes source epoch {live}, but the lock file results in source epoch"
+    )
     assert caught.value.hint == "restore the lock file from version control"
 
 

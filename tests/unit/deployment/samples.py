@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.unit.connect.samples import written
+from tests.unit.connect_samples import written
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.support import Request, Script, ScriptedServer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.connect.samples import written
+from tests.unit.connect_samples import written
 from tests.unit.deployment.samples import (
     CONFIRMED,
     NAME,
@@ -70,7 +70,7 @@ def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deploy
     deployed().write_lock(lock.model_copy(update={"config": valid, "unfinished": "update"}))
     connect = deployed_connector(deployed().render(lock), "STOPPED")
     connect.fails = lambda config: config != valid
-    with pytest.raises(RejectedError, match=r"rolled back to the last working config .* connector RUNNING"):
+    with pytest.raises(RejectedError, match=r"rolled back to the last working config .* connector is RUNNING"):
         apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
     assert (connect.configs[NAME], connect.states[NAME]) == (valid, "RUNNING")
 

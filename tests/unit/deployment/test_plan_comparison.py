@@ -43,10 +43,10 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
             "create topic a was not in the plan",
         ),
         ({"files": "f2"}, "pipeline, environment or schema files were changed"),
-        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, the current one is k2"),
-        ({"registry": "http://b"}, "the plan was made for registry http://a, the current one is http://b"),
-        ({"database": "2/library"}, "the plan was made for database 1/library, the current one is 2/library"),
-        ({"database": None}, "the plan was made for database 1/library, the current one is unknown"),
+        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, but the current Kafka cluster is k2"),
+        ({"registry": "http://b"}, "the plan was made for registry http://a, but the current registry is http://b"),
+        ({"database": "2/library"}, "the plan was made for database 1/library, but the current database is 2/library"),
+        ({"database": None}, "the plan was made for database 1/library, but the current database is unknown"),
         ({"environment": "production"}, "the plan is for 'library' in 'local'"),
     ],
 )
@@ -71,7 +71,9 @@ def test_accepts_the_registered_planned_version(lock: Lock) -> None:
 
 def test_rejects_an_unplanned_version(lock: Lock) -> None:
     plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
-    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, the plan has 1 \(id 7\)"):
+    with pytest.raises(
+        RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, but the plan has 1 \(id 7\)"
+    ):
         refuse_unplanned_schemas(plan, with_new_book(lock))
 
 

@@ -66,7 +66,7 @@ def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Depl
 def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: Deployed, lock: Lock, state: str) -> None:
     """The server is read a second time, because both may have advanced in between."""
     server = serve(deployed_connector(deployed().render(lock), state, DEPLOYED.wal_position + 1))
-    with pytest.raises(RefusedError, match=f"the server only at {DEPLOYED.wal_position}"):
+    with pytest.raises(RefusedError, match=f"the server is only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
@@ -122,7 +122,7 @@ def test_plan_rejects_an_outdated_lock_file(serve: Serve, deployed: Deployed, lo
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
     server = serve(deployed_connector(live))
-    with pytest.raises(RefusedError, match="writes source epoch 3, the lock file has a lower one"):
+    with pytest.raises(RefusedError, match="writes source epoch 3, but the lock file results in"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 

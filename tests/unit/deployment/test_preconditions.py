@@ -10,8 +10,7 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_kit.changes import Change
-from outbox_kit.deployment import Plan, make_plan
-from outbox_kit.deployment import preconditions
+from outbox_kit.deployment import Plan, make_plan, preconditions
 from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
     refuse_lost_lock,
@@ -37,14 +36,14 @@ PLAN = Plan("library", "local", (ADD_PARTITIONS, CHANGE_COMPATIBILITY), files="f
         (None, None, "k", None),
         ("k", "other", "k", None),
         (None, "k", "k", None),
-        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k; kafka\.cluster_id of the env"),
+        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k, but kafka\.cluster_id of the env"),
         (
             None,
             "other",
             "k",
-            r"belongs to cluster k; the cluster of the first apply \(library\.fixed\.lock\.json\)",
+            r"belongs to cluster k, but the cluster of the first apply \(library\.fixed\.lock\.json\)",
         ),
-        ("k", None, "other", r"Kafka Connect .* belongs to cluster other; kafka\.cluster_id"),
+        ("k", None, "other", r"Kafka Connect .* belongs to cluster other, but kafka\.cluster_id"),
         (None, None, "other", r"different clusters: kafka\.bootstrap_servers .* to k, Kafka Connect .* to other"),
     ],
 )
@@ -140,8 +139,9 @@ def test_plan_rejects_before_querying_registry_and_connect(
 def test_rejects_a_dangerous_change_with_the_required_flag() -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_dangerous(replace(PLAN, changes=(SLOT, *PLAN.changes)), ["topic b"])
-    assert caught.value.message == "dangerous changes, nothing was changed: slot s: rows are lost; topic a: keys move"
-    assert caught.value.hint == 'to allow them: `outbox apply --allow "slot s" --allow "topic a"`'
+    dangers = "slot s: rows are lost; topic a: keys move"
+    assert caught.value.message == f"nothing was changed, because the plan contains dangerous changes: {dangers}"
+    assert caught.value.hint == 'to allow these changes, run `outbox apply --allow "slot s" --allow "topic a"`'
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_recovery_does_not_allow_other_dangers() -> None:
 
 def test_connector_changes_come_after_their_requirements() -> None:
     refuse_missing_prerequisites(PLAN)
-    with pytest.raises(RefusedError, match="requires pending objects: slot s, topic a"):
+    with pytest.raises(RefusedError, match="not up to date: slot s, topic a"):
         refuse_missing_prerequisites(replace(PLAN, waits_for=("slot s", "topic a")))
 
 

@@ -72,10 +72,10 @@ def test_retains_data_without_the_option(deployment: Deployment) -> None:
         ("publication library_outbox", "delete", ""),
     ]
     assert actual.retained == (
-        "schema library.author-value: records contain its ids (--delete-schemas)",
-        "schema library.book-value: records contain its ids (--delete-schemas)",
-        "schema library.outbox-canary-value: records contain its ids (--delete-schemas)",
-        "topic library.book: it has records (--delete-topics)",
+        "schema library.author-value: records contain its ids; --delete-schemas deletes it",
+        "schema library.book-value: records contain its ids; --delete-schemas deletes it",
+        "schema library.outbox-canary-value: records contain its ids; --delete-schemas deletes it",
+        "topic library.book: it has records; --delete-topics deletes it",
         "table public.outbox_event and its rows: they belong to the service",
     )
 
@@ -119,7 +119,7 @@ def test_rejects_objects_without_a_lock_file(deployment: Deployment) -> None:
 
 def test_rejects_another_database(deployment: Deployment, database: FakePostgres) -> None:
     database.actual = replace(DEPLOYED, system_identifier="99")
-    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
+    with pytest.raises(RefusedError, match=r"system identifier 99, but the lock file has 7301"):
         plan_destroy(deployment, DestroyOptions(drop_slot=True))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.connect.samples import writes
+from tests.unit.connect_samples import writes
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import NAME

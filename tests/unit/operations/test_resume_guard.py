@@ -30,7 +30,7 @@ def test_accepts_a_connector_that_matches_the_lock_file(deployment: Deployment) 
         ({"system_identifier": "7302"}, "system identifier of the database is 7302"),
         ({"timeline": 2}, "timeline of the server is 2"),
         ({"standby": True}, "is a standby"),
-        ({"wal_position": 5}, "the server only at 5"),
+        ({"wal_position": 5}, "the server is only at 5"),
         ({"slot": replace(SLOT, confirmed_flush=CONFIRMED + 1)}, "beyond the offset of connector"),
     ],
 )

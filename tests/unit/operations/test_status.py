@@ -59,7 +59,7 @@ MISSING = "connector library-outbox does not exist, or has no status yet"
         ({"configs": {}}, MISSING),
         # Connect does not list a connector that has no status yet.
         ({"faults": {"GET connectors": [Fault((200, {}))]}}, MISSING),
-        ({"configs": {NAME: {EPOCH_KEY: "1"}}}, "the connector writes source epoch 1, the lock file has 2"),
+        ({"configs": {NAME: {EPOCH_KEY: "1"}}}, "the connector writes source epoch 1, but the lock file has 2"),
     ],
 )
 def test_reports_problems_of_the_connector(
@@ -138,7 +138,7 @@ def test_dead_letters_and_a_missing_lock_file_do_not_fail(
     monkeypatch.setattr(status.dead_letters, "count", lambda *_: 3)
     deployment.lock_file.unlink()
     actual = read_status(deployment)
-    assert (actual.dead_letters, actual.locked_epoch, actual.problems) == (3, None, [])
+    assert (actual.dead_letters, actual.lock_file_epoch, actual.problems) == (3, None, [])
 
 
 def test_fingerprint_equals_the_one_of_apply(deployment: Deployment, connect: FakeConnect) -> None:

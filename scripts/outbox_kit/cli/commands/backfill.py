@@ -29,7 +29,7 @@ def backfill(
     aggregates: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="AGGREGATE", help="Aggregate types. Default: all with a `backfill` in the pipeline file."
+            metavar="AGGREGATE", help="Aggregate types. Default: all types with a `backfill` in the pipeline file."
         ),
     ] = None,
     batch_size: Annotated[
@@ -37,7 +37,7 @@ def backfill(
     ] = 500,
     rows_per_second: Annotated[
         float | None,
-        typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate. Default: no limit."),
+        typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate, in rows per second."),
     ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Start again from the first aggregate, even after completion.")
@@ -102,6 +102,6 @@ def _read_keys(path: Path) -> list[str]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigurationError(f"cannot read keys from {path}: {reason}", "one key per line, in UTF-8") from None
+        raise ConfigurationError(f"cannot read keys from {path}: {reason}", "use UTF-8, one key per line") from None
     # splitlines() would split a key that contains U+2028.
     return [key for line in text.split("\n") if (key := line.removesuffix("\r"))]

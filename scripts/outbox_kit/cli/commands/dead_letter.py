@@ -41,7 +41,7 @@ def list_(
 @common_options()
 def show(
     common: CommonOptions,
-    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `dead-letter list`.")],
+    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place shown by `dead-letter list`.")],
 ) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:

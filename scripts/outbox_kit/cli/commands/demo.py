@@ -27,7 +27,7 @@ def demo(
     ] = 3000,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="NUMBER", help="Random seed, to repeat a workload. Default: a new one."),
+        typer.Option("--seed", metavar="NUMBER", help="Seed of the random workload. Default: a random seed."),
     ] = None,
 ) -> None:
     """Run the worked example on the embedded stack.

@@ -20,11 +20,11 @@ from outbox_kit.progress import plural
 
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="SYSTEM", help="Process only postgres, kafka, registry or connect; repeatable."),
+    typer.Option("--only", metavar="SYSTEM", help="System: postgres, kafka, registry or connect; repeatable."),
 ]
 RecoverOption = Annotated[
     bool,
-    typer.Option("--recover", help="Accept a replaced slot or database: increase the source epoch, start at the slot."),
+    typer.Option("--recover", help="Accept a replaced slot or database, increase the source epoch, start at its LSN."),
 ]
 
 
@@ -115,5 +115,5 @@ def _parse_systems(names: list[str] | None) -> list[System]:
 def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
     if recover or only:
         message = "--plan cannot be combined with --recover or --only"
-        raise ConfigurationError(message, "use them with `outbox plan --save FILE`")
+        raise ConfigurationError(message, "use --recover and --only with `outbox plan --save FILE`")
     return deployments.read_plan(path)

@@ -23,7 +23,7 @@ def destroy(
         bool, typer.Option("--delete-topics", help="Delete topics even if they have records, which are lost.")
     ] = False,
     delete_schemas: Annotated[
-        bool, typer.Option("--delete-schemas", help="Also delete the aggregates' subjects (soft deletion).")
+        bool, typer.Option("--delete-schemas", help="Also delete the aggregates' schema subjects (soft deletion).")
     ] = False,
     wait: Annotated[
         float,

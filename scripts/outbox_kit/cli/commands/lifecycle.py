@@ -48,7 +48,7 @@ def restart(
 ) -> None:
     """Restart connector and tasks, and wait until they run.
 
-    Refused if rows could be lost.
+    The command fails, without a change, if rows could be lost.
     """
     with common.deployment() as deployment:
         _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
@@ -67,7 +67,7 @@ def pause(common: CommonOptions) -> None:
 def resume(common: CommonOptions) -> None:
     """Resume a paused or stopped connector, and wait until it runs.
 
-    Refused if rows could be lost.
+    The command fails, without a change, if rows could be lost.
     """
     _change_state(common, lifecycle.resume, "running")
 
@@ -108,7 +108,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
         ["LSN of slot", UNKNOWN if report.server is None else lsn.describe(report.confirmed)],
         ["LSN of server", UNKNOWN if report.server is None else lsn.describe(report.server)],
         ["dead letters", UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"],
-        ["source epoch", f"{epoch} (lock file: {report.locked_epoch or 'none'})"],
+        ["source epoch", f"{epoch} (lock file: {report.lock_file_epoch or 'none'})"],
         ["config", report.fingerprint or ("none" if report.connect_responded else UNKNOWN)],
     ]
 

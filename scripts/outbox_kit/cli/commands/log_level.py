@@ -27,7 +27,7 @@ class LogLevel(StrEnum):
 def log_level(
     common: CommonOptions,
     logger: Annotated[
-        str | None, typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all.")
+        str | None, typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: all.")
     ] = None,
     level: Annotated[
         LogLevel | None,

@@ -47,9 +47,9 @@ def show(common: CommonOptions) -> None:
 def export(
     common: CommonOptions, file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON file to create.")]
 ) -> None:
-    """Write offset, slot position and identity to a file.
+    """Write the connector's offset and the slot's LSNs to a file.
 
-    Only its owner can read it.
+    Only the owner of the file can read it.
     """
     with common.deployment() as deployment:
         offsets.export(deployment, file)
@@ -60,17 +60,20 @@ def export(
 @common_options("output", "yes")
 def reset(
     common: CommonOptions,
-    to: Annotated[ResetTarget, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = ResetTarget.SLOT,  # noqa: ARG001 - the only value
+    to: Annotated[  # noqa: ARG001 - the only value
+        ResetTarget,
+        typer.Option("--to", help="Position to reset the offset to. `slot`: the slot's confirmed_flush_lsn."),
+    ] = ResetTarget.SLOT,
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`.")
     ] = None,
     skip_rows: Annotated[
-        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows, which are lost.")
+        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
     ] = False,
 ) -> None:
     """Stop the connector, back up and set its offset, and resume it.
 
-    Prints which rows are sent again or lost before it asks for confirmation.
+    The command prints which rows are sent again or lost, and then asks for confirmation.
     """
     with common.deployment() as deployment:
         offset_change = offsets.preview(deployment, backup_file, skip=skip_rows)

@@ -52,7 +52,7 @@ def status(common: CommonOptions) -> None:
     stack = _stack(common)
     state = stack.state()
     if state is None:
-        print_message("the embedded stack is not running; run `outbox stack up` (for the containers: `make ps`)")
+        print_message("the embedded stack is not running; run `outbox stack up` (containers: `make ps`)")
         raise typer.Exit(exit_codes.ERROR)
     _print_addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:
@@ -65,7 +65,7 @@ def status(common: CommonOptions) -> None:
 def logs(
     common: CommonOptions,
     service: Annotated[
-        str, typer.Argument(metavar="SERVICE", help="postgres, kafka, registry, connect or supervisor.")
+        str, typer.Argument(metavar="SERVICE", help="Name: postgres, kafka, registry, connect or supervisor.")
     ],
     lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:

@@ -19,13 +19,13 @@ def stuck(
     common: CommonOptions,
     older_than: Annotated[
         float,
-        typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states that are younger than this."),
+        typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states younger than this many seconds."),
     ] = 60,
     resend: Annotated[bool, typer.Option("--resend", help="Write the latest states to the outbox again.")] = False,
 ) -> None:
     """List aggregates whose latest state is not on their topic.
 
-    Exit code 1 when there are such aggregates, unless all are sent again.
+    Exit code 1 when an aggregate is stuck, unless all latest states are sent again.
     """
     with common.deployment() as deployment:
         aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)

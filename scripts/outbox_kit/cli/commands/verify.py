@@ -33,7 +33,7 @@ def verify(
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval; print status changes."),
+        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval; print only changes."),
     ] = None,
 ) -> None:
     """Check the deployed systems, and send a canary event.

@@ -31,7 +31,7 @@ VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def parse_version(text: str) -> int | None:
-    """Return the major version in the output of `java -version`, None without one."""
+    """Return the major version in the output of `java -version`; None if there is none."""
     match = VERSION.search(text)
     return int(match.group(1)) if match else None
 
@@ -60,7 +60,7 @@ def candidates() -> Iterator[Path]:
 def find_java() -> Path:
     """Return the first `java` of a supported version.
 
-    A JAVA_HOME of another version is skipped: other programs may need it. Raises ConfigurationError.
+    A JAVA_HOME of another version is skipped without an error: other programs may need it. Raises ConfigurationError.
     """
     rejected: dict[Path, str] = {}
     for java in candidates():

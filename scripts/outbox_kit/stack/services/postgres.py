@@ -116,7 +116,7 @@ class Postgres(Service):
     def remove_stale_pid_file(self) -> None:
         """Remove the postmaster.pid of a killed server when its pid belongs to another program now.
 
-        PostgreSQL would refuse to start. Pids are reused quickly in containers.
+        With this file PostgreSQL would refuse to start. Pids are reused quickly in containers.
         """
         file = self.data / "postmaster.pid"
         if not file.exists():

@@ -23,14 +23,14 @@ UNPRIVILEGED = "nobody"
 
 
 def postgres_user() -> str | None:
-    """Return the user that PostgreSQL must run as, None for the caller."""
+    """Return the user that PostgreSQL must run as, None if it runs as the caller."""
     if os.geteuid() != 0:
         return None
     try:
         pwd.getpwnam(UNPRIVILEGED)
     except KeyError:
         message = f"PostgreSQL refuses to run as root, and user '{UNPRIVILEGED}' does not exist"
-        raise ConfigurationError(message, "run the stack as another user than root") from None
+        raise ConfigurationError(message, "run the stack as a user other than root") from None
     return UNPRIVILEGED
 
 
@@ -61,7 +61,7 @@ def can_enter(folder: Path, user: str) -> bool:
         )
     except PermissionError as error:  # root without the capability to change its user
         message = f"PostgreSQL refuses to run as root, and root cannot switch to '{user}' here"
-        raise ConfigurationError(message, "run the stack as another user than root") from error
+        raise ConfigurationError(message, "run the stack as a user other than root") from error
     return done.returncode == 0
 
 

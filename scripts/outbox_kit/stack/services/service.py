@@ -47,7 +47,7 @@ class Context:
     state: StackState
     options: Options
     java: Path | None
-    """None when no selected service needs it."""
+    """None when no selected service needs Java."""
 
 
 class Service(ABC):
@@ -74,4 +74,4 @@ class Service(ABC):
 
     @abstractmethod
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready; does not raise for one that is still starting."""
+        """Check once whether the service is ready; raise no error for a service that is still starting."""

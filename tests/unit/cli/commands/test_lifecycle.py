@@ -66,7 +66,7 @@ GOOD = PipelineStatus(
     server=5000,
     dead_letters=2,
     actual_epoch=1,
-    locked_epoch=1,
+    lock_file_epoch=1,
 )
 BAD = PipelineStatus(
     connector="library-outbox", state="RUNNING", cause="y.Error: why", problems=["slot s is not active"]
