@@ -10,7 +10,6 @@ from outbox_kit.kafka.verify_queries import Cluster
 from outbox_kit.pipeline import Kafka
 from outbox_kit.rules import Finding, Rules
 
-# Settings that have a separate check.
 CHECKED_SEPARATELY = frozenset(
     {"cleanup.policy", "min.insync.replicas", "max.message.bytes", "message.timestamp.after.max.ms"}
 )
@@ -21,7 +20,7 @@ class KafkaState:
     """Input of the checks. `dead_letters` is None if they could not be counted."""
 
     kafka: Kafka
-    locked_cluster: str | None
+    recorded_cluster: str | None
     topics: list[Topic]
     actual: dict[str, ActualTopic]
     cluster: Cluster
@@ -46,11 +45,11 @@ def _reachable(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.cluster",
-    condition="the cluster id is that of kafka.cluster_id and of the lock file",
+    condition="the cluster id equals kafka.cluster_id and the cluster id in the lock file",
     remedy="set kafka.bootstrap_servers to the cluster to which the pipeline was deployed",
 )
 def _cluster(state: KafkaState) -> Finding:
-    expected = {name for name in (state.kafka.cluster_id, state.locked_cluster) if name}
+    expected = {name for name in (state.kafka.cluster_id, state.recorded_cluster) if name}
     if not expected:
         return Finding(None, state.cluster.id, "a cluster id", "set kafka.cluster_id in the environment file")
     return Finding(expected == {state.cluster.id}, state.cluster.id, " and ".join(sorted(expected)))
@@ -58,7 +57,7 @@ def _cluster(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.topics",
-    condition="every topic of the pipeline exists; at a missing topic the task blocks",
+    condition="every topic of the pipeline exists; the task blocks on a missing topic",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
 def _topics_exist(state: KafkaState) -> Finding:
@@ -78,7 +77,7 @@ def _policy(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.partitions",
-    condition="topics have the partition count of the pipeline file, which determines the partition of a key",
+    condition="topics have the partition count of the pipeline file; the count determines the partition of a key",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
 )
 def _partitions(state: KafkaState) -> Finding:
@@ -87,13 +86,13 @@ def _partitions(state: KafkaState) -> Finding:
         for topic in state.existing
         if state.actual[topic.name].partitions != topic.partitions
     ]
-    return _declared_finding(problems)
+    return _differences_finding(problems)
 
 
 @RULES.rule(
     "kafka.replication",
     condition="every topic has the replication factor of the environment file",
-    remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
+    remedy="add replicas with kafka-reassign-partitions, or correct kafka.replication_factor",
 )
 def _replication(state: KafkaState) -> Finding:
     factor = state.kafka.replication_factor
@@ -108,7 +107,7 @@ def _replication(state: KafkaState) -> Finding:
 @RULES.rule(
     "kafka.min-insync",
     condition="topics have the min.insync.replicas of the environment file, and at least that number of replicas",
-    remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
+    remedy="set kafka.min_insync_replicas to kafka.replication_factor or less, then run `outbox apply`",
 )
 def _min_insync(state: KafkaState) -> Finding:
     finding = _setting_finding(state, "min.insync.replicas")
@@ -124,7 +123,7 @@ def _min_insync(state: KafkaState) -> Finding:
 @RULES.rule(
     "kafka.in-sync",
     condition="every partition has a leader and enough in-sync replicas for a write",
-    remedy="check the brokers: one is down or behind",
+    remedy="check the brokers: a broker is down, or its replicas are behind",
 )
 def _in_sync(state: KafkaState) -> Finding:
     problems = [
@@ -147,10 +146,10 @@ def _timestamps(state: KafkaState) -> Finding:
 
 
 @RULES.rule(
-    "kafka.topic-settings", condition="the other settings of every topic are as declared", remedy="run `outbox apply`"
+    "kafka.topic-settings", condition="all other topic settings have the declared values", remedy="run `outbox apply`"
 )
 def _settings(state: KafkaState) -> Finding:
-    return _declared_finding(
+    return _differences_finding(
         [
             f"{topic.name}: {key} is {old}, not {new}"
             for topic in state.existing
@@ -162,13 +161,13 @@ def _settings(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.dead-letters",
-    condition="no dead letters since the last acknowledgement",
-    remedy="`outbox dead-letter list`, fix the cause, republish the aggregates, `outbox dead-letter acknowledge`",
+    condition="the dead letter topic has no records after the acknowledged offsets",
+    remedy="run `outbox dead-letter list`, fix the cause, republish, then acknowledge",
 )
 def _dead_letters(state: KafkaState) -> Finding:
-    expected = "none since the acknowledged offset"
+    expected = "no records after the acknowledged offsets"
     if state.dead_letters is None:
-        return Finding(None, "this login may not count them", expected)
+        return Finding(None, "this login has no permission to read the dead letter topic", expected)
     count = state.dead_letters
     return Finding(not count, f"{count} not acknowledged" if count else "none", expected)
 
@@ -179,8 +178,8 @@ def _setting_finding(state: KafkaState, key: str) -> Finding:
         old, new = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
         if old != new:
             problems.append(f"{topic.name}: {key} is {old}, not {new}")
-    return _declared_finding(problems)
+    return _differences_finding(problems)
 
 
-def _declared_finding(problems: list[str]) -> Finding:
-    return Finding(not problems, "; ".join(problems) or "as declared", "as declared")
+def _differences_finding(differences: list[str]) -> Finding:
+    return Finding(not differences, "; ".join(differences) or "as declared", "as declared")

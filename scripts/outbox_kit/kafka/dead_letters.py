@@ -59,7 +59,7 @@ def group_of(pipeline: Pipeline) -> str:
 
 
 def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = False) -> list[DeadLetter]:
-    """Return the dead letters that are not acknowledged, with `everything` all dead letters, oldest first.
+    """Return the dead letters that are not acknowledged, or every dead letter with `everything`; oldest first.
 
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
@@ -88,13 +88,13 @@ def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLet
     if bound.first <= place.offset < bound.end:
         message = read_record(client.kafka, topic, place.partition, place.offset)
     if message is None:
-        raise RefusedError(f"topic {topic} has no dead letter at {place}", LIST_HINT)
+        raise RefusedError(f"topic {topic} has no dead letter at PARTITION/OFFSET {place}", LIST_HINT)
     value = message.value()
     return _letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
-    """Acknowledge the dead letters of a partition up to and including `upto`, or all, and return their number.
+    """Acknowledge the dead letters of a partition up to and including `upto`, by default all; return their number.
 
     Records are not deleted, and acknowledged offsets are never lowered. Raises RefusedError.
     """
@@ -105,7 +105,7 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> 
         ends = {number: bound.end for number, bound in bounds.items()}
     else:
         if upto.offset >= _bounds_of(bounds, topic, upto).end:
-            raise RefusedError(f"topic {topic} has no record at {upto} yet", LIST_HINT)
+            raise RefusedError(f"topic {topic} has no record at PARTITION/OFFSET {upto} yet", LIST_HINT)
         ends = {upto.partition: upto.offset + 1}
     advanced = {number: end for number, end in ends.items() if end > starts[number]}
     messages = _read(client, pipeline, bounds, {number: starts[number] for number in advanced})

@@ -1,4 +1,4 @@
-"""Source epoch of the last records of a topic. Sinks ignore records with a lower one."""
+"""Source epoch of the last records of a topic. Sinks ignore records with a lower epoch."""
 
 from __future__ import annotations
 

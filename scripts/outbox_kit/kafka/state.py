@@ -30,7 +30,7 @@ SETTING_PURPOSES = {
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings that delete records when they are lowered: cleanup.policy for which they do, and the loss.
+# Settings whose decrease deletes records: the cleanup.policy to which the setting applies, and the loss.
 RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",

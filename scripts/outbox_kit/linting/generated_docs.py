@@ -20,33 +20,33 @@ Checks pipeline files without network, secrets or a running stack.
     outbox lint --strict                             # exit with code 1 for warnings, too
     outbox lint --output json                        # {"checks": [{id, status, seen, expected, remedy, severity}]}
 
-The exit code is 1 when a rule of severity `error` fails. The table shows findings only. JSON contains every rule: one
-passed check, or one check per finding. The meaning of an id never changes.
+The exit code is 1 when a rule of severity `error` fails. The table shows findings only. The JSON output contains
+one passed check for each rule without a finding, and one check for each finding. The meaning of an id never changes.
 
 The rules check the *rendered* connector config and the topics that `outbox apply` would create. Custom templates are
-therefore checked, too. Some rules apply only to certain transforms, which they detect by `transforms.*.type`.
+therefore checked, too. Some rules apply only if the config contains a certain transform class (`transforms.*.type`).
 Environment variables need not be set: a substitute is used for each variable that is missing.
 
 `outbox plan` and `outbox apply` refuse to run when a rule of severity `error` fails. The exception is
-`materialization.target`: only the jobs use the targets, and `apply` does not need their passwords.
+`materialization.target`: only the Spark jobs use `targets`, and `apply` does not need the passwords in it.
 
 ## Maximum record size
 
 `connector.max_record_bytes` of the environment file is the limit from which all other sizes are derived. The rules
-`size.*` check that overrides are consistent with it.
+`size.*` check that overrides are consistent with that limit.
 
 | setting | value |
 |---|---|
 | `max.record.bytes` of OutboxRouter | `max_record_bytes`; a larger row becomes a dead letter |
 | `producer.override.max.request.size` | `max_record_bytes` + 64 KiB of framing |
 | `producer.override.buffer.memory` | four times `max.request.size`, at least 32 MiB |
-| `producer.override.batch.size` | 128 KiB, or `max.request.size` if that is less |
+| `producer.override.batch.size` | 128 KiB, or `max.request.size` if that value is less |
 | `max.message.bytes` of each topic | `max_record_bytes` + 64 KiB |
 
 ## Rules
 
-Each item has the id, the severity, the condition, and the reason for it. Rules of severity `warning` change the exit
-code only with `--strict`.
+Each item gives the id and severity of a rule, the condition that it checks, and the reason for the condition. Rules of
+severity `warning` change the exit code only with `--strict`.
 
 """
 

@@ -30,7 +30,7 @@ def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
 def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
     """Return the remedy for an unknown name: the most similar candidate."""
     matches = difflib.get_close_matches(name, sorted(candidates), n=1)
-    return f"did you mean {prefix}{matches[0]}?" if matches else "correct it, or leave it out"
+    return f"did you mean {prefix}{matches[0]}?" if matches else "correct the name, or remove it"
 
 
 class LintRules(list[LintRule]):

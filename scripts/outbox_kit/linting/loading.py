@@ -25,9 +25,9 @@ from outbox_kit.pipeline import (
     read_lock,
     render_connector,
 )
-from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 from outbox_kit.pipeline.loading import environment_values, resolve_paths
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
+from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 from outbox_kit.rules import Check, Severity, Status
 
 EXPRESSION = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")

@@ -16,13 +16,13 @@ AS_EXPRESSION = 'Password, as an expression: "{{ env.NAME }}".'
 class Login(Model):
     """Login of outbox-kit."""
 
-    user: str = Field(min_length=1, description="Role.")
+    user: str = Field(min_length=1, description="PostgreSQL role.")
     password: SecretStr = Field(description=AS_EXPRESSION)
 
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING = ("verify-ca", "verify-full")
-SSLMODE = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, else that of libpq."
+SSLMODE = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, or libpq's default."
 URL = "^https?://"
 CA_FILE = "CA certificate of the server (PEM); a relative path is relative to the project folder."
 
@@ -31,7 +31,7 @@ class Tls(Model):
     """TLS settings of a PostgreSQL connection, with the names of libpq and the JDBC driver."""
 
     @model_validator(mode="after")
-    def _verifies_certificate(self) -> Self:
+    def _require_verifying_mode(self) -> Self:
         """Reject sslrootcert with a mode that does not verify the server's certificate."""
         mode = getattr(self, "sslmode", None)
         if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING:
@@ -64,7 +64,7 @@ class SourceDatabase(Tls):
     database: str = Field(min_length=1, description="Database of the outbox table.")
     sslmode: SslMode | None = Field(default=None, description=SSLMODE)
     sslrootcert: Path | None = Field(default=None, description=CA_FILE)
-    admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
+    admin: Login = Field(description="Login of the owner of the outbox table, which creates publication and slot.")
     connector: ConnectorLogin = Field(description="Login of the Connect worker.")
     verifier: Login | None = Field(
         default=None, description="Login with fewer privileges for `verify` and `status`. Default: admin."
@@ -119,7 +119,7 @@ class Registry(HttpService):
     connector_url: str | None = Field(
         default=None,
         pattern=URL,
-        description="URL as reached from the worker, which uses it only with template `outbox-postgres-chain`. "
+        description="URL as reached from the worker. Only template `outbox-postgres-chain` uses this URL. "
         "Default: url.",
     )
 
@@ -129,7 +129,7 @@ class Connect(HttpService):
 
     workers: list[Annotated[str, Field(pattern=URL)]] = Field(
         default=[],
-        description="Base URLs of all workers. If `url` does not respond, commands use the first worker that does; "
+        description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds; "
         "`verify` checks plugins and Kafka cluster of every worker.",
     )
 
@@ -143,12 +143,12 @@ class ConnectorSettings(Model):
     """Connector settings that differ by environment."""
 
     exactly_once: Literal["required", "requested"] = Field(
-        default="required", description="Connect's exactly.once.support; `required` fails on a worker without it."
+        default="required", description="Connect's exactly.once.support; `required` fails if the worker lacks support."
     )
     heartbeat_interval_ms: int = Field(
         default=10_000,
         ge=100,
-        description="Interval of heartbeats, in ms. They advance the slot when no rows are written.",
+        description="Interval of heartbeats, in ms. Heartbeats advance the slot when no rows are written.",
     )
     poll_interval_ms: int = Field(default=5, ge=1, description="Debezium's interval between polls for rows, in ms.")
     max_record_bytes: int = Field(
@@ -164,7 +164,7 @@ class ConnectorSettings(Model):
         description="Time that a connector must be RUNNING without interruption to count as started, in seconds.",
     )
     delivery_timeout_ms: int = Field(
-        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; later the task fails."
+        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; then the task fails."
     )
 
 
@@ -180,8 +180,8 @@ class PostgresTarget(Tls):
     )
     sslrootcert: Path | None = Field(
         default=None,
-        description="CA certificate of the server (PEM), as a path on driver and executors, or relative to the "
-        "project folder.",
+        description="CA certificate of the server (PEM): an absolute path on Spark driver and executors, or a path "
+        "relative to the project folder.",
     )
     user: str = Field(description="Owner of the target tables.")
     password: SecretStr = Field(description=AS_EXPRESSION)
@@ -218,8 +218,8 @@ class Environment(Model):
     name: TopicPart = Field(description="Name of the environment, equal to the name of the file.")
     env_file: Path | None = Field(
         default=None,
-        description="File of NAME=value lines, as Docker Compose's .env, for {{ env.NAME }} of variables that are not "
-        "set; relative to the project folder.",
+        description="File of NAME=value lines, such as Docker Compose's .env, for each {{ env.NAME }} whose variable "
+        "is not set in the process. A relative path is relative to the project folder.",
     )
     source: SourceDatabase = Field(description="Database of the outbox.")
     kafka: Kafka = Field(description="The Kafka cluster.")

@@ -14,9 +14,9 @@ from jinja2 import Environment as JinjaEnvironment
 from jinja2 import StrictUndefined, TemplateError
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.validation_errors import failure
+from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 
 STACK_STATE = Path("build/stack/state.json")
 START_HINT = "start it with `outbox stack up`"

@@ -55,7 +55,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return the text of every generated file, by path. In the page only the text below MARKER is generated."""
+    """Return the text of every generated file, by path. In docs/pipeline.md only the text below MARKER is generated."""
     introduction, marker, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARKER)
     if not marker:
         raise ValueError(f"{folder / PAGE} has no {MARKER!r}")

@@ -27,10 +27,10 @@ from outbox_kit.pipeline.environment import (
     Target,
 )
 from outbox_kit.pipeline.expressions import Expansion
-from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
+from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
@@ -166,7 +166,7 @@ def _resolve_target_paths(target: Any, root: Path) -> Any:  # noqa: ANN401 - ret
     return target
 
 
-# Type of each section, and its value if the command does not need it and its variables are not set.
+# Type of each section, and the value that replaces a section that is not needed and has unset variables.
 OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),

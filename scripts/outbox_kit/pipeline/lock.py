@@ -1,7 +1,7 @@
 """Lock file: state of the last `apply`, with which later runs compare the actual state.
 
 `connectors/<pipeline>.<environment>.lock.json`: schema ids as registered, identity of database and slot, and
-the source epoch. It belongs in version control; the embedded stack has its own under build/stack/.
+the source epoch. Keep the file in version control. The lock file of the embedded stack is in build/stack/.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outbox_kit.pipeline.names import Model
 
 RESTORE_HINT = "restore it from version control; only `outbox apply` writes it"
 RETAINED_VERSIONS = 3
-"""Number of schema versions in the connector config. Rows of earlier versions that wait in the WAL need them."""
+"""Number of schema versions in the connector config. Undelivered rows in the WAL can require earlier versions."""
 
 
 class LockedSchema(Model):
@@ -57,7 +57,9 @@ class Lock(Model):
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",
     )
-    schemas: dict[str, list[LockedSchema]] = Field(default={}, description="By aggregate type, latest first.")
+    schemas: dict[str, list[LockedSchema]] = Field(
+        default={}, description="Registered schema versions of each aggregate type, latest first."
+    )
 
 
 def read_lock(path: Path) -> Lock | None:

@@ -14,9 +14,9 @@ from outbox_kit.pipeline import names
 from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
 
 CANARY_AGGREGATE = "outbox-canary"
-"""Aggregate type of the canary of `outbox verify`, with a topic and schema of its own."""
+"""Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
 
-# Names of the other topics of a pipeline. Their cleanup.policy is not that of aggregates.
+# Aggregate types whose topics would have the names of other topics of the pipeline.
 RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
 PROTECTED_OVERRIDES = re.compile(
@@ -38,14 +38,14 @@ class Columns(Model):
     """Column names of an outbox table that differ from the contract."""
 
     id: Identifier = Field(default="id", description="Event id, uuid.")
-    aggregate_type: Identifier = Field(default="aggregate_type", description="Determines the topic.")
-    aggregate_id: Identifier = Field(default="aggregate_id", description="Becomes the record key.")
-    event_type: Identifier = Field(default="event_type", description="Record header `event_type`.")
+    aggregate_type: Identifier = Field(default="aggregate_type", description="Aggregate type; determines the topic.")
+    aggregate_id: Identifier = Field(default="aggregate_id", description="Aggregate id; becomes the record key.")
+    event_type: Identifier = Field(default="event_type", description="Event type; becomes the header `event_type`.")
     payload: Identifier = Field(
-        default="payload", description="Whole state as jsonb; null when the aggregate was deleted."
+        default="payload", description="Whole state of the aggregate; null if the aggregate was deleted."
     )
     headers: Identifier = Field(default="headers", description="JSON object whose members become record headers.")
-    created_at: Identifier = Field(default="created_at", description="Event time.")
+    created_at: Identifier = Field(default="created_at", description="Time of the event.")
 
 
 class Source(Model):
@@ -57,16 +57,16 @@ class Source(Model):
     columns: Columns = Field(default=Columns(), description="Column names that differ from the contract.")
     message_prefix: Identifier | None = Field(
         default=None,
-        description="Events are logical messages with this prefix (pg_logical_emit_message); there is no table.",
+        description="Prefix of logical decoding messages. If it is set, events are such messages, not table rows.",
     )
     schema_version_column: Identifier | None = Field(
         default=None,
-        description="Column (text or integer) with the registry version of the payload's schema. For null the latest "
-        "version that accepts the payload is used; with `payload: avro` null is valid only if there is one version. "
-        "Required with `payload: avro`.",
+        description="Column (text or integer) with the registry version of the payload's schema. If a row has "
+        "null there, the router uses the latest version that accepts the payload; with `payload: avro` null is valid "
+        "only if the schema has one version. The option is required with `payload: avro`.",
     )
     header_columns: names.HeaderNames = Field(
-        default={}, description="Columns that become record headers: names of headers by column."
+        default={}, description="Columns that become record headers, as a mapping from column name to header name."
     )
     cloudevents_source: names.UriReference | None = Field(
         default=None,
@@ -80,12 +80,12 @@ class Source(Model):
     )
     deleted_rows: Literal["fail", "ignore"] = Field(
         default="fail",
-        description="Handling of a deleted outbox row, if the publication includes deletes: stop the task, or skip it. "
-        "Debezium skips a truncate in either case.",
+        description="Handling of a deleted outbox row, if the publication includes deletes: `fail` stops the task, "
+        "`ignore` skips the row. Debezium always skips a truncate.",
     )
 
     @model_validator(mode="after")
-    def no_cloudevents_names(self) -> Source:
+    def reject_cloudevents_names(self) -> Source:
         """Reject names that CloudEvents uses."""
         if self.cloudevents_source is not None:
             names.reject_reserved(self.header_columns, names.CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
@@ -144,20 +144,21 @@ class Aggregate(Model):
         "letter, `ignore` omits the field.",
     )
     tombstone_event_types: list[EventType] = Field(
-        default=[], description="Event types that become tombstones, regardless of the payload."
+        default=[], description="Event types whose rows become tombstones, regardless of the payload."
     )
     partitions: int = Field(
-        default=1, ge=1, description="Partitions of the topic. A change moves keys to other partitions."
+        default=1, ge=1, description="Number of partitions of the topic. A change moves keys to other partitions."
     )
     partition_field: Identifier | None = Field(
         default=None,
-        description="Outbox column that determines the partition, immutable per aggregate. Default: the key.",
+        description="Outbox column that determines the partition. Its value must not change for an aggregate. By "
+        "default the record key determines the partition.",
     )
     compatibility: Compatibility = Field(
         default="BACKWARD", description="Compatibility level of the subject in the registry."
     )
     topic: dict[str, str] = Field(
-        default={}, description="Topic settings that are added to those of outbox-kit, or replace them."
+        default={}, description="Topic settings, which are added to the settings of outbox-kit, or replace them."
     )
     references: list[Path] = Field(
         default=[], description="Schemas (.avsc) of named types that this schema uses, registered as references."
@@ -166,13 +167,13 @@ class Aggregate(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def explicit_schema(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
+    def require_schema_key(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
         """Set a missing `schema` to null, so that the error is reported for the key `schema`, not `schema_file`."""
         return {"schema": None, **data} if isinstance(data, dict) else data
 
     @field_validator("schema_file")
     @classmethod
-    def schema_unless_text(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+    def require_schema_unless_text(cls, path: Path | None, info: ValidationInfo) -> Path | None:
         """Require a schema unless the payload is text."""
         if path is None and info.data.get("payload") != "text":
             kind = "missing"
@@ -181,7 +182,7 @@ class Aggregate(Model):
 
     @field_validator("tombstone_event_types")
     @classmethod
-    def unique_types(cls, types: list[str]) -> list[str]:
+    def require_unique_types(cls, types: list[str]) -> list[str]:
         """Reject duplicates, as the transform does."""
         duplicate = next((name for name in types if types.count(name) > 1), None)
         if duplicate is not None:
@@ -189,15 +190,15 @@ class Aggregate(Model):
         return types
 
     @model_validator(mode="after")
-    def fits_the_payload(self) -> Aggregate:
+    def reject_settings_of_other_payloads(self) -> Aggregate:
         """Reject settings that do not apply to the payload format."""
         if self.payload == "text" and (self.schema_file is not None or self.references):
             raise ValueError("payload: text has no schema; remove schema and references")
         if self.payload != "json" and self.unknown_fields != "refuse":
-            msg = f"unknown_fields: {self.unknown_fields} is for payload: json, not for payload: {self.payload}"
+            msg = f"unknown_fields: {self.unknown_fields} requires payload: json, but payload is {self.payload}"
             raise ValueError(msg)
         if self.payload in BINARY_FORMATS and self.backfill is not None:
-            msg = f"backfill writes JSON, not payload: {self.payload}; the service has to republish its states"
+            msg = f"backfill does not support payload: {self.payload}, only JSON; the service must republish its states"
             raise ValueError(msg)
         return self
 
@@ -215,7 +216,7 @@ class Aggregate(Model):
 
     @field_validator("topic")
     @classmethod
-    def compacted(cls, topic: dict[str, str]) -> dict[str, str]:
+    def require_compaction(cls, topic: dict[str, str]) -> dict[str, str]:
         """Require compaction: without it a topic of states grows without limit, or loses states."""
         policy = topic.get("cleanup.policy", "compact")
         if policy != "compact":
@@ -226,7 +227,7 @@ class Aggregate(Model):
 class DeadLetter(Model):
     """Settings of the dead letter topic."""
 
-    partitions: int = Field(default=1, ge=1, description="Partitions of the dead letter topic.")
+    partitions: int = Field(default=1, ge=1, description="Number of partitions of the dead letter topic.")
     retention_days: int = Field(default=30, ge=1, description="Retention of dead letters, in days.")
 
 
@@ -242,7 +243,7 @@ class Connector(Model):
 
     @field_validator("overrides")
     @classmethod
-    def allowed_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
+    def reject_protected_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
         """Reject settings on which the delivery guarantees depend, and secrets in plain text."""
         protected = sorted(key for key in overrides if PROTECTED_OVERRIDES.match(key))
         plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
@@ -263,8 +264,8 @@ class Materialization(Model):
     table: Identifier = Field(description="Table name in the target.")
     mode: Literal["hard-delete", "soft-delete", "history"] = Field(
         default="hard-delete",
-        description="Rows of a deleted key: `hard-delete` removes the row; `soft-delete` retains the last row with "
-        "`_deleted_at`; `history` retains every version with its validity period (PostgreSQL and Delta).",
+        description="Handling of a deleted key: `hard-delete` removes its row; `soft-delete` retains its last row and "
+        "sets `_deleted_at`; `history` retains every version with its validity period (PostgreSQL and Delta).",
     )
     key_format: Literal["text", "json", "json-with-schema"] = Field(
         default="text",
@@ -276,23 +277,23 @@ class Materialization(Model):
         "the JSON formats are those of Kafka Connect's JsonConverter.",
     )
     schema_version: int | None = Field(
-        default=None, ge=1, description="Version of the subject that determines the columns. Default: the latest."
+        default=None, ge=1, description="Version of the subject that determines the columns. Default: latest version."
     )
     tombstone_ttl_hours: int = Field(
         default=720,
         ge=1,
-        description="Retention of deletions, in hours: until then a replay cannot restore a deleted key.",
+        description="Retention of deletions, in hours. During this time a replay cannot restore a deleted key.",
     )
     missed_tombstones: Literal["reconcile", "refuse"] = Field(
         default="reconcile",
         description="Handling of a table whose last run is longer ago than the topic's delete.retention.ms: "
-        "`reconcile` the table with the topic, or `refuse` to run.",
+        "`reconcile` reconciles the table with the topic, `refuse` rejects the run.",
     )
     max_quarantined: int = Field(
         default=1000,
         ge=0,
-        description="Maximum number of quarantined records per batch; a batch with more is not written, and the run "
-        "fails.",
+        description="Maximum number of quarantined records per batch. If a batch has more, it is not written, and the "
+        "run fails.",
     )
 
 
@@ -302,13 +303,13 @@ class Pipeline(Model):
     name: TopicPart = Field(description="Name of the pipeline.")
     prefix: TopicPart = Field(description="Topic prefix and Debezium's topic.prefix; unique per Kafka cluster.")
     source: Source = Field(description="Outbox table, publication and slot.")
-    aggregates: dict[TopicPart, Aggregate] = Field(min_length=1, description="Aggregates by type.")
+    aggregates: dict[TopicPart, Aggregate] = Field(min_length=1, description="Aggregates, by aggregate type.")
     dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic of rows that could not be routed.")
     connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
 
     @model_validator(mode="after")
-    def references_are_valid(self) -> Pipeline:
+    def require_valid_references(self) -> Pipeline:
         """Check references between sections of the file."""
         reserved = sorted(RESERVED & self.aggregates.keys())
         if reserved:
@@ -327,7 +328,7 @@ class Pipeline(Model):
         return self
 
     @model_validator(mode="after")
-    def one_payload_type(self) -> Pipeline:
+    def require_one_payload_type(self) -> Pipeline:
         """Check that one column can contain the payloads of all aggregates: JSON and text, or bytea."""
         binary = [name for name, entry in self.aggregates.items() if entry.is_binary]
         textual = [name for name, entry in self.aggregates.items() if not entry.is_binary]
@@ -343,7 +344,7 @@ class Pipeline(Model):
         return self
 
     @model_validator(mode="after")
-    def avro_has_version_column(self) -> Pipeline:
+    def require_version_column(self) -> Pipeline:
         """Require the version column: an Avro body does not contain the version that wrote it."""
         aggregate = next((name for name, entry in self.aggregates.items() if entry.payload == "avro"), None)
         if aggregate is not None and self.source.schema_version_column is None:

@@ -109,12 +109,12 @@ def _aggregate_context(pipeline: Pipeline, lock: Lock | None, name: str) -> dict
     }
 
 
-def _versions(aggregate: Aggregate, locked: list[LockedSchema]) -> list[dict[str, str]]:
+def _versions(aggregate: Aggregate, recorded: list[LockedSchema]) -> list[dict[str, str]]:
     if aggregate.schema_file is None:
         return []
-    if not locked:
+    if not recorded:
         return [{"label": "1", "id": UNKNOWN, "text": _config_text(inlined_schema(aggregate))}]
-    return [{"label": str(entry.version), "id": str(entry.id), "text": _config_text(entry.text)} for entry in locked]
+    return [{"label": str(entry.version), "id": str(entry.id), "text": _config_text(entry.text)} for entry in recorded]
 
 
 def _config_text(schema: str) -> str:

@@ -23,7 +23,7 @@ class NamedSchema:
 
 
 def read_references(aggregate: Aggregate) -> list[NamedSchema]:
-    """Return the references of the aggregate's schema in dependency order, without those that are not used.
+    """Return the references of the aggregate's schema in dependency order, without unused references.
 
     Raises ConfigurationError for a type that no file or several files define, for circular references, and for a
     missing or invalid file.
@@ -68,10 +68,10 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without namespace: within a namespace the latter cannot be named."""
+        """Reject a mix of types with and without namespace: within a namespace a type without one cannot be named."""
         bare = sorted(name for name in self._files if "." not in name)
         if self._paths and bare and len(bare) < len(self._files):
-            message = f"schema file {self._files[bare[0]]}: {bare[0]} has no namespace, other types have one"
+            message = f"schema file {self._files[bare[0]]}: {bare[0]} has no namespace, but other types have one"
             raise ConfigurationError(message, "give every type a `namespace`")
 
     def _visit(self, path: Path, path_to_file: list[Path], visited: set[Path]) -> Iterator[Path]:

@@ -49,7 +49,7 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
         elif (attempt := poll()).value is None:
             raise RefusedError(
                 f"another apply of {pipeline!r} is running: {attempt.text}",
-                "wait for it, or set --wait SECONDS; to end its session: select pg_terminate_backend(PID)",
+                "wait for the other apply, or set --wait SECONDS; to end its session: select pg_terminate_backend(PID)",
             )
         try:
             yield

@@ -37,16 +37,16 @@ def apply(
 
 
 def identity(
-    connection: client.Connection, pipeline: Pipeline, environment: Environment, locked: LockedSource | None
+    connection: client.Connection, pipeline: Pipeline, environment: Environment, recorded: LockedSource | None
 ) -> LockedSource:
     """Return the identity of database, publication and slot for the lock file.
 
-    If the lock file already contains the slot, its first LSN and its publication do not change.
+    If the lock file already contains the slot, the recorded first LSN and publication do not change.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
         raise ValueError("identity() requires the slot and the publication that apply() creates")
-    previous = locked if locked is not None and locked.slot == pipeline.source.slot else None
+    previous = recorded if recorded is not None and recorded.slot == pipeline.source.slot else None
     return LockedSource(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outbox_kit.errors import RECOVER_HINT
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import ActualDatabase, column_problems
-from outbox_kit.postgres.verify_queries import Details
+from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.rules import Finding, Rules, Severity
 
 # A prepared transaction prevents the slot from advancing, and the server from removing WAL.
@@ -19,13 +19,11 @@ REQUIRED = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
 @dataclass(frozen=True)
 class DatabaseState:
-    """Input of the checks."""
-
     pipeline: Pipeline
     environment: Environment
-    locked: LockedSource | None
+    recorded: LockedSource | None
     actual: ActualDatabase
-    details: Details
+    additional: AdditionalState
 
     @property
     def uses_table(self) -> bool:
@@ -33,7 +31,6 @@ class DatabaseState:
 
 
 RULES = Rules[DatabaseState]()
-# Result of the checks of the table if events are logical messages.
 NO_TABLE = "no table: events are logical decoding messages"
 
 
@@ -50,7 +47,7 @@ def _reachable(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.primary",
     condition="outbox-kit and the connector connect to the primary, not to a standby",
-    remedy="set source.host to the primary",
+    remedy="set source.host to the host of the primary",
 )
 def _primary(state: DatabaseState) -> Finding:
     standby = state.actual.standby
@@ -59,18 +56,18 @@ def _primary(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.identity",
-    condition="the database is that of the lock file: not replaced, restored or promoted",
+    condition="the database has the identity in the lock file: it was not replaced, restored or promoted",
     remedy=f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}",
 )
 def _identity(state: DatabaseState) -> Finding:
-    actual, locked = state.actual, state.locked
+    actual, recorded = state.actual, state.recorded
     if not actual.system_identifier:
         remedy = "as an administrator: grant execute on function pg_control_system() to this login"
-        return Finding(None, "this login may not execute pg_control_system()", "a known database", remedy)
+        return Finding(None, "this login has no permission to execute pg_control_system()", "a known database", remedy)
     identity = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
-    if locked is None:
+    if recorded is None:
         return Finding(False, identity, "a lock file with the identity of the database")
-    expected = f"system identifier {locked.system_identifier}, timeline {locked.timeline}"
+    expected = f"system identifier {recorded.system_identifier}, timeline {recorded.timeline}"
     return Finding(identity == expected, identity, expected)
 
 
@@ -94,10 +91,10 @@ def _role(state: DatabaseState) -> Finding:
         "login": role and role["can_login"],
         "replication": role and role["can_replicate"],
         "select on the table": not state.uses_table or (role and role["can_read"]),
-        "execute pg_logical_emit_message": state.details.may_emit,
+        "execute pg_logical_emit_message": state.additional.may_emit,
     }
     missing = [privilege for privilege, granted in privileges.items() if not granted]
-    actual = f"{name} lacks {', '.join(missing)}" if missing else f"{name} has all"
+    actual = f"{name} lacks {', '.join(missing)}" if missing else f"{name} has all privileges"
     return Finding(not missing, actual, f"{name}: {', '.join(privileges)}")
 
 
@@ -116,7 +113,7 @@ def _table(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.not-null",
-    condition="id, aggregate type, key, event type and time are not null: otherwise rows become dead letters",
+    condition="id, aggregate type, key, event type and time are not null; otherwise rows become dead letters",
     remedy="alter table ... alter column ... set not null",
 )
 def _not_null(state: DatabaseState) -> Finding:
@@ -124,8 +121,8 @@ def _not_null(state: DatabaseState) -> Finding:
         return Finding(True, NO_TABLE, "messages")
     names = state.pipeline.source.columns.model_dump()
     required = [names[role] for role in REQUIRED]
-    nullable = [name for name in required if name in state.details.nullable]
-    actual = f"may be null: {', '.join(nullable)}" if nullable else "none may be null"
+    nullable = [name for name in required if name in state.additional.nullable]
+    actual = f"nullable: {', '.join(nullable)}" if nullable else "no column is nullable"
     return Finding(not nullable, actual, f"not null: {', '.join(required)}")
 
 
@@ -141,39 +138,39 @@ def _key_not_empty(state: DatabaseState) -> Finding:
     key = state.pipeline.source.columns.aggregate_id
     name = rf'(?<![\w"])\(?"?{re.escape(key)}"?\)?(?:::text)?'
     pattern = re.compile(rf"{name} <> ''(::text)?|length\({name}\) (> 0|>= 1)")
-    rejected = any(pattern.search(text) and " OR " not in text for text in state.details.constraints)
+    rejected = any(pattern.search(text) and " OR " not in text for text in state.additional.constraints)
     return Finding(rejected, "rejected" if rejected else f"no check on {key}", f"check ({key} <> '')")
 
 
 @RULES.rule(
     "postgres.partition-field",
-    condition="the latest rows of a key have the same `partition_field`: otherwise keys move to other partitions",
-    remedy="use an immutable column as partition_field; before a change write a tombstone with the old value",
+    condition="the latest rows of a key have the same `partition_field`; otherwise keys move to other partitions",
+    remedy="use an immutable column, or write a tombstone with the old value before a row with a new value",
 )
 def _partition_field(state: DatabaseState) -> Finding:
     expected = "one value per key among the latest rows"
     if not state.uses_table:
         return Finding(None, f"{NO_TABLE}, which are not stored", expected)
-    moved_keys = state.details.moved_keys
+    moved_keys = state.additional.moved_keys
     if moved_keys is None:
-        return Finding(None, state.details.sampling_error or "this login may not read the table", expected)
+        return Finding(None, state.additional.sampling_error or "no permission to read the table", expected)
     problems = [f"{name}: {count} keys with several values" for name, count in moved_keys.items() if count]
-    return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no aggregate has one", expected)
+    return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no partition_field", expected)
 
 
 @RULES.rule(
     "postgres.prepared-transactions",
-    condition="no old prepared transaction blocks the slot; max_prepared_transactions is above 0 for a two-phase slot",
+    condition="no old prepared transaction blocks the slot; for a two-phase slot max_prepared_transactions is above 0",
     remedy="run COMMIT PREPARED or ROLLBACK PREPARED for the transactions in pg_prepared_xacts",
 )
 def _prepared(state: DatabaseState) -> Finding:
-    usage, limit = state.details.usage, state.details.settings["max_prepared_transactions"]
+    usage, limit = state.additional.usage, state.additional.settings["max_prepared_transactions"]
     if state.actual.slot and state.actual.slot.two_phase and not limit:
         remedy = "set max_prepared_transactions and restart PostgreSQL"
         return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "1 or more", remedy)
     passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_S
     actual = f"{usage['prepared']} prepared, the oldest for {usage['prepared_s']} s"
-    return Finding(passed, actual, f"none older than {MAX_PREPARED_S} s")
+    return Finding(passed, actual, f"no prepared transaction older than {MAX_PREPARED_S} s")
 
 
 @RULES.rule(
@@ -183,7 +180,7 @@ def _prepared(state: DatabaseState) -> Finding:
     severity=Severity.WARNING,
 )
 def _free_slots(state: DatabaseState) -> Finding:
-    return _free(state.details.usage["slots"], state.details.settings["max_replication_slots"])
+    return _free(state.additional.usage["slots"], state.additional.settings["max_replication_slots"])
 
 
 @RULES.rule(
@@ -193,11 +190,11 @@ def _free_slots(state: DatabaseState) -> Finding:
     severity=Severity.WARNING,
 )
 def _free_senders(state: DatabaseState) -> Finding:
-    return _free(state.details.usage["senders"], state.details.settings["max_wal_senders"])
+    return _free(state.additional.usage["senders"], state.additional.settings["max_wal_senders"])
 
 
 def _free(used: int, limit: int) -> Finding:
-    return Finding(used < limit, f"{used} of {limit} in use", "one free")
+    return Finding(used < limit, f"{used} of {limit} in use", "at least one free")
 
 
 @RULES.rule(
@@ -207,7 +204,7 @@ def _free(used: int, limit: int) -> Finding:
     severity=Severity.WARNING,
 )
 def _idle_slot_timeout(state: DatabaseState) -> Finding:
-    timeout = state.details.settings.get("idle_replication_slot_timeout")
+    timeout, expected = state.additional.settings.get("idle_replication_slot_timeout"), f"0, or at least {DAY_S} s"
     if timeout is None:
-        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has none", "0, or at least a day")
-    return Finding(timeout == 0 or timeout >= DAY_S, f"{timeout} s", f"0, or at least {DAY_S} s")
+        return Finding(True, "this PostgreSQL version has no idle_replication_slot_timeout", expected)
+    return Finding(timeout == 0 or timeout >= DAY_S, f"{timeout} s", expected)

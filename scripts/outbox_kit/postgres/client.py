@@ -111,12 +111,12 @@ def read_server(connection: Connection) -> Row:
 
 
 def read_system_identifier(connection: Connection) -> str:
-    """Return the identifier of the database cluster. Raises RejectedError if the login may not execute the function."""
+    """Return the identifier of the database cluster. Raises RejectedError without permission."""
     return str(_control_value(connection, SYSTEM_IDENTIFIER, "pg_control_system()"))
 
 
 def read_standby_timeline(connection: Connection) -> int:
-    """Return the timeline of a standby. Raises RejectedError if the login may not execute the function."""
+    """Return the timeline of a standby. Raises RejectedError without permission."""
     return int(_control_value(connection, STANDBY_TIMELINE, "pg_control_checkpoint()"))
 
 
@@ -127,7 +127,7 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
     except psycopg.errors.InsufficientPrivilege:
         user = connection.info.user
         raise RejectedError(
-            f"{user!r} may not execute {function}, which identifies the database",
+            f"{user!r} has no permission to execute {function}, which identifies the database",
             f"as an administrator: grant execute on function {function} to {sql.Identifier(user).as_string(None)}",
         ) from None
     return value
@@ -139,7 +139,7 @@ def read_columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, operations, `tables` as schema.table, and `filtered` (by rows); None if it does not exist."""
+    """Return oid, operations, `tables` (schema.table), `filtered` (by rows); None if there is no publication."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
@@ -152,7 +152,7 @@ def read_role(connection: Connection, role: str, table: str) -> Row | None:
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """Create a pgoutput slot. PostgreSQL first waits until every open writing transaction has ended.
 
-    Raises RefusedError with their sessions after SLOT_TIMEOUT_MS.
+    After SLOT_TIMEOUT_MS it raises RefusedError with the sessions of these transactions.
     """
     try:
         with connection.transaction():
@@ -162,7 +162,7 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
         sessions = [describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS)]
         message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s: open writing transactions"
         raise RefusedError(
-            f"{message}: {', '.join(sessions) or 'they have ended'}", "end them, then run the command again"
+            f"{message}: {', '.join(sessions) or 'all have ended now'}", "end these transactions, then try again"
         ) from None
 
 

@@ -18,7 +18,7 @@ HEAD = """\
 -- Run it once as a superuser. Each statement is a transaction: a slot cannot be created in one that has written.
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
 -- Amazon RDS and Aurora: omit `replication` from ALTER ROLE, and `grant rds_replication to` owner and connector.
--- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier: it identifies the cluster.
+-- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier.
 -- `outbox apply` uses the same statements, so that `outbox plan` then shows no changes of postgres.
 -- The file contains no passwords: set one for each new role with \\password ROLE."""
 OWNER = """\
@@ -29,7 +29,7 @@ TABLE = """\
 -- If they delete their rows in the same transaction, grant DELETE as well."""
 NO_TABLE = """\
 -- No table: services write messages (source.message_prefix), for which no privilege is needed. Messages exist only in
--- the WAL: if the slot is lost, the messages that it has not delivered are lost too."""
+-- the WAL: if the slot is lost, messages that were not delivered are lost too."""
 CONNECTOR = """\
 -- Connector: reads the slot. It writes only heartbeat messages, for which no privilege is needed."""
 VERIFIER = """\

@@ -61,7 +61,7 @@ def wait_inactive(connection: Connection, name: str) -> None:
             None if active else True, f"active, pid {slot.active_pid}" if slot and active else "not active"
         )
 
-    hint = "check in pg_stat_replication whether another client reads it"
+    hint = "check in pg_stat_replication whether another client reads the slot"
     wait_for(f"slot {name} to be released", poll, seconds=RELEASE_TIMEOUT_S, hint=hint)
 
 
@@ -73,7 +73,7 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
         confirmed = (slot.confirmed_flush if slot else None) or 0
         return Observation(True if confirmed >= position else None, f"{position - confirmed} bytes are not confirmed")
 
-    hint = "without a heartbeat the slot advances with the next outbox row: write one, then run the command again"
+    hint = "without heartbeats the slot advances at the next outbox row: write a row, then run the command again"
     wait_for(f"connector {connector} to confirm WAL position {position}", poll, seconds=CONFIRM_TIMEOUT_S, hint=hint)
 
 

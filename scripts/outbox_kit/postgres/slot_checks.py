@@ -10,16 +10,15 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 from outbox_kit.rules import Finding, Rules, Severity
 
 MEGABYTE = 2**20
-# Limit if the server has none.
-RETAINED_MB = 10_240
+RETAINED_MB_WITHOUT_LIMIT = 10_240
 COLUMN_LISTS_SINCE = 150000
 RULES = Rules[DatabaseState]()
 
 
 @RULES.rule(
     "postgres.publication",
-    condition="the publication has publish_via_partition_root, the outbox table only, no operation that stops the task",
-    remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
+    condition="the publication has only the outbox table, publish_via_partition_root, no operation that stops a task",
+    remedy="alter publication ... set table ..., then set (publish = 'insert', publish_via_partition_root = true)",
 )
 def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
@@ -44,12 +43,12 @@ def _tolerated_operations(source: Source) -> set[str]:
 
 @RULES.rule(
     "postgres.publication-filter",
-    condition="no row filter and no column list: rows and columns that they exclude are lost without an error",
+    condition="the publication has no row filter and no column list; excluded data is lost without an error",
     remedy="alter publication ... set table ..., without WHERE and without columns; republish the excluded rows",
 )
 def _publication_filter(state: DatabaseState) -> Finding:
     expected = "every row, every column"
-    actual, published = state.actual, state.details.published
+    actual, published = state.actual, state.additional.published
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
     if actual.publication is None or published is None:
@@ -67,15 +66,15 @@ def _publication_filter(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    condition="the publication was not recreated after the slot: rows that were written in between are lost",
-    remedy="recreate the slot, then republish the rows that were written in between",
+    condition="the publication was not recreated after the slot; rows written while it did not exist would be lost",
+    remedy="recreate the slot, then republish the rows that were written while the publication did not exist",
 )
 def _publication_identity(state: DatabaseState) -> Finding:
-    locked, publication = state.locked, state.actual.publication
-    expected = f"oid {locked.publication_oid if locked else '?'}, as when the slot was created"
+    recorded, publication = state.recorded, state.actual.publication
+    expected = f"oid {recorded.publication_oid if recorded else '?'}, the oid in the lock file"
     if publication is None:
         return Finding(None, "no publication", expected)
-    passed = locked is not None and publication["oid"] == locked.publication_oid
+    passed = recorded is not None and publication["oid"] == recorded.publication_oid
     return Finding(passed, f"oid {publication['oid']}", expected)
 
 
@@ -95,22 +94,22 @@ def _slot(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-identity",
-    condition="the slot is that of the lock file, and not before the LSN at which it was created",
+    condition="the slot has the name in the lock file, and has not moved back behind its first LSN",
     remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
 )
 def _slot_identity(state: DatabaseState) -> Finding:
-    slot, locked = state.actual.slot, state.locked
-    if slot is None or slot.confirmed_flush is None or locked is None:
-        return Finding(None, "no slot, or none in the lock file", "the slot of the lock file")
-    passed = slot.name == locked.slot and slot.confirmed_flush >= lsn.parse(locked.slot_lsn)
+    slot, recorded = state.actual.slot, state.recorded
+    if slot is None or slot.confirmed_flush is None or recorded is None:
+        return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
+    passed = slot.name == recorded.slot and slot.confirmed_flush >= lsn.parse(recorded.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
-    return Finding(passed, actual, f"{locked.slot} at {locked.slot_lsn} or later")
+    return Finding(passed, actual, f"{recorded.slot} at {recorded.slot_lsn} or later")
 
 
 @RULES.rule(
     "postgres.slot-active",
-    condition="the slot is active and read by the connector's role: with a second reader rows are lost",
-    remedy="if it is not active, start the connector; if another role reads it, stop that client",
+    condition="the slot is active and read by the connector's role; if another client reads it, rows are lost",
+    remedy="if the slot is not active, start the connector; if another role reads the slot, stop that client",
 )
 def _slot_active(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, f"read by {state.environment.source.connector.user}"
@@ -125,7 +124,7 @@ def _slot_active(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"if unreserved, resume the connector immediately; if lost, drop the slot, then {RECOVER_HINT}",
+    remedy=f"if `unreserved`, resume the connector immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
 )
 def _slot_wal(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, "reserved or extended"
@@ -138,12 +137,12 @@ def _slot_wal(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    condition="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, at which the slot is lost",
+    condition="the slot retains less than half of `max_slot_wal_keep_size`; the slot is lost when it reaches this size",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(state: DatabaseState) -> Finding:
-    limit = state.details.settings["max_slot_wal_keep_size"]
-    maximum = (limit if limit >= 0 else RETAINED_MB) * MEGABYTE // 2
+    limit = state.additional.settings["max_slot_wal_keep_size"]
+    maximum = (limit if limit >= 0 else RETAINED_MB_WITHOUT_LIMIT) * MEGABYTE // 2
     origin = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
     retained, expected = state.actual.retained_bytes, f"{maximum // MEGABYTE} MB at most ({origin})"
     if retained is None:
@@ -160,7 +159,7 @@ def _slot_retained(state: DatabaseState) -> Finding:
 def _slot_failover(state: DatabaseState) -> Finding:
     slot = state.actual.slot
     if state.actual.version < FAILOVER_SLOTS_SINCE:
-        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has none", "failover")
+        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has no failover slots", "failover")
     if slot is None:
         return Finding(None, "no slot", "failover")
     return Finding(bool(slot.failover), "failover" if slot.failover else "no failover", "failover")

@@ -36,7 +36,7 @@ NO_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """Actual state of the source database. `system_identifier` is empty if the login may not read it."""
+    """Actual state of the source database. `system_identifier` is empty without permission to read it."""
 
     version: int
     database: str
@@ -63,7 +63,7 @@ def read_actual(
 ) -> ActualDatabase:
     """Read the objects of the pipeline, and the system identifier if it is not given.
 
-    Raises RejectedError if the login may not read the identifier.
+    Raises RejectedError without permission to read the identifier.
     """
     if system_identifier is None:
         system_identifier = client.read_system_identifier(connection)
@@ -129,11 +129,11 @@ def _additional_column_problems(source: Source, columns: dict[str, str]) -> Iter
             yield f"{name}, one of the header_columns, is {columns[name]}, which is not converted to text"
 
 
-def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSource | None) -> None:
-    """Raise RefusedError if rows could be lost. `locked` is None before the first apply and while recovering."""
+def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, recorded: LockedSource | None) -> None:
+    """Raise RefusedError if rows could be lost. `recorded` is None before the first apply and while recovering."""
     source = pipeline.source
     if actual.standby:
-        raise RefusedError("the database is a standby", "set source.host to the primary")
+        raise RefusedError("the database is a standby", "set source.host to the host of the primary")
     if actual.wal_level != "logical":
         hint = "set wal_level = logical and restart PostgreSQL"
         raise RefusedError(f"wal_level is {actual.wal_level!r}, not 'logical'", hint)
@@ -143,8 +143,8 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
             f"table {source.table} does not follow the contract: {'; '.join(problems)}",
             "add or alter the columns as in docs/contract.md, or set their names under source.columns",
         )
-    if locked is not None:
-        _refuse_other_source(source, actual, locked)
+    if recorded is not None:
+        _refuse_other_source(source, actual, recorded)
     if actual.publication is not None and source.uses_table:
         _refuse_wrong_publication(source, actual.publication)
     if actual.slot is not None:
@@ -189,34 +189,34 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> No
         )
 
 
-def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:
-    """Refuse a database, slot or publication that is not that of the lock file."""
-    if locked.system_identifier != actual.system_identifier:
+def _refuse_other_source(source: Source, actual: ActualDatabase, recorded: LockedSource) -> None:
+    """Refuse a database, slot or publication that differs from the lock file."""
+    if recorded.system_identifier != actual.system_identifier:
         raise RefusedError(
             f"system identifier of the database is {actual.system_identifier}, "
-            f"the lock file has {locked.system_identifier}",
+            f"the lock file has {recorded.system_identifier}",
             f"check source.host; after a restore or migration: {RECOVER_HINT}",
         )
-    if locked.timeline != actual.timeline:
+    if recorded.timeline != actual.timeline:
         raise RefusedError(
-            f"timeline of the server is {actual.timeline}, the lock file has {locked.timeline}: it was promoted or "
-            "restored, and WAL positions may be lower than before",
+            f"timeline of the server is {actual.timeline}, the lock file has {recorded.timeline}: the server was "
+            "promoted or restored, and WAL positions may be lower than before",
             RECOVER_HINT,
         )
-    if locked.slot != source.slot:
+    if recorded.slot != source.slot:
         raise RefusedError(
-            f"source.slot is {source.slot!r}, the lock file has {locked.slot!r}: the connector's offset belongs "
-            "to the old slot",
+            f"source.slot is {source.slot!r}, the lock file has {recorded.slot!r}: the connector's offset belongs "
+            "to the slot in the lock file",
             f"restore source.slot; if the change is intended: {RECOVER_HINT}",
         )
     if actual.slot is None:
         raise RefusedError(
-            f"slot {source.slot!r}, created at {locked.slot_lsn}, does not exist: the connector never receives "
+            f"slot {source.slot!r}, created at {recorded.slot_lsn}, does not exist: the connector never receives "
             "the rows after its last confirmed position",
             RECOVER_HINT,
         )
-    if actual.publication is not None and actual.publication["oid"] != locked.publication_oid:
+    if actual.publication is not None and actual.publication["oid"] != recorded.publication_oid:
         raise RefusedError(
-            f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
+            f"publication {source.publication!r} was recreated after the slot: rows written meanwhile are lost",
             f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER_HINT}",
         )

@@ -60,11 +60,11 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_40
 
 
 @dataclass(frozen=True)
-class Details:
+class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
     `moved_keys` is the number of keys with several partition_field values by aggregate type, None if the rows could not
-    be read. The reason is in `sampling_error`.
+    be read, for the reason in `sampling_error`.
     """
 
     settings: dict[str, int]
@@ -78,14 +78,16 @@ class Details:
     sampling_error: str = ""
 
 
-def read_details(connection: Connection, pipeline: Pipeline, environment: Environment, *, role: bool) -> Details:
+def read_additional_state(
+    connection: Connection, pipeline: Pipeline, environment: Environment, *, role: bool
+) -> AdditionalState:
     """Run the queries. `role` is whether the connector's role exists."""
     source, user = pipeline.source, environment.source.connector.user
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}
     moved_keys, sampling_error = _moved_keys(connection, pipeline)
     role_setting = connection.execute(ROLE_SETTING, (user,)).fetchone()
     published = connection.execute(PUBLISHED, (source.publication, source.table)).fetchone()
-    return Details(
+    return AdditionalState(
         settings=settings,
         sender_timeout_ms=milliseconds(role_setting["value"]) if role_setting else settings["wal_sender_timeout"],
         usage=connection.execute(USAGE).fetchall()[0],
@@ -116,9 +118,9 @@ def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, i
     try:
         counts = {name: _count_moved_keys(connection, pipeline.source, leaves, name, fields[name]) for name in fields}
     except errors.InsufficientPrivilege:
-        return None, f"this login may not read {'the table' if len(leaves) == 1 else 'its partitions'}"
+        return None, f"no permission to read {'the table' if len(leaves) == 1 else 'its partitions'}"
     except errors.QueryCanceled:
-        return None, "reading its latest rows exceeded statement_timeout"
+        return None, "reading the latest rows of the table exceeded statement_timeout"
     except (errors.UndefinedColumn, errors.UndefinedTable):
         return {}, ""
     return counts, ""

@@ -51,9 +51,9 @@ def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: st
     client.set_compatibility(subject.name, old_level)
     latest = client.latest(subject.name)
     fields = incompatible_fields(subject.compatibility, latest.text, subject.text) if latest else []
-    details = f": {', '.join(fields)}" if fields else ""
+    suffix = f": {', '.join(fields)}" if fields else ""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} is not {subject.compatibility}{details}; "
+        f"schema of {subject.aggregate_type} is not {subject.compatibility}{suffix}; "
         f"the compatibility of {subject.name} is {old_level} again",
         INCOMPATIBLE_HINT,
     )
@@ -66,7 +66,7 @@ def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
         refuse_older(subject, latest.version)
 
 
-def locked_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
+def recorded_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
     """Return the latest versions of every subject, by aggregate type, latest first; referenced types are inlined."""
     return {subject.aggregate_type: _latest_versions(client, subject.name) for subject in subjects}
 

@@ -11,8 +11,6 @@ from outbox_kit.rules import Finding, Rules
 
 @dataclass(frozen=True)
 class RegistryState:
-    """Input of the checks."""
-
     subjects: list[Subject]
     actual: dict[str, ActualSubject]
     lock: Lock | None
@@ -31,7 +29,7 @@ def _reachable(state: RegistryState) -> Finding:
 @RULES.rule(
     "registry.schemas",
     condition="the latest version of every subject is the schema in the file",
-    remedy="run `outbox apply`; if the file has the schema of an earlier version, use that of the latest",
+    remedy="run `outbox apply`; if the file has an earlier version, replace it with the latest version",
 )
 def _registered(state: RegistryState) -> Finding:
     problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
@@ -43,16 +41,16 @@ def _registered(state: RegistryState) -> Finding:
 @RULES.rule(
     "registry.ids",
     condition="the id of the latest version of every subject is in the lock file",
-    remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
+    remedy="run `outbox apply`; if the registry lost schemas, restore them with the ids that existing records contain",
 )
 def _ids(state: RegistryState) -> Finding:
     problems = []
     for subject in state.subjects:
         latest = state.actual[subject.name].latest
-        locked = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
-        if latest is not None and latest.id not in [entry.id for entry in locked]:
-            problems.append(f"{subject.name} has id {latest.id}, the lock file {[entry.id for entry in locked]}")
-    return Finding(not problems, "; ".join(problems) or "as locked", "as locked")
+        recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
+        if latest is not None and latest.id not in [entry.id for entry in recorded]:
+            problems.append(f"{subject.name} has id {latest.id}, the lock file has {[entry.id for entry in recorded]}")
+    return Finding(not problems, "; ".join(problems) or "all in the lock file", "ids in the lock file")
 
 
 @RULES.rule(

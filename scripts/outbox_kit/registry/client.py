@@ -21,7 +21,7 @@ class RegistryClient(RegistryReader):
         super().__init__(service.endpoint())
 
     def compatibility(self, subject: str) -> str | None:
-        """Return the compatibility level of a subject, None if it has none of its own."""
+        """Return the compatibility level of a subject, None if the subject uses the global level."""
         response = self._get(_config_path(subject), f"compatibility of {subject}")
         return None if response is None else str(self._member(response, "compatibilityLevel"))
 
@@ -29,7 +29,7 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return whether `text` is compatible with the latest version, or with every version by a transitive level."""
+        """Return whether `text` is compatible with the latest version; with every version if `level` is transitive."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))

@@ -192,7 +192,7 @@ def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubj
 def refuse_older(subject: Subject, latest: int) -> None:
     """Raise RefusedError: an earlier version has the schema."""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} is that of an earlier version; version {latest} of {subject.name} "
-        "remains the latest: a registry cannot return to an earlier version",
+        f"schema of {subject.aggregate_type} equals an earlier version of {subject.name}; version {latest} remains the "
+        "latest, because a registry cannot return to an earlier version",
         "use the schema of the latest version, or change the schema, for example a `doc`",
     )

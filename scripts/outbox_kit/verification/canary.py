@@ -1,7 +1,7 @@
 """Canary: a test event with its own aggregate type and topic, written to the outbox and read from the topic.
 
-The connector delivers in commit order. A delivered canary therefore proves that everything that was committed before
-it is processed.
+The connector delivers in commit order. A delivered canary therefore proves that the connector
+has processed everything that was committed before the canary.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NOT_ARRIVED_HINT = "see connect.running and postgres.slot above, then the Connec
 
 @dataclass(frozen=True)
 class Arrival:
-    """Record of the canary, and the seconds from its commit to its arrival."""
+    """Record of the canary, and its latency from the commit to the arrival."""
 
     message: Message
-    seconds: float
+    latency_seconds: float
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _delivered(delivery: Delivery) -> Finding:
     message = delivery.state.message
     location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"
     return Finding(
-        True, f"{location}, {delivery.state.seconds:.2f} s after its commit", f"within {delivery.limit_s:g} s"
+        True, f"{location}, {delivery.state.latency_seconds:.2f} s after its commit", f"within {delivery.limit_s:g} s"
     )
 
 
@@ -94,12 +94,12 @@ def _partition(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.latency",
-    condition=f"the canary arrives within {LATENCY_S:g} s: the connector has no backlog",
-    remedy="the connector has a backlog, or the worker lacks CPU time: see postgres.slot-retained",
+    condition=f"the canary arrives within {LATENCY_S:g} s; a longer latency means a backlog of the connector",
+    remedy="check postgres.slot-retained for a backlog of the connector, and the CPU load of the Connect worker",
     severity=Severity.WARNING,
 )
 def _latency(delivery: Delivery) -> Finding:
-    seconds = delivery.state.seconds
+    seconds = delivery.state.latency_seconds
     return Finding(seconds <= LATENCY_S, f"{seconds:.2f} s", f"{LATENCY_S:g} s at most")
 
 

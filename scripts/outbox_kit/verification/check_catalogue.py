@@ -34,13 +34,14 @@ configured). The exit code is 1 if a check fails. The meaning of an id never cha
 
 Before the first `outbox apply` the command fails, because there is nothing to check.
 
-The checks log in as `source.verifier` of the environment file, by default as the owner. The canary is a test event.
-It requires INSERT, DELETE and SELECT on the outbox table, or no privilege if events are logical messages.
-`postgres.partition-field` requires SELECT. The canary has its own aggregate type, topic and schema (`outbox-canary`).
-Events are delivered in commit order, so its arrival also proves that the connector has no backlog.
+The checks log in as `source.verifier` of the environment file, by default as `source.admin`. The canary is a test
+event. To send it, the login needs INSERT, DELETE and SELECT on the outbox table, or no privilege if events are logical
+messages. `postgres.partition-field` needs SELECT. The canary has its own aggregate type, topic and schema
+(`outbox-canary`). Events are delivered in commit order, so the arrival of the canary also proves that the connector has
+no backlog.
 
 `--output json` prints `{"format": 1, "checks": [{"id", "status", "seen", "expected", "remedy", "severity"}]}`. In JUnit
-XML a failed check is a failure, an unknown one is skipped. The HTML page is one file with a diagram of the systems.
+XML a failed check is a failure, and an unknown check is skipped. The HTML page is one file, and has a diagram.
 """
 SECTIONS: list[tuple[str, list[Any]]] = [
     ("Source database", [*postgres_checks.RULES, *slot_checks.RULES]),

@@ -33,8 +33,8 @@ RULES = Rules[LiveState]()
 
 @RULES.rule(
     "path.partitions",
-    condition="every topic has the partition count of its route; at a missing partition the task blocks",
-    remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
+    condition="every topic has the partition count of its route; the task blocks on a missing partition",
+    remedy="run `outbox apply`, or add the missing partitions to the topic",
 )
 def _partitions(state: LiveState) -> Finding:
     config, expected = state.config, "the partition count of the route"
@@ -48,7 +48,7 @@ def _partitions(state: LiveState) -> Finding:
         for route in router_routes(router)
         if route.topic in topics and topics[route.topic].partitions != parse_int(route.partitions)
     ]
-    return Finding(not problems, "; ".join(problems) or "the same", expected)
+    return Finding(not problems, "; ".join(problems) or "equal", expected)
 
 
 @RULES.rule(
@@ -76,7 +76,7 @@ def _record_size(state: LiveState) -> Finding:
 @RULES.rule(
     "path.schema-ids",
     condition="the registry has every schema of the router under the id that the router writes",
-    remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
+    remedy="run `outbox apply`; if the registry lost schemas, restore them with the ids that existing records contain",
 )
 def _schema_ids(state: LiveState) -> Finding:
     config, expected = state.config, "registered under the same id, with the same text"
@@ -102,7 +102,7 @@ def _version_problems(state: LiveState, name: str, version: SchemaVersion) -> It
         yield f"{subject} has no version {version.label}"
     elif registered.id != parse_int(version.id):
         yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
-    # Not for schemas with references, which are inlined in the config only.
+    # Schemas with references are not compared: the references are inlined in the config only.
     elif not (aggregate and aggregate.references) and not _is_same_schema(registered.text, version.text or ""):
         yield f"{subject} version {version.label} differs from the schema of the router"
 
@@ -117,7 +117,7 @@ def _is_same_schema(registered: str, configured: str) -> bool:
 
 @RULES.rule(
     "path.offset-not-ahead",
-    condition="the connector's offset is not beyond the server's WAL: PostgreSQL would skip the rows before it",
+    condition="the connector's offset is not beyond the server's WAL; otherwise PostgreSQL skips rows up to the offset",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER_HINT}",
 )
 def _offset_not_ahead(state: LiveState) -> Finding:
@@ -125,14 +125,14 @@ def _offset_not_ahead(state: LiveState) -> Finding:
     if state.postgres.value is None or state.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
     offset = stored_lsn(state.connect.value.observed.actual)
-    # The connector may have advanced since the first position was read.
+    # The connector may have advanced since wal_position was first read.
     server = max(state.wal_position, state.postgres.value.actual.wal_position)
     return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
 @RULES.rule(
     "path.offset-covers-slot",
-    condition="the slot is not beyond the connector's offset: another client has acknowledged the rows in between",
+    condition="the slot is not beyond the connector's offset; otherwise another client acknowledged rows in between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
 def _offset_covers_slot(state: LiveState) -> Finding:
@@ -141,13 +141,13 @@ def _offset_covers_slot(state: LiveState) -> Finding:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
     slot, offset = state.postgres.value.actual.slot, stored_lsn(state.connect.value.observed.actual)
     if slot is None or slot.confirmed_flush is None or not offset:
-        return Finding(None, "no slot, or no offset", expected)
+        return Finding(None, "the slot or the offset does not exist", expected)
     return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
 
 
 @RULES.rule(
     "path.wal-sender-timeout",
-    condition="the connector acknowledges within wal_sender_timeout: otherwise the server closes the connection",
+    condition="the connector acknowledges WAL within wal_sender_timeout; otherwise the server closes the connection",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
 def _wal_sender_timeout(state: LiveState) -> Finding:
@@ -156,15 +156,15 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
         reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
         return Finding(None, reason, "twice the interval of acknowledgements")
     interval = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
-    timeout, minimum = database.details.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval
+    timeout, minimum = database.additional.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval
     actual = f"wal_sender_timeout {timeout} ms, an acknowledgement every {interval} ms"
     return Finding(timeout == 0 or timeout >= minimum, actual, f"0, or at least {minimum} ms")
 
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the timeouts of the producer are limited; with Connect's max.block.ms a task can block forever",
-    remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
+    condition="the producer's timeouts are limited; with Connect's default of max.block.ms a task can block forever",
+    remedy="run `outbox apply`; if the check still fails, lower connector.delivery_timeout_ms and run it again",
 )
 def _producer_gives_up(state: LiveState) -> Finding:
     config, expected = state.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"

@@ -32,13 +32,13 @@ def _case(suite: ElementTree.Element, check: Check) -> None:
     system = check.id.partition(".")[0]
     case = ElementTree.SubElement(suite, "testcase", {"classname": f"outbox.{system}", "name": check.id, "time": "0"})
     seen = _printable(check.seen)
-    details = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
+    text = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
     if check.status is Status.FAIL:
-        ElementTree.SubElement(case, "failure", {"message": seen, "type": check.severity.value}).text = details
+        ElementTree.SubElement(case, "failure", {"message": seen, "type": check.severity.value}).text = text
     elif check.status is Status.UNKNOWN:
         ElementTree.SubElement(case, "skipped", {"message": seen})
     elif check.status is Status.WARN:
-        ElementTree.SubElement(case, "system-out").text = details
+        ElementTree.SubElement(case, "system-out").text = text
 
 
 def _printable(text: str) -> str:

@@ -125,8 +125,8 @@ def _postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
         identifier = _read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role = actual.role is not None
-        details = postgres_queries.read_details(connection, pipeline, environment, role=role)
-    return DatabaseState(pipeline, environment, lock.source, actual, details)
+        additional = postgres_queries.read_additional_state(connection, pipeline, environment, role=role)
+    return DatabaseState(pipeline, environment, lock.source, actual, additional)
 
 
 def _kafka(deployment: Deployment, lock: Lock) -> KafkaState:

@@ -23,7 +23,7 @@ NO_PROGRESS_HINT = "check for a missing topic or partition, and for an unrespons
 
 @dataclass(frozen=True)
 class Sample:
-    """Positions at one time, None if the object does not exist. `seeded`: `outbox apply` has written the offset."""
+    """Positions at one time, None if slot or topic does not exist. `seeded`: the offset was written by `apply`."""
 
     slot: Slot | None
     heartbeat: int | None
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. `after_canary` excludes the reconnect of the connector at the first row after a seed."""
+    """Samples of one run. With a seeded offset the connector reconnects at the first row, before `after_canary`."""
 
     first: Sample
     after_canary: Sample
@@ -56,7 +56,7 @@ RULES = Rules[Samples]()
 
 @RULES.rule(
     "postgres.slot-moving",
-    condition="the slot's confirmed LSN advances; otherwise the server retains WAL until its disk is full",
+    condition="the confirmed LSN of the slot advances; otherwise the server retains WAL until its disk is full",
     remedy=NO_PROGRESS_HINT,
 )
 def _slot(samples: Samples) -> Finding:
@@ -84,21 +84,21 @@ PROGRESS_RULES = tuple(RULES)
 )
 def _restarts(samples: Samples) -> Finding:
     first, last = samples.after_canary, samples.last
-    passed = first.reader == last.reader and is_running(first.status) and is_running(last.status)
-    states = f"{status_text(first.status)}, then {status_text(last.status)}"
-    actual = f"server process {first.reader}, then {last.reader}; {states}"
-    return Finding(passed, "none" if passed else actual, "none between two samples")
+    changes = [f"WAL sender PID changed from {first.reader} to {last.reader}"] if first.reader != last.reader else []
+    if not (is_running(first.status) and is_running(last.status)):
+        changes.append(f"task status {status_text(first.status)}, then {status_text(last.status)}")
+    return Finding(not changes, "; ".join(changes) or "no restart", "no restart between two samples")
 
 
 def _advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
     expected = f"an advance within {samples.seconds:g} s"
     if first is None or last is None:
-        return Finding(None, "does not exist", expected)
+        return Finding(None, "slot or topic does not exist", expected)
     return Finding(last > first, f"{last - first:+} since {first}", expected)
 
 
 def _lsn_advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
-    """Compare two LSNs. After a seed Debezium confirms nothing until it has processed the first transaction."""
+    """Compare two LSNs. After a seeded offset Debezium confirms no LSN before the first processed transaction."""
     finding = _advance_finding(samples, first, last)
     if finding.passed is False and samples.last.seeded:
         return Finding(None, "no transaction since the connector was created", finding.expected, "send the canary")
@@ -106,7 +106,7 @@ def _lsn_advance_finding(samples: Samples, first: int | None, last: int | None) 
 
 
 def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress, at most for two heartbeats. Every check is unknown if the connector does not run.
+    """Wait for progress, at most for two heartbeats. If the connector does not run, every check is unknown.
 
     `canary_sent` means that a canary was sent after the state was read.
     """

@@ -298,9 +298,9 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
     assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2
-    assert "has no dead letter at 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
+    assert "has no dead letter at PARTITION/OFFSET 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
     assert "has no partition 7" in run("dead-letter", "show", "7/0", code=1).stderr
-    assert "has no record at 0/9999 yet" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
+    assert "has no record at PARTITION" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 
 
 def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment, source_dsn: str) -> None:

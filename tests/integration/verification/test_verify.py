@@ -87,7 +87,7 @@ BREAKAGES = [
     Breakage("postgres.slot", b.dropped_slot, b.recover, follows=("connect.running",)),
     lock("postgres.slot-identity", lambda data: data["source"].update(slot_lsn="FFFFFF/0")),
     Breakage("postgres.slot-active", b.another_reader, lambda bench: bench.resume(), follows=("connect.running",)),
-    Breakage("postgres.slot-retained", lambda _, patch: patch.setattr(slot_checks, "RETAINED_MB", 0)),
+    Breakage("postgres.slot-retained", lambda _, patch: patch.setattr(slot_checks, "RETAINED_MB_WITHOUT_LIMIT", 0)),
     # Kafka
     environment("kafka.reachable", "kafka", bootstrap_servers=b.UNUSED_ADDRESS),
     environment("kafka.cluster", "kafka", cluster_id="another"),

@@ -44,8 +44,10 @@ class Database:
 
     def checks(self) -> dict[str, Check]:
         actual = state.read_actual(self.connection, self.pipeline, self.environment)
-        details = verify_queries.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
-        live = DatabaseState(self.pipeline, self.environment, self.locked, actual, details)
+        additional = verify_queries.read_additional_state(
+            self.connection, self.pipeline, self.environment, role=bool(actual.role)
+        )
+        live = DatabaseState(self.pipeline, self.environment, self.locked, actual, additional)
         return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], live)}
 
     def failing_checks(self) -> set[str]:
@@ -187,7 +189,8 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
     client.create_slot(database.connection, slot, failover=False)
     actual = database.checks()["postgres.slot-failover"]
     assert actual.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
-    assert actual.seen == ("no failover" if database.version >= FAILOVER else f"PostgreSQL {database.version} has none")
+    missing = f"PostgreSQL {database.version} has no failover slots"
+    assert actual.seen == ("no failover" if database.version >= FAILOVER else missing)
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
     assert database.failing_checks() == {"postgres.slot-active"}
@@ -195,7 +198,7 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
 
 def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
     if database.version < IDLE_TIMEOUT:
-        assert database.checks()["postgres.idle-slot-timeout"].seen == f"PostgreSQL {database.version} has none"
+        assert database.checks()["postgres.idle-slot-timeout"].seen.endswith("has no idle_replication_slot_timeout")
         return
     database.sql("alter system set idle_replication_slot_timeout = '10min'", "select pg_reload_conf()")
     wait_for(
@@ -289,7 +292,7 @@ def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> No
     database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
     database.sql("set role reader")
     try:
-        with pytest.raises(RejectedError, match=r"may not execute pg_control_system\(\)") as caught:
+        with pytest.raises(RejectedError, match=r"has no permission to execute pg_control_system\(\)") as caught:
             state.read_actual(database.connection, database.pipeline, database.environment)
         actual = state.read_actual(database.connection, database.pipeline, database.environment, system_identifier="")
     finally:
@@ -314,7 +317,7 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
     )
 
     def sampled() -> tuple[dict[str, int] | None, str]:
-        actual = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
+        actual = verify_queries.read_additional_state(database.connection, pipeline, database.environment, role=False)
         return actual.moved_keys, actual.sampling_error
 
     try:
@@ -325,7 +328,7 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
             verify_queries, "MOVED_KEYS", "select pg_sleep(9)::text as keys from ({rows} limit %(limit)s) x"
         )
         database.sql("set statement_timeout = '200ms'")
-        assert sampled() == (None, "reading its latest rows exceeded statement_timeout")
+        assert sampled() == (None, "reading the latest rows of the table exceeded statement_timeout")
     finally:
         database.sql("set statement_timeout = '30s'", "drop table parted")
 

@@ -114,7 +114,7 @@ def test_replicas(state: KafkaState, partition: PartitionState, identifier: str,
 )
 def test_cluster(state: KafkaState, configured: str | None, locked: str | None, status: Status) -> None:
     kafka = state.kafka.model_copy(update={"cluster_id": configured})
-    assert run(replace(state, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
+    assert run(replace(state, kafka=kafka, recorded_cluster=locked))["kafka.cluster"].status is status
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_cluster(state: KafkaState, configured: str | None, locked: str | None, 
     [
         (0, Status.PASS, "none"),
         (3, Status.FAIL, "3 not acknowledged"),
-        (None, Status.UNKNOWN, "this login may not count them"),
+        (None, Status.UNKNOWN, "this login has no permission to read the dead letter topic"),
     ],
 )
 def test_dead_letters(state: KafkaState, letters: int | None, status: Status, seen: str) -> None:

@@ -143,9 +143,9 @@ def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (Place(0, 1), "has no dead letter at 0/1"),
-        (Place(0, 5), "has no dead letter at 0/5"),
-        (Place(0, 6), "has no dead letter at 0/6"),
+        (Place(0, 1), "has no dead letter at PARTITION/OFFSET 0/1"),
+        (Place(0, 5), "has no dead letter at PARTITION/OFFSET 0/5"),
+        (Place(0, 6), "has no dead letter at PARTITION/OFFSET 0/6"),
         (Place(2, 0), "has no partition 2"),
     ],
 )
@@ -183,6 +183,6 @@ def test_acknowledge(
 
 def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic()
-    with pytest.raises(RefusedError, match="has no record at 0/6 yet"):
+    with pytest.raises(RefusedError, match="has no record at PARTITION/OFFSET 0/6 yet"):
         dead_letters.acknowledge(client, library, Place(0, 6))
     assert client.committed == {}

@@ -74,12 +74,12 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
         "",
         "payload of 'book' is avro, and source.schema_version_column is not set: ",
     ),
-    ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, not payload: avro"),
+    ({f"{BOOK}/payload": "avro"}, BOOK, "backfill does not support payload: avro"),
     ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
     (
         {**AVRO, f"{BOOK}/unknown_fields": "ignore"},
         BOOK,
-        "unknown_fields: ignore is for payload: json, not for payload: confluent-avro",
+        "unknown_fields: ignore requires payload: json, but payload is confluent-avro",
     ),
     (
         {f"{BOOK}/tombstone_event_types": ["Lost", "Sold", "Lost"]},

@@ -164,7 +164,7 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         record("Order", "Flag"),
         [{"type": "enum", "name": "Flag", "symbols": ["A"]}],
-        "1-Flag.avsc: Flag has no namespace, other types have one",
+        "1-Flag.avsc: Flag has no namespace, but other types have one",
         "give every type a `namespace`",
     ),
     (record("Order", "Hash"), [{**HASH, "size": "two"}, {"type": "record"}], "it has no name", "correct the file"),

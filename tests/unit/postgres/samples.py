@@ -7,7 +7,7 @@ from dataclasses import replace
 from outbox_kit.pipeline import LockedSource, Pipeline
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
-from outbox_kit.postgres.verify_queries import Details
+from outbox_kit.postgres.verify_queries import AdditionalState
 
 PUBLICATION = {
     "oid": 16500,
@@ -46,7 +46,7 @@ DEPLOYED = ActualDatabase(
     slot=SLOT,
     role={"can_login": True, "can_replicate": True, "can_read": True},
 )
-DETAILS = Details(
+DETAILS = AdditionalState(
     settings={
         "max_replication_slots": 10,
         "max_wal_senders": 10,

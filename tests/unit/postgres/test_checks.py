@@ -50,7 +50,7 @@ class Case:
     id: str
     seen: str
     actual: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    additional: dict[str, Any] = field(default_factory=dict)
 
 
 CASES = [
@@ -67,7 +67,7 @@ CASES = [
     Case("postgres.connector-role", "reader lacks replication", {"role": {**ROLE, "can_replicate": False}}),
     Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"may_emit": False}),
     Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
-    Case("postgres.not-null", "may be null: event_type", {}, {"nullable": ["event_type", "payload", "seq"]}),
+    Case("postgres.not-null", "nullable: event_type", {}, {"nullable": ["event_type", "payload", "seq"]}),
     Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"constraints": []}),
     Case("postgres.partition-field", "book: 3 keys with several values", {}, {"moved_keys": {"author": 0, "book": 3}}),
     Case(
@@ -139,7 +139,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
 def test_each_fault_fails_exactly_its_check(state: DatabaseState, case: Case) -> None:
-    broken = replace(state, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
+    broken = replace(state, actual=replace(DEPLOYED, **case.actual), additional=replace(DETAILS, **case.additional))
     assert failing(broken) == {case.id: case.seen}
     actual = run(broken)[case.id]
     assert actual.remedy
@@ -167,7 +167,7 @@ def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> No
     ],
 )
 def test_accepts_constraints_that_reject_an_empty_key(state: DatabaseState, constraint: str) -> None:
-    assert failing(replace(state, details=replace(DETAILS, constraints=[constraint]))) == {}
+    assert failing(replace(state, additional=replace(DETAILS, constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ def test_accepts_constraints_that_reject_an_empty_key(state: DatabaseState, cons
     ],
 )
 def test_reports_constraints_that_accept_an_empty_key(state: DatabaseState, constraint: str) -> None:
-    assert list(failing(replace(state, details=replace(DETAILS, constraints=[constraint])))) == [
+    assert list(failing(replace(state, additional=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
 def test_identity_is_unknown_without_a_lock_file(state: DatabaseState) -> None:
-    actual = run(replace(state, locked=None))
+    actual = run(replace(state, recorded=None))
     failed = [check.id for check in actual.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
     assert actual["postgres.slot-identity"].status is Status.UNKNOWN
@@ -204,8 +204,8 @@ def test_missing_partition_field_fails_the_table_check(state: DatabaseState) -> 
 
 
 def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None:
-    details = replace(DETAILS, published=None, may_emit=False, constraints=[])
-    actual = run(replace(state, actual=EMPTY, details=details))
+    additional = replace(DETAILS, published=None, may_emit=False, constraints=[])
+    actual = run(replace(state, actual=EMPTY, additional=additional))
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
@@ -221,12 +221,14 @@ def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None
 
 def test_accepts_servers_without_failover_and_filter(state: DatabaseState) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
-    details = replace(DETAILS, published=None, settings=settings)
+    additional = replace(DETAILS, published=None, settings=settings)
     actual = run(
-        replace(state, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
+        replace(
+            state, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), additional=additional
+        )
     )
     assert {check.id for check in actual.values() if check.status is not Status.PASS} == set()
-    assert actual["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
+    assert actual["postgres.slot-failover"].seen == "PostgreSQL 14 has no failover slots"
 
 
 def test_stopped_connector_needs_no_active_slot(state: DatabaseState) -> None:
@@ -237,13 +239,13 @@ def test_stopped_connector_needs_no_active_slot(state: DatabaseState) -> None:
 
 
 def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
-    actual = run(replace(state, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
-    assert (actual.status, actual.seen) == (Status.UNKNOWN, "this login may not read the table")
+    actual = run(replace(state, additional=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
+    assert (actual.status, actual.seen) == (Status.UNKNOWN, "no permission to read the table")
 
 
 def test_accepts_valid_limits(state: DatabaseState) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
-    assert failing(replace(state, details=replace(DETAILS, settings=settings))) == {}
+    assert failing(replace(state, additional=replace(DETAILS, settings=settings))) == {}
 
 
 @pytest.mark.parametrize(
@@ -265,9 +267,9 @@ def test_table_checks_pass_for_messages(state: DatabaseState) -> None:
     actual = replace(
         state.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
-    details = replace(state.details, nullable=["id"], constraints=[], published=None, moved_keys={})
+    additional = replace(state.additional, nullable=["id"], constraints=[], published=None, moved_keys={})
     observed = replace(
-        state, pipeline=state.pipeline.model_copy(update={"source": source}), actual=actual, details=details
+        state, pipeline=state.pipeline.model_copy(update={"source": source}), actual=actual, additional=additional
     )
     result = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], observed)}
     not_passed = [check.id for check in result.values() if check.status is not Status.PASS]

@@ -139,11 +139,11 @@ def failures(
     pipeline: Pipeline,
     environment: Environment,
     publication: dict[str, Any],
-    **details: Any,  # noqa: ANN401 - fields of Details
+    **additional: Any,  # noqa: ANN401 - fields of AdditionalState
 ) -> dict[str, str]:
     """Return the failed checks of publication and slot, with their actual value."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
-    live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
+    live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **additional))
     return {check.id: check.seen for check in evaluate(slot_checks.RULES, live) if check.status is Status.FAIL}
 
 

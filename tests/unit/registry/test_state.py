@@ -195,7 +195,7 @@ def test_incompatible_fields_depend_on_the_direction_of_the_level(
 def test_reports_a_return_to_an_earlier_version_before_registering(serve: Callable[[Script], ScriptedServer]) -> None:
     actual = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
     client = RegistryClient(HttpService(url=serve([(200, actual)]).url))
-    with pytest.raises(RefusedError, match=r"is that of an earlier version; version 3 of library\.book-value remains"):
+    with pytest.raises(RefusedError, match=r"equals an earlier version of library\.book-value; version 3 remains"):
         refuse_incompatible(client, [SUBJECT], state(OTHER))
 
 
@@ -220,7 +220,7 @@ def test_apply_updates_the_lock(serve: Callable[[Script], ScriptedServer]) -> No
     client = RegistryClient(HttpService(url=server.url))
     messages: list[str] = []
     registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), messages.append)
-    locked = registry_apply.locked_schemas(client, [SUBJECT])
+    locked = registry_apply.recorded_schemas(client, [SUBJECT])
     assert messages == ["update compatibility library.book-value", "update schema library.book-value"]
     assert server.seen[0] == Request("PUT", "/config/library.book-value", {"compatibility": "BACKWARD"})
     assert server.seen[1].path.startswith("/compatibility/subjects/library.book-value/versions/latest")
@@ -251,5 +251,5 @@ def test_registering_an_earlier_schema_does_not_make_it_latest(
     latest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
     client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, latest)]).url))
     change = [Change("registry", "schema", SUBJECT.name, "update", "payload of book")]
-    with pytest.raises(RefusedError, match=r"is that of an earlier version; version 2 of library.book-value remains"):
+    with pytest.raises(RefusedError, match=r"equals an earlier version of library.book-value; version 2 remains"):
         registry_apply.apply(client, [SUBJECT], change, lambda _: None)

@@ -116,7 +116,7 @@ def test_detects_a_slot_ahead_of_the_offset(live: LiveState) -> None:
 def test_checks_the_timeout_of_the_server(live: LiveState, timeout: int, passed: bool) -> None:
     state = live.postgres.value
     assert state is not None
-    actual = replace(live, postgres=ReadResult(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
+    actual = replace(live, postgres=ReadResult(replace(state, additional=replace(DETAILS, sender_timeout_ms=timeout))))
     assert ("path.wal-sender-timeout" not in not_passed(actual)) is passed
 
 

@@ -56,8 +56,8 @@ def _known_keys(transform: Transform) -> set[str]:
 
 @RULES.rule(
     "route.schemas",
-    "every aggregate has schema versions in the transform, each an Avro record with an id, unless its payload is text",
-    reason="payloads are encoded with them, and every record contains the id; the task does not start without them",
+    "every aggregate whose payload is not text has schema versions, and each version is an Avro record with an id",
+    reason="payloads are encoded with the schemas, and records contain the id; without schemas the task does not start",
 )
 def schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
@@ -67,7 +67,7 @@ def schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
             prefix = f"{transform.prefix}aggregate.{name}.schema."
             versions = schema_versions(transform, name)
             if not versions:
-                remedy = "list them as in the templates of outbox-kit"
+                remedy = "list the schema versions as in the templates of outbox-kit"
                 yield violation(f"{prefix}versions is not set", "labels, latest first", remedy)
             for version in versions:
                 if version.text is None or not _is_record(version.text):
@@ -85,11 +85,11 @@ def _is_record(text: str) -> bool:
 
 @RULES.rule(
     "schema.docs",
-    "schema texts in the config have no `doc`",
-    reason="they do not affect the encoding, and the size of the config is limited",
+    "schemas in the connector config contain no `doc`",
+    reason="`doc` does not affect the encoding, and the size of a connector config is limited",
     severity=Severity.WARNING,
 )
 def schema_docs(lint_input: LintInput) -> Iterator[Finding]:
     for key, text in schema_texts(lint_input.config):
         if len(without_docs(text)) < len(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)):
-            yield violation(f"{key} has doc", "no doc", "use `version.text` in the template")
+            yield violation(f"{key} contains `doc`", "no `doc`", "use `version.text` in the template")

@@ -27,7 +27,7 @@ def alias_types(lint_input: LintInput) -> Iterator[Finding]:
                 aliases = [key.split(".")[1] for key in keys]
                 yield violation(f"{name}.{alias}.type is not set", "a class", suggestion(alias, aliases))
             if count > 1:
-                yield violation(f"{name} lists {alias} {count} times", "once", "list it once")
+                yield violation(f"{name} lists {alias} {count} times", "each alias once", f"list {alias} once")
 
 
 @RULES.rule(
@@ -41,7 +41,7 @@ def unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
         configured = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
         for alias in sorted(configured - set(listed)):
             yield violation(
-                f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", suggestion(alias, listed)
+                f"{name}.{alias}.* is set, but not listed in {name}", "a listed alias", suggestion(alias, listed)
             )
 
 
@@ -62,8 +62,8 @@ def predicate_aliases(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{transform.prefix}negate without {key}", f"{key} is set", f"set {key}")
     for name, transform in used.items():
         if name not in listed:
-            actual = f"{transform.prefix}predicate={name} is not listed"
-            yield violation(actual, "in predicates", suggestion(name, listed))
+            actual = f"{transform.prefix}predicate={name} is not listed in predicates"
+            yield violation(actual, "a listed predicate", suggestion(name, listed))
     for name in listed:
         if name not in used:
-            yield violation(f"no transform uses predicate {name}", "used", "name it in a transform, or leave it out")
+            yield violation(f"no transform uses predicate {name}", "a used predicate", f"use or remove {name}")

@@ -26,14 +26,14 @@ RULES = LintRules()
 def interval(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config and parse_int(lint_input.config.get(INTERVAL)) <= 0:
         actual = f"{INTERVAL}={lint_input.config.get(INTERVAL, UNSET)}"
-        yield violation(actual, "above 0", "set it from connector.heartbeat_interval_ms of the environment file")
+        yield violation(actual, "above 0", f"set {INTERVAL} from connector.heartbeat_interval_ms")
 
 
 @RULES.rule(
     "heartbeat.query",
     f"`{QUERY}` writes a logical message that is not transactional",
-    reason="the slot advances only to the LSN of an event that the connector receives; a heartbeat table would have to "
-    "be in the publication",
+    reason="the slot advances only to the LSN of an event that the connector receives; a logical message needs no "
+    "table in the publication",
 )
 def query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -54,7 +54,7 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.prefix",
     "the connector does not capture the logical messages of its heartbeat",
-    reason="the transform rejects records of such messages, and the task stops",
+    reason="the transform rejects the record of a heartbeat message, and the task stops",
 )
 def prefix(lint_input: LintInput) -> Iterator[Finding]:
     message = MESSAGE.search(lint_input.config.get(QUERY, ""))
@@ -74,8 +74,8 @@ def prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "heartbeat.topic",
-    "`apply` creates the heartbeat topic, and it is not compacted",
-    reason="Connect's producer does not create topics: a missing one blocks the first heartbeat and all later records",
+    "`apply` creates the heartbeat topic, and the topic is not compacted",
+    reason="Connect's producer does not create topics: a missing topic blocks heartbeats and all later records",
 )
 def topic(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:

@@ -57,22 +57,22 @@ def schema_file(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "materialization.target",
     "every target that a materialization names is in the environment file",
-    reason="the job has no database or catalog to write to",
+    reason="the Spark job has no database or catalog to write to",
 )
 def materialization_target(lint_input: LintInput) -> Iterator[Finding]:
     targets = lint_input.environment.targets
     declared = ", ".join(sorted(targets)) or "none"
     for name in dict.fromkeys(entry.target for entry in lint_input.pipeline.materializations):
         if name not in targets:
-            remedy = f"add it to `targets`, or choose one of: {declared}"
+            remedy = f"add the target to `targets`, or choose one of: {declared}"
             yield violation(f"target {name} is not in environment {lint_input.environment.name}", declared, remedy)
 
 
 @RULES.rule(
     "materialization.columns",
-    "fields of a materialized schema are valid columns: names are not reserved and unique regardless of case, decimals "
-    f"have {MAX_PRECISION} digits or less",
-    reason="the job rejects such a schema, and by then its records are on the topic",
+    "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case, and "
+    f"decimals have at most {MAX_PRECISION} digits",
+    reason="the Spark job rejects such a schema, when records with the schema are already on the topic",
 )
 def materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
     for name in dict.fromkeys(entry.aggregate for entry in lint_input.pipeline.materializations):

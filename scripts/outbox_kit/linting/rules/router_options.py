@@ -25,7 +25,7 @@ RULES = LintRules()
 @RULES.rule(
     "route.options",
     "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
-    reason="a copy of an older template lacks new options, and rows are not processed as declared",
+    reason="a copy of an older template lacks new options, and the router then does not apply them",
 )
 def options(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:

@@ -32,8 +32,8 @@ RULES = LintRules()
 
 @RULES.rule(
     "route.declared",
-    "every topic that the config routes to is one that `apply` creates",
-    reason="Connect's producer does not create topics: a missing one blocks the row and all later rows",
+    "`apply` creates every topic to which the config routes rows",
+    reason="Connect's producer does not create topics: a missing topic blocks the row and all later rows",
 )
 def undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -45,7 +45,7 @@ def undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.aggregates",
     "every aggregate of the pipeline file, and the canary, is routed to its own topic",
-    reason="rows of a type without a route become dead letters, and the table of that aggregate is not updated",
+    reason="rows of an aggregate type without a route become dead letters, and tables of the aggregate are not updated",
 )
 def aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
     topics = {route.aggregate: route.topic for route in lint_input.routes}
@@ -75,8 +75,8 @@ def compacted(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.partitions",
-    "the partition count of a route equals that of its topic",
-    reason="with a higher count the producer blocks on missing partitions; with a lower one keys change partition",
+    "the partition count of a route equals the partition count of its topic",
+    reason="if the route has more partitions, the producer blocks; if it has fewer, keys move to other partitions",
 )
 def partitions(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -89,7 +89,7 @@ def partitions(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-count",
     "a partition count is set for every route with a partition field, and for every route of OutboxRouter",
-    reason="the partition is the hash modulo the count; OutboxRouter checks the count only when the task starts",
+    reason="the partition is a hash modulo this count; OutboxRouter checks the count only when the task starts",
 )
 def partition_count(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -136,7 +136,7 @@ def key_column(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.columns",
     "routers read the columns that the pipeline file names",
-    reason="a missing column makes every row a dead letter, or leaves the value empty",
+    reason="if the column does not exist, every row becomes a dead letter, or lacks the value of the column",
 )
 def columns(lint_input: LintInput) -> Iterator[Finding]:
     names = lint_input.pipeline.source.columns.model_dump()
@@ -154,8 +154,8 @@ def columns(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.table",
-    "`table` of OutboxRouter is that of the pipeline file",
-    reason="it rejects records of other tables, and stops the task",
+    "`table` of OutboxRouter is `source.table` of the pipeline file",
+    reason="OutboxRouter rejects records of other tables, and the task stops",
 )
 def table(lint_input: LintInput) -> Iterator[Finding]:
     expected = lint_input.pipeline.source.table
@@ -166,14 +166,15 @@ def table(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.message-prefix",
-    "connector and router read messages with `source.message_prefix` if it is set, else the table",
-    reason="events are either messages or rows: a connector that reads the other kind delivers nothing, or stops",
+    "if `source.message_prefix` is set, connector and router read logical decoding messages with this prefix; "
+    "otherwise they read the outbox table",
+    reason="events are either messages or rows; a connector for the wrong kind delivers no events, or its task stops",
 )
 def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
     expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
     if lint_input.config and actual != expected:
-        remedy = "use template outbox-postgres-messages if source.message_prefix is set, and only then"
-        yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}, for a table", remedy)
+        remedy = "use template outbox-postgres-messages if and only if source.message_prefix is set"
+        yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}: events are rows", remedy)
     for router in lint_input.routers:
         prefix = router.settings.get("message.prefix")
         if actual is not None and prefix != actual:
@@ -182,7 +183,7 @@ def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "dead-letter",
-    "the dead letter topic is set, is one that `apply` creates, and is not compacted",
+    "OutboxRouter has a dead letter topic, `apply` creates this topic, and the topic is not compacted",
     reason="compaction removes all but the latest dead letter of a key, and a missing topic stops the task",
 )
 def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
@@ -205,9 +206,9 @@ def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "transaction-topic",
-    "if `provide.transaction.metadata` is set, so is `connector.transaction_metadata`, and the router passes such "
-    "records through",
-    reason="without them their topic is missing, or the router rejects the records and the task stops",
+    "`provide.transaction.metadata` requires `connector.transaction_metadata` and `transactions` in `pass.through`",
+    reason="`connector.transaction_metadata` makes `apply` create the topic; without `pass.through` the router rejects "
+    "transaction metadata records, and the task stops",
 )
 def transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":

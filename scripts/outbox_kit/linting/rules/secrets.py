@@ -22,8 +22,8 @@ DESCRIPTION = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
 )
 # A password in a value: in a URL, or in the options of a JAAS login module.
-IN_URL = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
-IN_JAAS = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
+JAAS_PASSWORD = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
 EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 RULES = LintRules()
 
@@ -34,19 +34,19 @@ def is_secret(key: str) -> bool:
 
 
 def _is_plain_text(key: str, value: str) -> bool:
-    if IN_URL.search(value):
+    if URL_PASSWORD.search(value):
         return True
     if not is_secret(key) or not value:
         return False
     if "jaas" in key.lower():
-        return IN_JAAS.search(value) is not None
+        return JAAS_PASSWORD.search(value) is not None
     return PLACEHOLDER.search(value) is None
 
 
 @RULES.rule(
     "secret.connector",
     "the connector config contains no secret in plain text",
-    reason="the REST API of Kafka Connect returns the config, and the lock file contains it",
+    reason="the REST API of Kafka Connect returns the connector config, and the lock file contains it",
 )
 def connector(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))
@@ -77,7 +77,7 @@ def _is_plain_text_in_file(key: str, value: str) -> bool:
     has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION.search(value) is not None
     if has_reference and is_secret(key):
         return False
-    return bool(value) and (is_secret(key) or IN_URL.search(value) is not None)
+    return bool(value) and (is_secret(key) or URL_PASSWORD.search(value) is not None)
 
 
 def _leaves(node: object, path: str) -> Iterator[tuple[str, str]]:

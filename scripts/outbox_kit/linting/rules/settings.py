@@ -42,7 +42,7 @@ def _setting(
     `optional` allows that the key is not set, because its default in Connect or Debezium is an allowed value.
     `only_with` limits the rule to configs with that transform. An empty tuple allows any value.
     """
-    description = "that of the pipeline and environment files"
+    description = "the value from the pipeline file or the environment file"
     if not callable(allowed):
         description = " or ".join(f"`{value}`" for value in allowed)
     condition = f"`{key}` is {description}" + (", or not set" if optional else "")
@@ -95,7 +95,7 @@ _setting(
 _setting(
     "publication.autocreate.mode",
     ("disabled",),
-    "a publication created after the slot loses rows on PostgreSQL 18, with only a warning in the server log",
+    "rows are lost if the publication is newer than the slot; PostgreSQL 18 only logs a warning on the server",
 )
 _setting(
     "slot.drop.on.stop",
@@ -104,18 +104,18 @@ _setting(
     optional=True,
 )
 _setting("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
-_setting("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, so that old states overwrite newer ones")
+_setting("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, and old states can replace newer states")
 _setting(
     "offset.mismatch.strategy",
     ("no_validation",),
-    "trust_slot and trust_greater_lsn replace a lost slot by a new one and continue, without an error: rows are lost",
+    "trust_slot and trust_greater_lsn replace a lost slot by a new slot without an error, and rows are lost",
     optional=True,
 )
-_setting("lsn.flush.mode", ("connector",), "the slot must not pass rows that are not in Kafka yet", optional=True)
+_setting("lsn.flush.mode", ("connector",), "the slot must not pass a row that is not in Kafka yet", optional=True)
 _setting(
     "event.processing.failure.handling.mode",
     ("fail",),
-    "the other modes skip an event that cannot be processed, and acknowledge it",
+    "the other modes skip and acknowledge an event that cannot be processed",
     optional=True,
 )
 _setting(
@@ -128,7 +128,7 @@ _setting("errors.log.include.messages", ("false",), "payloads would appear in th
 _setting(
     "exactly.once.support",
     lambda lint_input: (lint_input.environment.connector.exactly_once,),
-    "connector.exactly_once defines it; with `required` Connect rejects the connector if the worker lacks support",
+    "connector.exactly_once declares it; `required` makes Connect reject the connector on a worker without support",
 )
 _setting("producer.override.acks", ("all", "-1"), "acknowledged rows are lost if one broker fails", optional=True)
 _setting(
@@ -177,7 +177,7 @@ def max_block(lint_input: LintInput) -> Iterator[Finding]:
 def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
     value = lint_input.config.get("skipped.operations", "t")
     if "c" in split_list(value):
-        yield violation(f"skipped.operations={value}", "no `c` in it", "leave skipped.operations out")
+        yield violation(f"skipped.operations={value}", "a list without `c`", "leave skipped.operations out")
 
 
 _setting(
@@ -189,7 +189,8 @@ _setting(
 
 @RULES.rule(
     "value-converter",
-    "`value.converter` is not ByteArrayConverter; BinaryDataConverter delegates to JsonConverter without schemas",
+    "`value.converter` is not ByteArrayConverter; the delegate of BinaryDataConverter is set, and a JsonConverter as "
+    "delegate has `schemas.enable=false`",
     reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
 )
 def value_converter(lint_input: LintInput) -> Iterator[Finding]:
@@ -210,12 +211,12 @@ def value_converter(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "dead-letter-queue",
     "`errors.deadletterqueue.*` is not set",
-    reason="Connect uses it for sink connectors only; OutboxRouter has its own setting, `dead.letter.topic`",
+    reason="Connect uses these settings for sink connectors only; OutboxRouter has the setting `dead.letter.topic`",
 )
 def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("errors.deadletterqueue."):
-            yield violation(f"{key} is set", "not set", "leave it out; set dead.letter.topic of OutboxRouter")
+            yield violation(f"{key} is set", "not set", "remove the key; set dead.letter.topic of OutboxRouter")
 
 
 @RULES.rule(
@@ -237,7 +238,7 @@ def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
 def signals(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("signal."):
-            yield violation(f"{key} is set", "not set", "leave it out; use `outbox backfill` or `outbox republish`")
+            yield violation(f"{key} is set", "not set", "remove the key; use `outbox backfill` or `outbox republish`")
 
 
 @RULES.rule(
@@ -255,7 +256,7 @@ def topic_names(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "no-effect",
     "settings that have no effect are not set: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
-    reason="`apply` creates publication and slot; the prefix of the heartbeat topic is `topic.heartbeat.prefix`",
+    reason="`apply` creates publication and slot; `topic.heartbeat.prefix` sets the prefix of the heartbeat topic",
     severity=Severity.WARNING,
 )
 def no_effect(lint_input: LintInput) -> Iterator[Finding]:
@@ -281,7 +282,7 @@ def delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "placeholders",
     "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
-    reason="Connect would replace it in a schema, and uses a malformed placeholder literally, without an error",
+    reason="Connect would replace a placeholder in a schema, and uses a malformed placeholder as text without error",
 )
 def placeholders(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))

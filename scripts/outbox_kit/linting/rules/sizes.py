@@ -17,7 +17,7 @@ FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fet
 # A connector config is one record of Connect's config topic, whose producer and topic allow 1 MiB.
 CONFIG_WARN_BYTES = 512 * 1024
 CONFIG_FAIL_BYTES = 900 * 1024
-DERIVED_HINT = "leave it to the template, which derives it from connector.max_record_bytes of the environment file"
+DERIVED_HINT = "remove the override: the template derives it from connector.max_record_bytes of the environment file"
 RULES = LintRules()
 
 
@@ -38,7 +38,7 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.topic",
     "the producer's `max.request.size` is not above `max.message.bytes` of any topic",
-    reason="the broker would reject the record: with exactly-once the commit, and so the task, fails each time",
+    reason="the broker rejects a larger record; with exactly-once support the task fails again after every restart",
 )
 def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     request = producer_setting(lint_input.config, "max.request.size")
@@ -77,7 +77,7 @@ def batch_size(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.fetch",
     "consumers (`kafka.client`) fetch the largest record of the topics",
-    reason="with a smaller limit a fetch returns one record at a time, or none",
+    reason="with a smaller limit a fetch returns one record at a time, or no record",
     severity=Severity.WARNING,
 )
 def consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
@@ -91,8 +91,8 @@ def consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.config",
-    f"the connector config is below {CONFIG_FAIL_BYTES // 1024} KiB; a warning from {CONFIG_WARN_BYTES // 1024} KiB",
-    reason="Connect stores it as one record of its config topic, whose limit is 1 MiB",
+    f"the connector config is below {CONFIG_FAIL_BYTES // 1024} KiB (warning from {CONFIG_WARN_BYTES // 1024} KiB)",
+    reason="Connect stores a connector config as one record of its config topic, whose limit is 1 MiB",
 )
 def config_size(lint_input: LintInput) -> Iterator[Finding]:
     stored = {"properties": dict(lint_input.config)}

@@ -30,7 +30,7 @@ def _compacted_topics(lint_input: LintInput) -> list[Topic]:
 
 def _compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
     """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
-    condition = f"`{key}` of a compacted topic is {expected}, or the broker's default"
+    condition = f"`{key}` of a compacted topic is {expected}, or is not set"
 
     @RULES.rule(f"compaction.{key}", condition, reason=reason, severity=Severity.WARNING)
     def check(lint_input: LintInput) -> Iterator[Finding]:
@@ -45,13 +45,13 @@ _compaction_rule(
     "delete.retention.ms",
     lambda value: parse_int(value, DAY_MS) >= DAY_MS,
     f"{DAY_MS} (a day) or more",
-    "a consumer that is stopped for longer misses tombstones, and retains deleted rows",
+    "a consumer that is stopped for longer misses tombstones, and its table retains deleted rows",
 )
 _compaction_rule(
     "min.cleanable.dirty.ratio",
     lambda value: _parse_decimal(value, 0.5) <= MAX_DIRTY_RATIO,
     f"{MAX_DIRTY_RATIO} or less",
-    "the log cleaner would run rarely, and the topic and the time to read it would grow",
+    "with a higher ratio the log cleaner runs rarely, and the topic and the time to read it grow",
 )
 _compaction_rule(
     "segment.ms",
@@ -63,7 +63,7 @@ _compaction_rule(
     "message.timestamp.type",
     lambda value: value == "CreateTime",
     "CreateTime",
-    "the record's timestamp is the commit time, which the broker's time would replace",
+    "the timestamp of a record is its commit time; with LogAppendTime the broker would replace it",
 )
 
 
@@ -97,7 +97,7 @@ def writable(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "replication.copies",
-    f"topics have {MIN_REPLICAS} replicas, and are writable without one of them (not checked for local Kafka)",
+    f"topics have {MIN_REPLICAS} replicas, and accept writes if one replica fails (not checked for local Kafka)",
     reason="otherwise the failure of one broker stops the connector, or loses acknowledged records",
     severity=Severity.WARNING,
 )
@@ -107,10 +107,10 @@ def replicas(lint_input: LintInput) -> Iterator[Finding]:
         return
     if kafka.replication_factor < MIN_REPLICAS:
         actual = f"kafka.replication_factor is {kafka.replication_factor}"
-        yield violation(actual, f"{MIN_REPLICAS} or more", "raise it in the environment file")
+        yield violation(actual, f"{MIN_REPLICAS} or more", "raise kafka.replication_factor")
     elif kafka.min_insync_replicas == kafka.replication_factor:
         actual = f"kafka.min_insync_replicas is {kafka.min_insync_replicas}, equal to the number of replicas"
-        yield violation(actual, f"{kafka.replication_factor - 1} or less", "lower it in the environment file")
+        yield violation(actual, f"{kafka.replication_factor - 1} or less", "lower kafka.min_insync_replicas")
 
 
 @RULES.cross_input_rule(
@@ -126,4 +126,4 @@ def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     for collisions in names.values():
         if len(collisions) > 1:
             remedy = "rename an aggregate or a prefix"
-            yield violation(" and ".join(sorted(collisions)), "names that differ in more than these characters", remedy)
+            yield violation(" and ".join(sorted(collisions)), "names that differ in more than `.` and `_`", remedy)

@@ -78,7 +78,7 @@ _unique(
 _unique(
     "replication slot",
     lambda lint_input: [(_server(lint_input), lint_input.pipeline.source.slot)],
-    "two connectors on one slot lose rows: each misses those that the other one reads; slots are unique per server",
+    "two connectors on one slot lose rows, because each row reaches only one of them; slot names are server-wide",
 )
 _unique(
     "publication",
@@ -94,7 +94,7 @@ _unique("message prefix", partial(_sources, messages=True), "each message would 
 _unique(
     "topic",
     lambda lint_input: [(_cluster(lint_input), name) for name in lint_input.topics],
-    "LSNs of two databases are not comparable: an older state could replace a newer one",
+    "LSNs of two databases are not comparable: an older state could replace a newer state",
     group=lambda lint_input: lint_input.pipeline.prefix,
 )
 _unique("materialized table", _materialized_tables, "two topics would overwrite each other's rows")

@@ -55,7 +55,7 @@ def unknown_keys_rule(definitions: Definitions) -> LintRule:
         "unknown-keys",
         "every key of the config is defined by Connect, the connector, a transform, a predicate or a converter "
         "(only with `--connect`)",
-        reason="Connect accepts a misspelt key, and uses the default of the correct one",
+        reason="Connect accepts a misspelt key, and uses the default of the correct key",
     )
     def check(lint_input: LintInput) -> Iterator[Finding]:
         for violations in (_connector_keys, _transform_keys, _converter_keys):
