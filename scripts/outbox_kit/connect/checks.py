@@ -75,7 +75,7 @@ def _smt_version(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.workers",
-    condition="every worker has the plugins in the same version: the task may start on any of them",
+    condition="every worker has the plugins in the same version: the task may start on any worker",
     remedy=f"{INSTALL_HINT}, on each worker",
 )
 def _workers(live: ConnectState) -> Finding:
@@ -139,7 +139,7 @@ def _config(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.valid",
-    condition="the worker accepts the live config, and logs in to the database with it",
+    condition="the worker accepts the live config, and can log in to the database with this config",
     remedy="fix the reported errors; secrets may have changed since the worker started",
 )
 def _valid(live: ConnectState) -> Finding:
@@ -153,7 +153,7 @@ def _valid(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.placeholders",
     condition="the worker resolves every `${...}`: an unresolved placeholder stays in the value, without an error",
-    remedy="check the name, the path and the provider's allow-list on the worker",
+    remedy="check name and path in the placeholder, and the provider's allow-list on the worker",
 )
 def _placeholders(live: ConnectState) -> Finding:
     validation = live.observed.validation
@@ -180,7 +180,7 @@ def _exactly_once(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.exclusive",
     condition="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
-    remedy="two connectors on one slot both miss rows: delete one, or change its slot, publication and prefix",
+    remedy="two connectors on one slot both miss rows: delete one connector, or change its slot, publication, prefix",
 )
 def _exclusive(live: ConnectState) -> Finding:
     conflicts = live.observed.conflicts
@@ -189,8 +189,8 @@ def _exclusive(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.offsets",
-    condition="the connector has a stored offset: without one a restart can skip rows",
-    remedy="stop the connector and run `outbox apply`, which stores one",
+    condition="the connector has a stored offset: without an offset a restart can skip rows",
+    remedy="stop the connector and run `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:
     expected = "an offset with an lsn"

@@ -53,7 +53,7 @@ class StuckAggregate:
     def problem(self) -> str:
         return {
             "missing": "no record on the topic",
-            "stale": "the record on the topic is older",
+            "stale": "the record on the topic is older than the outbox row",
             "ghost": "a record on the topic, no aggregate in the database",
         }[self.kind]
 
@@ -172,7 +172,7 @@ def _confirms(record: LatestRecord, row: Row) -> bool:
 def _compare_with_table(
     connection: Connection,
     name: str,
-    source: Backfill,
+    business_table: Backfill,
     keys: set[str],
     topic: LatestRecords,
     compared_keys: set[str],
@@ -193,7 +193,7 @@ def _compare_with_table(
         missing, without_aggregate = missing - states, without_aggregate & states
         if missing or without_aggregate:
             # Aggregates may have been created or deleted meanwhile.
-            current = aggregate_queries.live_keys(connection, source)
+            current = aggregate_queries.live_keys(connection, business_table)
             missing, without_aggregate = missing & current, without_aggregate - current
         return Observation(
             None if missing or without_aggregate else True,
