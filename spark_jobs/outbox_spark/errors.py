@@ -1,4 +1,4 @@
-"""Expected errors of the jobs, under one root; `transient` decides the exit code.
+"""Expected errors of the jobs, with a common base class. `transient` (retryable) determines the exit code.
 
     OutboxKitError
     ├── ConfigurationError     a file, an option, a secret or a jar is missing or invalid

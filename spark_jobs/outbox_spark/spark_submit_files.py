@@ -2,7 +2,7 @@
 
 outbox-spark-pyfiles.zip    for --py-files: outbox_spark and outbox_common
 materialize.py, ...         the launchers: the application files of spark-submit
-requirements.txt            Python packages of the driver; executors need none
+requirements.txt            Python packages of the driver; executors need no Python packages
 jars/                       for --jars, if --jars FOLDER was given
 """
 
@@ -31,10 +31,11 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
     package = Path(__file__).resolve().parent
     launchers = sorted(package.parent.glob("*.py"))
     if not (package.parents[1] / "pyproject.toml").is_file() or not launchers:
-        raise ConfigurationError(f"no launchers in {package.parent}", "run the command in a checkout of outbox-kit")
+        message = f"no launcher scripts (*.py) in {package.parent}, or no pyproject.toml in {package.parents[1]}"
+        raise ConfigurationError(message, "run the command in a checkout of outbox-kit")
     jar_files = sorted(jars.glob("*.jar")) if jars else []
     if jars is not None and not jar_files:
-        raise ConfigurationError(f"no jars in {jars}", "run `make setup`; it downloads to build/runtime/spark/jars")
+        raise ConfigurationError(f"no jars in {jars}", "run `make setup`, which fills build/runtime/spark/jars")
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / ZIP_NAME, folder / "requirements.txt"]
     with zipfile.ZipFile(files[0], "w", zipfile.ZIP_DEFLATED) as archive:
@@ -59,12 +60,12 @@ def _entries(package: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Return an Exit."""
+    """Run the command and return its exit code (an Exit)."""
     parser = argparse.ArgumentParser(
         prog="python -m outbox_spark.spark_submit_files", description="Collect the files for spark-submit."
     )
     parser.add_argument("folder", type=Path, help="output folder")
-    parser.add_argument("--jars", type=Path, metavar="FOLDER", help="copy additional jars from this folder")
+    parser.add_argument("--jars", type=Path, metavar="FOLDER", help="also copy the jars of this folder")
     options = parser.parse_args(arguments)
 
     def collect() -> int:

@@ -1,4 +1,4 @@
-"""`outbox-materialize --dry-run`: the offsets that a run would read, without locks and writes."""
+"""`outbox-materialize --dry-run`: computes the offsets that a run would read, without locks or writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Preview:
 
 
 def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
-    """Return a preview of every table; `start` is called for the first one that requires Spark."""
+    """Return a preview of every table; `start` starts Spark, and is called only if a table requires it."""
     sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
@@ -73,8 +73,8 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], r
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
     """Return the exit code; failures take precedence over records to read."""
-    failures = [preview.error.transient for preview in previews if preview.error is not None]
-    return exit_code(failures, has_findings=any(preview.has_work for preview in previews))
+    retryable = [preview.error.transient for preview in previews if preview.error is not None]
+    return exit_code(retryable, has_findings=any(preview.has_work for preview in previews))
 
 
 def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
@@ -94,12 +94,12 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Repo
 
 def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:
     if isinstance(job.target, PostgresTarget):
-        return _in_postgres(job.target, job.table)
+        return _read_postgres_progress(job.target, job.table)
     with open_table(spark(), job, report) as table:
         return table.committed()
 
 
-def _in_postgres(target: PostgresTarget, table: str) -> TableProgress | None:
+def _read_postgres_progress(target: PostgresTarget, table: str) -> TableProgress | None:
     """Read the progress without the lock of the sink, because a run may be active."""
     try:
         with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
@@ -129,13 +129,13 @@ def _entry(preview: Preview) -> dict[str, Any]:
 
 
 def as_text(previews: Sequence[Preview]) -> str:
-    """Return a line per table, one per partition with offsets to read, and warnings."""
+    """Return one line per table, one line per partition that has offsets to read, and the warnings."""
     return "\n".join(line for preview in previews for line in _lines(preview))
 
 
 def _lines(preview: Preview) -> list[str]:
     if preview.error is not None or preview.read_range is None:
-        return [f"{preview.job}: a run would fail, see above"]
+        return [f"{preview.job}: a run would fail; see the error above"]
     amount = f"{preview.offsets} offsets to read" if preview.offsets else "nothing to read"
     lines = [f"{preview.job}: {_last_run(preview.committed)}; {amount}"]
     for partition, end in sorted(preview.read_range.end.items()):
@@ -151,6 +151,6 @@ def _lines(preview: Preview) -> list[str]:
 
 def _last_run(committed: TableProgress | None) -> str:
     if committed is None:
-        return "no table yet"
+        return "the table does not exist yet"
     time = committed.committed_at
     return f"run {committed.run}" + (f" of {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if time else "")

@@ -42,14 +42,14 @@ def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -
 
     `retryable` has one value for each failure. `has_findings`: there are records to read or differences.
     """
-    failures = list(retryable)
-    if failures:
-        return Exit.FAILED if all(failures) else Exit.REFUSED
+    values = list(retryable)
+    if values:
+        return Exit.FAILED if all(values) else Exit.REFUSED
     return Exit.FINDINGS if has_findings else Exit.DONE
 
 
 def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
-    """Return the fields of a JSON report for an error; null without one."""
+    """Return the error fields of a JSON report; they are null if `error` is None."""
     if error is None:
         return {"error": None, "hint": None, "transient": None}
     return {"error": error.message, "hint": error.hint, "transient": error.transient}
@@ -61,7 +61,7 @@ def print_message(text: str) -> None:
 
 
 def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> None:
-    """Report the message, with its subject, and the hint."""
+    """Report the message of an error, prefixed by `subject`, and its hint."""
     report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
     if error.hint:
         report(f"hint: {error.hint}")

@@ -17,21 +17,21 @@ class ExportFormat(StrEnum):
     """Format of exported files."""
 
     JSON = "json"
-    """JSON lines, nulls included."""
+    """JSON Lines; NULL fields are written as null."""
     PARQUET = "parquet"
 
 
 def export(
     spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path, file_format: ExportFormat = ExportFormat.JSON
 ) -> None:
-    """Write the rows of every lake table to one file of `folder`/<target>/<table>; replace an earlier export."""
+    """Write the rows of every lake table to one file in `folder`/<target>/<table>; replace an earlier export."""
     for job in jobs:
         rows = _rows(spark, job)
         if rows is not None:
             path = folder.resolve() / job.target_name / job.table
             writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
             if file_format is ExportFormat.JSON:
-                # With microseconds and the zone offset, for any settings of the session.
+                # Timestamps have microseconds and the zone offset, whatever the settings of the session.
                 writer = writer.options(**JSON_OPTIONS)
             writer.save(path.as_uri())
 

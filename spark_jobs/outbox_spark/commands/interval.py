@@ -1,4 +1,4 @@
-"""`outbox-materialize --interval`: runs all tables repeatedly in one Spark session, until a signal."""
+"""`outbox-materialize --interval`: materializes all tables repeatedly in one Spark session, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal or `request()` has requested it."""
+        """Whether a stop was requested, by a signal or by `request()`."""
         return self._event.is_set()
 
     def request(self) -> None:
@@ -50,19 +50,19 @@ class StopRequest:
 @contextmanager
 def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
     """Request a stop on the first SIGTERM or SIGINT. A second signal has the effect of the previous handler."""
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {signum: signal.getsignal(signum) for signum in _SIGNALS}
 
     def restore() -> None:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
 
-    def request(number: int, _: FrameType | None) -> None:
+    def handle_signal(signum: int, _frame: FrameType | None) -> None:
         restore()
         stop.request()
-        report(f"{signal.Signals(number).name}: stopping after the batch in progress; repeat it to stop immediately")
+        report(f"{signal.Signals(signum).name}: stopping after the batch in progress; send it again to stop at once")
 
-    for number in _SIGNALS:
-        signal.signal(number, request)
+    for signum in _SIGNALS:
+        signal.signal(signum, handle_signal)
     try:
         yield
     finally:
@@ -76,7 +76,7 @@ class RoundRules:
     interval: float
     """Seconds from the start of a round to the start of the next; a longer round is followed immediately."""
     max_failures: int = MAX_FAILURES
-    """Consecutive failures of one table that end the process."""
+    """Number of consecutive failures of one table after which the process ends."""
     fail_fast: bool = False
     """End at the first error that is not retryable, instead of excluding its table."""
 
@@ -87,7 +87,7 @@ class Rounds:
 
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
-    """Runs one table; errors are in the outcome. Raises Stopped only."""
+    """Materializes one table. Errors are returned in the outcome; only Stopped is raised."""
     rules: RoundRules
     stop: StopRequest
     report: Reporter
@@ -95,13 +95,13 @@ class Rounds:
     """Whether Spark's driver responds; called after a failure."""
     last: dict[int, Outcome] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)
-    """Consecutive failures."""
+    """Number of consecutive failures of each table."""
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
         """Run rounds until a signal (exit code 0, or 4 if a table was excluded) or until failures end the process."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
-        self.report(f"{tables}, a round every {self.rules.interval:g} s; stop with SIGTERM or SIGINT")
+        self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:
             next_start = time.monotonic() + self.rules.interval
             code = self._round()
@@ -140,7 +140,7 @@ class Rounds:
         count = self._failures[index] = self._failures.get(index, 0) + 1
         if count >= self.rules.max_failures:
             return self._end(Exit.FAILED, f"{job} failed {count} times in a row")
-        self.report(f"{job}: retried in the next round ({count} of {self.rules.max_failures} failures in a row)")
+        self.report(f"{job}: the next round retries ({count} of {self.rules.max_failures} failures in a row)")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
@@ -149,7 +149,7 @@ class Rounds:
             return self._end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
             return self._end(Exit.REFUSED, "every table has an error that is not retryable")
-        self.report(f"{job}: excluded, its error is not retryable; the exit code will be {Exit.REFUSED:d}")
+        self.report(f"{job}: excluded, because its error is not retryable; the exit code will be {Exit.REFUSED:d}")
         return None
 
     def _end(self, code: Exit, reason: str) -> Exit:
@@ -161,12 +161,12 @@ class Rounds:
             self.report("stopped")
             return Exit.DONE
         names = ", ".join(str(self.jobs[index]) for index in sorted(self._excluded))
-        self.report(f"stopped; excluded and not up to date: {names}")
+        self.report(f"stopped; tables that were excluded and are not up to date: {names}")
         return Exit.REFUSED
 
 
 def without_repeats(report: Reporter) -> Reporter:
-    """Return a callback that reports `nothing new` for a table only once in succession."""
+    """Return a callback that omits consecutive repetitions of `nothing new` for a table."""
     previous: dict[str, str] = {}
 
     def report_once(message: str) -> None:

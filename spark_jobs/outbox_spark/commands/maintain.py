@@ -45,7 +45,7 @@ def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> Maintained
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: result to stdout, messages to stderr. Return an Exit."""
+    """Run the command, which prints its result to stdout and messages to stderr. Return its exit code (an Exit)."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _main(options), debug=options.debug)
 

@@ -42,7 +42,7 @@ from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs tables in one session, with the options of the command."""
+    """Materializes tables in one Spark session, with the options of the command."""
 
     spark: SparkSession
     report: Reporter
@@ -53,7 +53,7 @@ class Runner:
     replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob) -> Outcome:
-        """Run one table. Errors are reported and returned in the outcome; only Stopped is raised."""
+        """Materialize one table. Errors are reported and returned in the outcome; only Stopped is raised."""
         if self.metrics is not None:
             self.metrics.start_run()
         run = partial(
@@ -91,7 +91,7 @@ class Runner:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: result to stdout, messages to stderr. Return an Exit."""
+    """Run the command, which prints its result to stdout and messages to stderr. Return its exit code (an Exit)."""
     parser = _parser()
     options = parser.parse_args(arguments)
     _check(parser, options)
@@ -147,7 +147,7 @@ def _run_rounds(
 
 
 def _exported(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
-    """Export one table and return its outcome: failed if the export failed."""
+    """Export one table. Return its outcome, which is `failed` if the export failed."""
     if outcome.status is Status.FAILED:  # the table may not exist
         return outcome
 
@@ -165,7 +165,7 @@ def _exported(spark: SparkSession, job: MaterializeJob, outcome: Outcome, option
 
 def _write_job(options: argparse.Namespace) -> Exit:
     """Write the selected jobs to a job file."""
-    # With a job file the driver need not have the deploy tool and its packages.
+    # With a job file the driver needs neither the command `outbox` nor its packages.
     from outbox_spark.jobs.from_pipeline import jobs_without_secrets  # noqa: PLC0415
 
     jobs = jobs_without_secrets(
@@ -189,10 +189,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
-    add("--replay-from", metavar="TIME", help=f"read the topic again from TIME: ISO 8601, or {BEGINNING}")
+    add("--replay-from", metavar="TIME", help=f"read records since TIME again; TIME is ISO 8601 or `{BEGINNING}`")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
-    add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON lines)")
+    add("--export-format", type=ExportFormat, choices=formats, help="format of the files; default json (JSON Lines)")
     metrics_help = "append a JSON line to FILE for every batch and every run of a table; - for stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
     alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
@@ -200,10 +200,10 @@ def _parser() -> argparse.ArgumentParser:
     alternative("--dry-run", action="store_true", help="print the offsets that a run would read")
     alternative("--write-job", type=Path, metavar="FILE", help="write the jobs to a job file, without secrets")
     add_rule = parser.add_argument_group("options for --interval").add_argument
-    failures = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
-    add_rule("--max-failures", type=positive_int, metavar="N", help=failures)
-    fast = "exit at the first error that is not retryable, instead of excluding its table"
-    add_rule("--fail-fast", action="store_true", help=fast)
+    max_failures_help = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
+    add_rule("--max-failures", type=positive_int, metavar="N", help=max_failures_help)
+    fail_fast_help = "exit at the first error that is not retryable, instead of excluding its table"
+    add_rule("--fail-fast", action="store_true", help=fail_fast_help)
     return parser
 
 
@@ -216,7 +216,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     if options.interval is not None and options.export is not None:
         parser.error("--export: not allowed with --interval")
     if options.interval is not None and options.replay_from is not None:
-        parser.error("--replay-from: not allowed with --interval: every round would read it again")
+        parser.error("--replay-from: not allowed with --interval: every round would read the same records again")
     if options.dry_run and options.replay_from is not None:
         parser.error("--replay-from: not allowed with --dry-run, which reports new records only")
     if options.write_job is not None and options.job is not None:

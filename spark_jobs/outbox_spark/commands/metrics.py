@@ -1,4 +1,4 @@
-"""Metrics as JSON lines: one for every committed batch and one for every run of a table.
+"""Metrics as JSON Lines: one line for every committed batch and one line for every run of a table.
 
 All lines have the same keys; keys that do not apply are null. Every line is flushed immediately.
 """
@@ -52,7 +52,7 @@ def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]
 
 
 class Metrics:
-    """Writes the lines. A write error is reported once and does not stop a run."""
+    """Writes the metrics. A write error is reported once and does not stop a run."""
 
     def __init__(self, stream: TextIO, report: Reporter) -> None:
         self._stream = stream
@@ -69,7 +69,7 @@ class Metrics:
         self._stages = StageMetrics(spark)
 
     def start_run(self) -> None:
-        """Start the metrics of a run of a table."""
+        """Reset the batch number and the times at the start of a run of a table."""
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest = self._committed_at = None
 
@@ -94,7 +94,7 @@ class Metrics:
         self._batch_started = time.monotonic()
 
     def write_run(self, job: MaterializeJob, outcome: Outcome) -> None:
-        """Write the line of a run of a table, failed or not."""
+        """Write the line of a run of a table, whether it succeeded or failed."""
         failed = outcome.status is Status.FAILED
         counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
         values = {

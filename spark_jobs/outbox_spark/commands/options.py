@@ -41,7 +41,7 @@ def add_batch_option(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_int(text: str) -> int:
-    """Parse a number of at least 1."""
+    """Parse an integer of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -62,10 +62,10 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
     if options.job is not None:
         if options.environment != DEFAULT_ENVIRONMENT:
             message = f"--environment {options.environment} cannot be used with --job {options.job}"
-            raise ConfigurationError(message, "remove one of the two: a job file is written for one environment")
+            raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
         return job_file.read_jobs(options.job, **selected)
     try:
-        # With a job file the driver need not have the deploy tool and its packages.
+        # With a job file the driver needs neither the command `outbox` nor its packages.
         from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
     except ImportError as error:
         message = f"reading a pipeline file requires the Python package {error.name}"

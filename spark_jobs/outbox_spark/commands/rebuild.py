@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: rebuilds a table from the beginning of its topic and replaces it in one step."""
+"""The command `outbox-rebuild`: rebuilds a table from the start of its topic, and replaces the content in one step."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def rebuild(
         remaining = materialize(spark, shadow, report, max_records, topic=topic)
         with open_table(spark, shadow, report) as source:
             table.replace_by(source)
-    report(f"{job}: rebuilt and replaced")
+    report(f"{job}: rebuilt; the content of the table was replaced")
     return replace(initial.plus(remaining), table=job.table, status=Status.CHANGED)
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:
-    """Return the job of the shadow table. It always reconciles when tombstones were missed."""
+    """Return the shadow table's job: the same job with another table name and `missed_tombstones: reconcile`."""
     name = job.table + SHADOW_SUFFIX
     if len(name) > _MAX_NAME_LENGTH:
         digest = hashlib.sha256(job.table.encode()).hexdigest()[:8]
@@ -82,10 +82,10 @@ def _prepare(
         except RefusedError as error:
             report(f"{job}: restarting an interrupted rebuild: {error.message}")
             table.drop()
-    _warn_of_growth(spark, job, report)
+    _warn_of_added_partitions(spark, job, report)
 
 
-def _warn_of_growth(spark: SparkSession, job: MaterializeJob, report: Reporter) -> None:
+def _warn_of_added_partitions(spark: SparkSession, job: MaterializeJob, report: Reporter) -> None:
     try:
         with open_table(spark, job, report) as table:
             committed = table.committed()
@@ -96,13 +96,13 @@ def _warn_of_growth(spark: SparkSession, job: MaterializeJob, report: Reporter) 
         return
     if committed is not None and committed.partition_epoch > 0:
         report(
-            f"warning: {job}: partitions were added to the topic since the table was created. Keys that were deleted "
-            "since then may have a live record in their old partition and be restored"
+            f"warning: {job}: partitions were added to the topic since the table was created. Rows of keys that were "
+            "deleted since then may reappear: the previous partition of a key may still have its live record"
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: result to stdout, messages to stderr. Return an Exit."""
+    """Run the command, which prints its result to stdout and messages to stderr. Return its exit code (an Exit)."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _main(options), debug=options.debug)
 
@@ -117,7 +117,7 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Rebuild tables from their topics; readers see the old rows until the new ones are complete."
+    description = "Rebuild tables from their topics. Readers see the previous rows until the rebuilt rows are complete."
     parser = command_parser("outbox-rebuild", description)
     add_batch_option(parser)
     parser.add_argument(

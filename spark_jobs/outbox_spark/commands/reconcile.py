@@ -1,4 +1,4 @@
-"""The command `outbox-reconcile`: compares tables with their topics and with the source, and repairs on request."""
+"""The command `outbox-reconcile`: compares tables with their topics and the source, and repairs them on request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reconcile(
     if repair:
         _apply_missed_tombstones(spark, job, topic, report)
     with open_table(spark, job, report) as table, ExitStack() as stack:
-        registry = stack.enter_context(topic.registry())
+        registry = stack.enter_context(topic.open_registry())
         comparison = compare_with_topic(job, table, topic, registry, stack, examples)
         counts = comparison.counts
         result = ComparisonResult.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else ComparisonResult.SAME
@@ -58,7 +58,7 @@ def reconcile(
             repair_table(table, comparison)
             remaining = count_unrepaired(table, comparison)
             repaired = sum(counts[kind] for kind in DIFFERENCES) - sum(remaining.values())
-            # A missing key that the guarded write skips has a newer deletion in the ledger.
+            # Missing keys that remain have a newer deletion in the ledger, so the guarded write skips them.
             result = ComparisonResult.DIFFERENT if remaining[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
     scan = comparison.scan or "every row has a record in the topic"
     report(f"{job}: {comparison.records} records compared, {comparison.passes} additional passes; {scan}")
@@ -92,7 +92,7 @@ def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: To
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: result to stdout, messages to stderr. Return an Exit."""
+    """Run the command, which prints its result to stdout and messages to stderr. Return its exit code (an Exit)."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.job is not None and options.against_source:
@@ -119,7 +119,7 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, SourceTable]:
-    # With a job file the driver need not have the deploy tool and its packages.
+    # With a job file the driver needs neither the command `outbox` nor its packages.
     from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
 
     return load_sources(options.pipeline, options.environment, aggregates)

@@ -30,7 +30,7 @@ def start(name: str = APPLICATION_NAME) -> SparkSession:
 def attempt(
     subject: str, report: Reporter, work: Callable[[], R], on_error: Callable[[OutboxKitError], R], *, debug: bool
 ) -> R:
-    """Return the result of `work`; report an error and return the result of `on_error`. Raises Stopped and Ctrl-C."""
+    """Return the result of `work`, or report its error and return `on_error(error)`. Raises Stopped and Ctrl-C."""
     try:
         return work()
     except Stopped:

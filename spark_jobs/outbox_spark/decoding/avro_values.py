@@ -1,4 +1,4 @@
-"""Decoding of Avro bodies with the writer's schema of each, to records of the reader's schema."""
+"""Decoding of Avro bodies with their writers' schemas, to records of the reader's schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox_spark.session.expressions import cached_expressions, prevent_inlinin
 
 Writers = tuple[tuple[int | str, str], ...]
 
-# A last field that is added to every schema, and its bytes, which are appended to every body. The field has this value
+# Field that is added at the end of every schema, and its bytes, appended to every body. The field has this value
 # only if the body ends where its schema requires. Without it, a body that cannot be decoded would equal a record whose
 # fields are all NULL, and surplus bytes would not be detected. The bytes are distinct, so that surplus bytes cannot
 # produce the value.
@@ -32,7 +32,7 @@ _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End",
 
 
 def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str]) -> DataFrame:
-    """Add `record` (a struct of the reader's fields), `problem` (a Reason; NULL: none) and `deleted` to `latest`.
+    """Add `record` (a struct of the reader's fields), `problem` (a Reason, or NULL) and `deleted` to `latest`.
 
     `writers` are the schemas by id and GUID that the registry knows.
     """
@@ -62,33 +62,33 @@ def _outcome(writers: Writers) -> list[Expression]:
 
 def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:
     """Return the decoded record: one from_avro per schema, in one pass; NULL if there is nothing to decode."""
-    ended = _with_end(reader)
+    reader_with_end = _with_end(reader)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("schema_guid")), F.lit(_END_BYTES))
     # NULL of the reader's type, for a range without a known schema (tombstones only).
-    empty = from_avro(F.lit(None).cast("binary"), ended, {"mode": "PERMISSIVE"})
+    empty = from_avro(F.lit(None).cast("binary"), reader_with_end, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer in writers.items():
         if kind_of(load(writer).root) != "record":
             continue
-        # The argument is the writer's schema, the option the reader's. PERMISSIVE yields NULL fields instead of
+        # The argument is the writer's schema, avroSchema is the reader's. PERMISSIVE yields NULL fields instead of
         # failing the run for a body that cannot be decoded.
-        written = _with_end(resolvable_schema(writer, reader))
-        record = from_avro(body, written, {"avroSchema": ended, "mode": "PERMISSIVE"})
+        writer_with_end = _with_end(resolvable_schema(writer, reader))
+        record = from_avro(body, writer_with_end, {"avroSchema": reader_with_end, "mode": "PERMISSIVE"})
         matches = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
         result = F.when(matches, record) if result is None else result.when(matches, record)
     return empty if result is None else result
 
 
 def _with_end(schema: str) -> str:
-    record: dict[str, Any] = json.loads(schema)
-    return json.dumps({**record, "fields": [*record["fields"], _END_FIELD]})
+    record_schema: dict[str, Any] = json.loads(schema)
+    return json.dumps({**record_schema, "fields": [*record_schema["fields"], _END_FIELD]})
 
 
 def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
     """Return the default of a field of `schema`, as decoded from a record that was written without the field."""
-    record = {"type": "record", "name": "outbox.Default", "fields": [field]}
-    empty = {**record, "fields": []}
-    return from_avro(F.lit(b""), json.dumps(empty), {"avroSchema": schema.text(record)})[field["name"]]
+    record_schema = {"type": "record", "name": "outbox.Default", "fields": [field]}
+    empty = {**record_schema, "fields": []}
+    return from_avro(F.lit(b""), json.dumps(empty), {"avroSchema": schema.text(record_schema)})[field["name"]]
 
 
 def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:

@@ -18,14 +18,14 @@ METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_
 """Origin of a row; the same columns in every target."""
 
 OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
-"""Outcome of decoding. `_reason` is set for records to quarantine; `_key` and `_value` (binary) for those only."""
+"""Outcome of decoding. `_reason`, `_key` and `_value` (binary) are set only for records to quarantine."""
 
 STALE_COLUMN = "_stale"
 """True while the newest record of the key is in quarantine: the row has an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
 """In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
-"""In history tables: Kafka timestamps of this version and of the one that ended it; NULL for the current one."""
+"""In history tables: Kafka timestamps of this version and of the next one; `_valid_to` is NULL if there is none."""
 
 RESERVED_COLUMNS = frozenset(
     [*METADATA_COLUMNS, *OUTCOME_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]
@@ -188,10 +188,10 @@ def _check_names(columns: list[Column], subject: str) -> None:
         # Names in Spark and the lake formats are case-insensitive.
         name = column.name.lower()
         if name == KEY_COLUMN:
-            raise SchemaError(f"{subject}: field {column.name} has the name of the key column", "rename it")
+            raise SchemaError(f"{subject}: field {column.name} has the name of the key column", "rename the field")
         if name in names:
-            message = f"{subject}: two fields are named {column.name}, differing in case only"
-            raise SchemaError(message, "rename one of them")
+            message = f"{subject}: two field names differ only in case: {column.name}"
+            raise SchemaError(message, "rename one of the fields")
         if name in RESERVED_COLUMNS:
-            raise SchemaError(f"{subject}: field {column.name} has the name of a metadata column", "rename it")
+            raise SchemaError(f"{subject}: field {column.name} has the name of a metadata column", "rename the field")
         names.add(name)

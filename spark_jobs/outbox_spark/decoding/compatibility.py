@@ -13,21 +13,21 @@ def check_writer(writer: str, reader: str, subject: str) -> None:
     """Compare a writer's schema with the reader's, both as JSON text; messages call the writer's schema `subject`.
 
     Raises SchemaError for the first field that would be read as a different value and, for a record of the same name,
-    for the first that cannot be read. Records of a different name are not earlier versions of this schema: decoding
+    for the first field that cannot be read. Records of another name are not earlier versions of this schema: decoding
     quarantines those that do not fit, and records with unknown enum symbols.
     """
     same_record = short_name(load(writer).root) == short_name(load(reader).root)
-    # Fields that would be misread first: no later step detects them.
+    # Fields that would be misread come first, because no later step detects them.
     for entry in sorted(differences(writer, _with_enum_defaults(reader)), key=lambda entry: not entry.readable):
-        written = f"field {entry.field}: {subject} writes {entry.written}"
+        message = f"field {entry.field}: {subject} writes {entry.written}"
         if entry.readable:
             raise SchemaError(
-                f"{written}; the newest schema would read it as {entry.expected}",
-                "undo the change of type in the newest schema, or rename the new field",
+                f"{message}; the newest schema would read the field as {entry.expected}",
+                "undo the change of type in the newest schema, or rename the field of the new type",
             )
         if same_record:
             raise SchemaError(
-                f"{written}; the newest schema reads {entry.expected}",
+                f"{message}; the newest schema reads {entry.expected}",
                 "undo the change in the newest schema, or set `schema_version` to a version that reads both",
             )
 

@@ -20,7 +20,7 @@ _GUID = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 def last_header(headers: Column, name: str) -> Column:
     """Return the value of the last header with this name, binary; NULL if there is none.
 
-    As Kafka's `Headers.lastHeader`.
+    Equivalent to Kafka's `Headers.lastHeader`.
     """
     names = headers["key"]
     # `get` returns NULL outside the array, where `[]` raises in ANSI mode, so a missing header needs no condition.
@@ -31,8 +31,8 @@ def schema_id(value: Column, header: Column) -> Column:
     """Return the id of the frame, long; NULL if there is none."""
     frame = F.coalesce(header, value)
     # No cast from bytes to a number exists; conv() suffices, as ids are below 2^31 in every registry.
-    number = F.conv(F.hex(F.substring(frame, 2, _ID_BYTES - 1)), 16, 10).cast("long")
-    return F.when(_has_frame(frame, b"\x00", _ID_BYTES), number)
+    id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_BYTES - 1)), 16, 10).cast("long")
+    return F.when(_has_frame(frame, b"\x00", _ID_BYTES), id_in_frame)
 
 
 def schema_guid(value: Column, header: Column) -> Column:

@@ -124,8 +124,8 @@ def _uuid_bytes(node: Mapping[str, Any]) -> Convert:
 def _date(json: Column) -> Column:
     """Accept ISO 8601, or days since 1970."""
     text = _string(json)
-    written = F.when(F.rlike(text, F.lit(f"^{_DATE}$")), text.try_cast("date"))
-    return F.coalesce(written, F.date_from_unix_date(_int(json)))
+    from_text = F.when(F.rlike(text, F.lit(f"^{_DATE}$")), text.try_cast("date"))
+    return F.coalesce(from_text, F.date_from_unix_date(_int(json)))
 
 
 def _time(unit: str, kind: str) -> Convert:
@@ -140,11 +140,11 @@ def _time(unit: str, kind: str) -> Convert:
             + F.substring(text, 7, 2).try_cast("int")
         )
         fraction = F.rpad(F.substring(text, 10, digits), digits, "0").try_cast("int")
-        written = seconds.cast("long") * 10**digits + fraction
+        from_text = seconds.cast("long") * 10**digits + fraction
         number = _integer(json)
         in_day = number.between(0, _DAY_SECONDS * 10**digits - 1)
         valid = F.rlike(text, F.lit(f"^{_CLOCK}{_fraction(digits)}$"))
-        return F.when(valid, written).when(in_day, number).cast(kind)
+        return F.when(valid, from_text).when(in_day, number).cast(kind)
 
     return convert
 

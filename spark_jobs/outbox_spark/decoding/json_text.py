@@ -13,8 +13,8 @@ JSON_OPTIONS = {
 """Options of to_json for lossless text: by default it truncates timestamps to milliseconds and omits nulls."""
 
 _END = "outbox__end"
-# An unpaired surrogate as an escape, which the parser would replace with a question mark. After an escaped backslash
-# the `u` is ordinary text.
+# Matches the escape of an unpaired surrogate, which the parser would replace with a question mark. A `u` after an
+# escaped backslash is not an escape.
 _UNPAIRED_SURROGATE = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"

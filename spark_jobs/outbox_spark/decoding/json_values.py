@@ -1,7 +1,7 @@
 """Conversion of JSON values to records of the reader's schema, as strict as the transform's Avro encoder.
 
-docs/smt.md defines which JSON is valid for which Avro type. No value is rounded or truncated: a number that could only
-be converted to a decimal or an integer by way of a double is invalid.
+docs/smt.md defines which JSON is valid for which Avro type. No value is rounded or truncated: a number that
+can be converted to a decimal or an integer only through a double is invalid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Conversion:
 
 
 def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFrame:
-    """Add `record` (a struct of the reader's fields), `problem` (a Reason; NULL: none) and `deleted` to `latest`.
+    """Add `record` (a struct of the reader's fields), `problem` (a Reason, or NULL) and `deleted` to `latest`.
 
     JSON null is a tombstone, also as the payload of an envelope.
     """
@@ -56,7 +56,7 @@ def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFr
 
 
 def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
-    """Return, by name, how each field is converted from the object that contains it."""
+    """Return the conversion of each field from the object that contains it, by field name."""
     return {str(field["name"]): _member(schema, field) for field in record["fields"]}
 
 

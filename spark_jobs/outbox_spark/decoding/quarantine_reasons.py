@@ -16,7 +16,7 @@ class Reason:
     UNKNOWN_SCHEMA_ID = "unknown-schema-id"
     UNDECODABLE = "undecodable"
     INVALID = "invalid"
-    """Followed by `:<column>`: decoded, but not a valid value of the column's type."""
+    """Followed by `:<column>`. The record was decoded, but the column's value is not valid for its type."""
 
 
 UNREADABLE_KEY = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")

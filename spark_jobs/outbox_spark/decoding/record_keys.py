@@ -14,7 +14,7 @@ from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
 _ALL = 2**31 - 1
-# Size of an Avro length in bytes, and the lengths of that size: a zigzag varint has 7 bits per byte, and a sign bit.
+# Minimum and maximum length by the size of its Avro encoding in bytes: a zigzag varint has 7 bits per byte and a sign.
 _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
 _INTEGER = "^-?[0-9]+$"
 
@@ -60,7 +60,7 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Other numbers can be written in more than one way.
+    # Numbers other than integers can be written in more than one way.
     integer = F.rlike(text, F.lit(_INTEGER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
     return prevent_inlining(F.when((kind == "STRING") | integer, text.cast("binary")))
 

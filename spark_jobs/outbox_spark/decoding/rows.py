@@ -103,7 +103,7 @@ def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader: str) -> 
 
 @cached_expressions
 def _reason(record: DataType, columns: tuple[Column, ...], unsupported: UnsupportedCondition) -> Expression:
-    """Return the reason to quarantine a record, of its key or else of its value; NULL for a readable record."""
+    """Return why a record is quarantined: the first problem of its key, else of its value; NULL if it is readable."""
     key = F.col("key").cast("string")
     unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
     invalid_key = F.lit(False) if unsupported_key is None else unsupported_key

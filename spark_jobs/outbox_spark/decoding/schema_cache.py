@@ -1,4 +1,4 @@
-"""Schema registry of a run. Every schema is requested once: the reader's, and the writer's of each schema id."""
+"""Schema registry client of a run, which requests every schema at most once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, Regi
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings
 
-# Number of versions that records are likely to have: not all producers use the latest.
+# Number of latest versions that are requested in advance, because not all producers use the latest version.
 _RECENT_VERSIONS = 3
 
 
@@ -25,7 +25,7 @@ class SchemaRegistry:
     def __init__(self, registry: RegistrySettings) -> None:
         self._reader = RegistryReader(HttpEndpoint(**msgspec.structs.asdict(registry)))
         self._schemas: dict[int | str, str | None] = {}
-        """By id or GUID; None: unknown to the registry."""
+        """By id or GUID; None if the registry does not have the schema."""
         self._requested: set[tuple[str, int]] = set()
 
     def __enter__(self) -> SchemaRegistry:
@@ -47,7 +47,7 @@ class SchemaRegistry:
         version = self._reader.version(subject, number)
         if version is None:
             existing = ", ".join(map(str, self._reader.versions(subject))) or "none"
-            message = f"subject {subject} has no version {number}; it has: {existing}"
+            message = f"subject {subject} has no version {number}; its versions are: {existing}"
             raise SchemaError(message, "correct `schema_version` of the materialization")
         return self._cached(version, f"version {number} of subject {subject}")
 

@@ -36,7 +36,7 @@ def resolvable_schema(writer: str, reader: str) -> str:
 
 
 class _Renaming:
-    """Rewrites a schema: `types` has the new full names of types, `fields` new names by the old (type, field)."""
+    """Rewrites a schema: `types` has the new full names of types, `fields` the new field names by (type, field)."""
 
     def __init__(self, types: Mapping[str, str], fields: Mapping[tuple[str, str], str]) -> None:
         self._types, self._fields = types, fields
@@ -71,7 +71,7 @@ class _Renaming:
 def _pairs(
     write: Schema, written: Node, read: Schema, expected: Node, visited: set[tuple[str, str]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the writer's named types with those of the reader that they are read as."""
+    """Yield pairs of a named type of the writer and the reader's type that it is read as."""
     for branch in write.branches(written):
         target = next(iter(same_kind(branch, read.branches(expected))), None)
         if target is None:

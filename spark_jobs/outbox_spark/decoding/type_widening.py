@@ -26,7 +26,7 @@ def is_widening(actual: str, desired: str) -> bool:
     """
     if (actual, desired) in _WIDER:
         return True
-    old, new = _NUMERIC.fullmatch(actual), _NUMERIC.fullmatch(desired)
-    if old is None or new is None:
+    before, after = _NUMERIC.fullmatch(actual), _NUMERIC.fullmatch(desired)
+    if before is None or after is None:
         return False
-    return old[2] == new[2] and int(old[1]) < int(new[1])
+    return before[2] == after[2] and int(before[1]) < int(after[1])

@@ -44,7 +44,7 @@ def load_jobs(
 ) -> list[MaterializeJob]:
     """Return the pipeline's materializations, in the order of the file; empty collections select all.
 
-    `environ` replaces the environment variables. Raises ConfigurationError when a file is wrong or no job is selected.
+    `environ` replaces the environment variables. Raises ConfigurationError if a file is invalid or no job is selected.
     """
     overrides = Overrides() if environ is None else Overrides(environ=environ)
     pipeline, environment = load_files(pipeline_file, environment_name, overrides, needs=_SECTIONS)
@@ -76,8 +76,8 @@ def _target(environment: Environment, name: str) -> Target:
     settings = environment.targets.get(name)
     if settings is None:
         names = ", ".join(sorted(environment.targets)) or "none"
-        message = f"environment {environment.name!r} has no target {name!r}; it has: {names}"
-        raise ConfigurationError(message, "add it under `targets:` of the environment file")
+        message = f"environment {environment.name!r} has no target {name!r}; its targets are: {names}"
+        raise ConfigurationError(message, "add the target under `targets:` of the environment file")
     target: Target = msgspec.convert(_with_strings(settings.model_dump(by_alias=True)), Target)
     return target
 
@@ -102,8 +102,8 @@ def jobs_without_secrets(
 ) -> list[MaterializeJob]:
     """Return the jobs for a job file: as load_jobs, but secrets are references to environment variables.
 
-    The variables need not be set. A reference has the variable that the environment file refers to. For a literal
-    value, or one of the embedded stack, it has the variable that overrides the key, for example
+    The variables need not be set. A reference names the variable that the environment file refers to. For a literal
+    value or a value of the embedded stack, it names the variable that overrides the key, for example
     OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
     """
     raw = environment_values(environment_name, pipeline_file, Overrides()).data
@@ -154,7 +154,7 @@ def _reference_for(value: str, *location: str) -> str:
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
-    """Return the source tables of the aggregates, by aggregate. Raises ConfigurationError when none has one."""
+    """Return the source tables of the aggregates, by aggregate. Raises ConfigurationError if there are none."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database, admin = environment.source, environment.source.admin
     sources = {

@@ -1,4 +1,4 @@
-"""Job files, with which a driver runs jobs without the deploy tool, its pipeline file and its packages.
+"""Job files, with which a driver runs jobs without a pipeline file, the command `outbox` and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
@@ -84,8 +84,8 @@ def read_jobs(
 ) -> list[MaterializeJob]:
     """Return the jobs of a file, in its order; empty collections select all.
 
-    Raises ConfigurationError: not readable, another version, no job selected; or in a selected job a key that is
-    unknown, missing or of a wrong type, or a variable that is not set.
+    Raises ConfigurationError when the file is unreadable or has another version, when no job is selected, or when a
+    selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
     """
 
     def names(item: tuple[int, Mapping[str, Any]]) -> tuple[Any, Any]:
@@ -120,7 +120,7 @@ def select(
     ]
     if not selected:
         known = ", ".join(f"{aggregate} -> {target}" for _, aggregate, target in named) or "none"
-        raise ConfigurationError(f"{path}: no materialization is selected", f"the file has: {known}")
+        raise ConfigurationError(f"{path}: no materialization is selected", f"the file has materializations: {known}")
     return selected
 
 
@@ -135,7 +135,7 @@ def _read(path: Path) -> JobFile:
         raise ConfigurationError(f"{path} is not a job file: it has no `version`", _WRITE_AGAIN)
     if data["version"] != VERSION:
         message = f"{path} has version {data['version']!r}; this version of outbox-kit reads version {VERSION}"
-        raise ConfigurationError(message, "write it again with the outbox-kit that runs it")
+        raise ConfigurationError(message, "write the file again with the version of outbox-kit that runs it")
     return _convert(data, JobFile, path)
 
 

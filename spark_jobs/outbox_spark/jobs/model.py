@@ -41,7 +41,7 @@ class RecordFormat(StrEnum):
     TEXT = "text"
     """Keys only: UTF-8, or an Avro string in Confluent wire format."""
     AVRO = "avro"
-    """Values only: Avro with the schema id in the prefix or in a header, record by record."""
+    """Values only: Avro; each record has its schema id in a prefix or in a header."""
     JSON = "json"
     JSON_WITH_SCHEMA = "json-with-schema"
     """{"schema": ..., "payload": ...} of Kafka Connect's JsonConverter."""
@@ -200,9 +200,8 @@ class TableProgress:
         layout = int(stored["layout"])
         if layout != LAYOUT_VERSION:
             message = f"{location} has layout version {layout}; this version of outbox-kit reads {LAYOUT_VERSION}"
-            raise RefusedError(
-                message, "run the version of outbox-kit that wrote it, or rebuild the table with `outbox-rebuild`"
-            )
+            hint = "run the version of outbox-kit that wrote the table, or rebuild the table with `outbox-rebuild`"
+            raise RefusedError(message, hint)
         return msgspec.convert(stored, cls, strict=False, str_keys=True)
 
 

@@ -1,7 +1,7 @@
 """Reader of outbox-spark.jar (spark_jobs/java) that omits superseded records of a range.
 
 For a topic with ten records per key, Spark creates rows for a tenth of the records only. The aggregation per key is
-still necessary, so the result is the same as with Spark's reader, which the setting below selects.
+still necessary, so the result is the same as with Spark's reader, which READER_SETTING can select.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from outbox_spark.kafka.ordering import sequence_kind, sequence_of
 from outbox_spark.kafka.range_reader import consumer_settings, read_records
 from outbox_spark.session.expressions import cached_expressions
 
-SETTING = "spark.outbox.reader"
-VARIABLE = "OUTBOX_SPARK_READER"
+READER_SETTING = "spark.outbox.reader"
+READER_VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
 TIMEOUT_MILLIS = 120_000
 """Time that a task waits for the broker without progress; the same as in Spark's reader."""
 
-# This reader sends no other requests around a poll, so small polls are cheap. With large polls a third of the time is
-# garbage collection, which copies the records of a poll each time that it runs.
+# This reader sends no requests other than polls, so small polls are cheap. With large polls, garbage collection takes
+# a third of the time, because each collection copies the records of a poll.
 _CONSUMER = {"max.poll.records": "500"}
 
 COLUMNS = [
@@ -40,7 +40,7 @@ their kinds of sequence (`_kinds`, the bits in ordering.py)."""
 
 
 class Reader(StrEnum):
-    """Values of SETTING."""
+    """Values of READER_SETTING."""
 
     AUTO = "auto"
     """The default: NEWEST."""
@@ -59,7 +59,7 @@ def read_newest(
     """Return COLUMNS of the records of a range, if possible without superseded records.
 
     Like read_records it fails if the log starts after the range's start, and accepts offsets that were compacted.
-    `limit_bytes` applies to each task. Raises ConfigurationError for an invalid SETTING.
+    `limit_bytes` applies to each task. Raises ConfigurationError for an invalid READER_SETTING.
     """
     if _configured_reader(spark) is Reader.SPARK:
         return select_columns(read_records(spark, kafka, read_range))
@@ -73,10 +73,10 @@ def read_newest(
 
 
 def _configured_reader(spark: SparkSession) -> Reader:
-    value = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Reader.AUTO
+    value = spark.conf.get(READER_SETTING, None) or os.environ.get(READER_VARIABLE) or Reader.AUTO
     if value not in list(Reader):
         raise ConfigurationError(
-            f"{SETTING} ({VARIABLE}) has the unknown value {value}", f"set one of {', '.join(Reader)}"
+            f"{READER_SETTING} ({READER_VARIABLE}) has the unknown value {value}", f"use one of: {', '.join(Reader)}"
         )
     return Reader(value)
 
@@ -94,7 +94,7 @@ def _columns() -> list[Column]:
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         sequence.alias("sequence"),
-        # NULL if the id precedes the value; it is decoded after the reduction.
+        # NULL if the schema id precedes the value; that id is decoded after the reduction.
         last_header(headers, VALUE_ID_HEADER).alias("id_header"),
         last_header(headers, KEY_ID_HEADER).alias("key_id_header"),
         F.lit(1).cast("long").alias("_records"),

@@ -21,7 +21,7 @@ from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 REQUEST_SECONDS = 30.0
 T = TypeVar("T")
 
-_REBUILD_HINT = "if this is intended, run outbox-rebuild: the table stays readable meanwhile"
+_REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"
 _CLIENT_ERRORS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, timedelta does not
 
@@ -37,7 +37,7 @@ class TopicDescription:
     latest: Mapping[int, int]
     """By partition: the last stable offset, where a read_committed consumer stops."""
     delete_retention: timedelta = timedelta(days=1)
-    """delete.retention.ms: time after which a tombstone may be removed. Kafka's default if the user is not authorized
+    """delete.retention.ms: time after which a tombstone may be removed; Kafka's default if the user is not authorized
     to describe the topic's configuration."""
     min_compaction_lag: timedelta = timedelta(0)
     """min.compaction.lag.ms: minimum age of a record that is compacted."""
@@ -95,14 +95,14 @@ def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic_id != topic.topic_id:
         message = (
             f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, "
-            f"the table was written from {committed.topic_id}"
+            f"but the table was written from the topic with id {committed.topic_id}"
         )
         raise RefusedError(message, f"run `outbox apply` and `outbox backfill` to fill the new topic; {_REBUILD_HINT}")
     missing = sorted(set(committed.offsets) - set(topic.latest))
     if missing:
         message = (
-            f"topic {topic.name} has {len(topic.latest)} partitions; "
-            f"the table has offsets of {len(committed.offsets)}, including partition {missing[0]}"
+            f"topic {topic.name} has {len(topic.latest)} partitions, but the table has stored offsets for "
+            f"{len(committed.offsets)}; partition {missing[0]} does not exist in the topic"
         )
         raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD_HINT}")
 
@@ -110,13 +110,13 @@ def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
 def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
     if offset > topic.latest[partition]:
-        message = f"{location} ends at offset {topic.latest[partition]}; the table has read up to {offset}"
+        message = f"{location} ends at offset {topic.latest[partition]}, but the table has read up to offset {offset}"
         raise RefusedError(message, f"the broker lost records, or this is a different cluster; {_REBUILD_HINT}")
-    # Retention and DeleteRecords move the log start, compaction does not: the table has not read the removed records.
+    # Unlike compaction, retention and DeleteRecords move the log start: the table has not read the removed records.
     if offset < topic.earliest[partition]:
         message = (
-            f"{location} starts at offset {topic.earliest[partition]}; "
-            f"the table has read up to {offset}: the records between were deleted"
+            f"{location} starts at offset {topic.earliest[partition]}, but "
+            f"the table has read up to offset {offset}: the records between these offsets were deleted"
         )
         raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD_HINT}")
 

@@ -2,7 +2,7 @@
 
 source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
 It begins with the source epoch and has a fixed width, so that comparing it as text compares epoch, commit and event.
-Records of other topics have none; they are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
+Records without this header are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
 Delta compare both in the same way.
 """
 
@@ -17,8 +17,8 @@ SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
 
 VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
-"""Columns that are the version of a row in every target. `_sequence` is '' if records have none, as comparisons with
-NULL are unknown."""
+"""Columns that are the version of a row in every target. `_sequence` is '' for records without the header, because a
+comparison with NULL is unknown."""
 
 # Kinds of sequence as bits, so that a bitwise OR over the records shows which kinds occur.
 NO_SEQUENCE = 1

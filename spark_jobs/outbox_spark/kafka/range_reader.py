@@ -12,8 +12,8 @@ from outbox_spark.kafka.settings import java_settings
 
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
-# Spark's reader requests offsets twice for every poll. With Kafka's default of 500 records per poll these requests take
-# most of the time; with 50,000 garbage collection does, which copies the records of a poll each time that it runs.
+# Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
+# of the time. With 50,000 records, garbage collection does, because each collection copies the records of a poll.
 _CONSUMER = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",

@@ -28,7 +28,7 @@ class Topic:
     """Read a range with newest_reader.COLUMNS; may omit records that a newer record of the same key supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]
     """Return, by partition, the first offset with a Kafka timestamp at or after the time."""
-    registry: Callable[[], AbstractContextManager[SchemaRegistry]]
+    open_registry: Callable[[], AbstractContextManager[SchemaRegistry]]
     """Open the registry with the schemas of the topic's values."""
 
 
@@ -39,5 +39,5 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
         records=lambda read_range: read_records(spark, job.kafka, read_range),
         newest=lambda read_range: read_newest(spark, job.kafka, read_range),
         offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
-        registry=lambda: SchemaRegistry(job.registry),
+        open_registry=lambda: SchemaRegistry(job.registry),
     )

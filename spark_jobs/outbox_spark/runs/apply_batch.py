@@ -110,19 +110,19 @@ def _decode(
     rows, metrics = decoder.rows(newest, likely, SUMMARIZED), summary_metrics(likely)
     with allow_topic_reads(spark):
         staged = table.stage_early(rows, decoder.columns, metrics)
-    complete = staged is None or decoder.likely_suffice(staged.metrics)
+    schemas_suffice = staged is None or decoder.likely_suffice(staged.metrics)
     if staged is not None:
         counts = counts_from(staged.metrics)
-        if complete and counts.quarantined <= (job.options.max_quarantined if history else 0):
+        if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if history else 0):
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
         # Unreadable records are read again by _with_older and _check_counts. Later batches often have more of them, so
         # early staging is disabled. An unexpected schema does not disable it, because it is expected from now on.
-        table.discard(staged, disable=complete)
-    if complete:
+        table.discard(staged, disable=schemas_suffice)
+    if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
-    # The results of the first pass are not used, because the log may have changed since. Its metrics were observed.
+    # The results of the first pass are not used, because the log may have changed. Its metrics were already observed.
     newest = persist(stack, newest_of(job, topic, read_range, every_version=history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, with_observation=False)

@@ -53,7 +53,7 @@ class BatchDecoder:
     def writers(self, schemas: SchemaReferences, *, complete: bool = True) -> Writers:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.
 
-        Unless `complete` is false (a few keys only), at least one must be known. Raises RefusedError, SchemaError.
+        Unless `complete` is false (few keys), at least one schema must be known. Raises RefusedError, SchemaError.
         """
         if not self._is_avro:
             return {}
@@ -87,7 +87,7 @@ class BatchDecoder:
         return True
 
     def _wrong_registry(self, unknown: Sequence[int | str]) -> RefusedError:
-        """Return the error for ids that are all unknown: it is the wrong registry, or restored from an old backup."""
+        """Return the error for ids that are all unknown: the registry is wrong or was restored from a backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED])) + (", ..." if len(unknown) > _MAX_LISTED else "")
         message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

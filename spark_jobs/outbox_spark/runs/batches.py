@@ -2,7 +2,7 @@
 
 The number of records in a range of offsets is unknown before it is read: compaction, transaction markers and aborted
 transactions leave gaps. The first batch therefore spans as many offsets as the maximum number of records; the size of
-each later one follows from the density of the one before it.
+each later batch follows from the density of the previous batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Batches:
         span = min(self._span, remaining)
         start = dict(self._next)
         for partition, end in self._range.end.items():
-            # Each partition advances in proportion, so that all end in the same batch; rounded up, so that all advance.
+            # Partitions advance in proportion, so that all end in the same batch, and by at least one offset.
             available = end - start[partition]
             self._next[partition] = start[partition] + min(available, -(-available * span // remaining))
         self._last_span = remaining - self.remaining

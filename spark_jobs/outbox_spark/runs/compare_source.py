@@ -2,10 +2,10 @@
 
 The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
 Between them it waits until the connector has confirmed a WAL position after the first snapshot, and then materializes
-the topic to its end. The second snapshot of the table therefore contains all changes committed before the first.
-- missing: no row in the table in the second snapshot, and the source row is in both, unchanged (same xmin). It was
-  inserted before the first snapshot and not deleted since.
-- extra: the same version of the row in both snapshots, and no source row in either. It was deleted before the first.
+the topic to its end. The second snapshot of the table therefore has all source changes committed before the first.
+- missing: no row in the table in the second snapshot, and the source row is unchanged in both (same xmin). It was
+  inserted before the first snapshot and has not been deleted since.
+- extra: the same table row in both snapshots, and no source row in either: it was deleted before the first snapshot.
 Keys that changed between the snapshots are compared by the next run.
 """
 
@@ -31,7 +31,7 @@ from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
 
 CONFIRM_SECONDS = 120.0
-"""Time limit for the connector, which confirms with every heartbeat, by default every 10 s."""
+"""Time limit for the connector to confirm the WAL position; it does so with every heartbeat, by default every 10 s."""
 _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
@@ -63,12 +63,12 @@ def compare_with_source(
     candidates = first.count()
     if not candidates:
         return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
-    report(f"{job}: {candidates} keys differ from {source.table}, some may be in transit; comparing again")
+    report(f"{job}: {candidates} keys differ from {source.table}, some perhaps only in transit; comparing again")
     (catch_up or (lambda: _catch_up(spark, job, source, report)))()
     second = _snapshot(spark, job, source, report)
-    # Null-safe: a missing row has no version, an extra one no xmin.
-    same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
-    return _result(first.join(second, on=same, how="left_semi"), candidates, examples)
+    # Null-safe, because a missing row has no version and an extra row has no xmin.
+    is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
+    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidates, examples)
 
 
 def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> DataFrame:
@@ -147,7 +147,7 @@ def _confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, ls
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:
         message = f"replication slot {source.slot} does not exist in database {source.database}"
-        raise ConfigurationError(message, "use the environment of the connector")
+        raise ConfigurationError(message, "select the environment of the connector with --environment")
     return bool(row[0])
 
 

@@ -3,10 +3,10 @@
 The scan first reads the topic up to the committed offsets of the table. For each live record that it reads, the table
 must have a row of the same or a newer version. A row without a record is not necessarily a difference: the record may
 have been superseded by one after the committed offsets, and compacted away before the scan reached it. The scan
-therefore continues in passes: from the committed offsets to the current end, from there to the new end, and so on. A
-record that supersedes one of a pass was appended before that pass was read, so a later pass contains it. When a pass is
-empty, or all its records are younger than `min.compaction.lag.ms`, the scan is complete: a key that is in no pass is no
-longer in the topic.
+therefore continues in passes: from the committed offsets to the current end, from there to the new end, and so on. If
+compaction removed a record before its pass read it, the same or a later pass contains the superseding record. When a
+pass is empty, or all its records are younger than `min.compaction.lag.ms`, the scan is complete: a key that is in no
+pass is no longer in the topic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DifferenceKind(StrEnum):
     UNPROVEN = "unproven"
     """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
     UNSURE = "unsure"
-    """As MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
+    """Like MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
 
 
 DIFFERENCES = (DifferenceKind.MISSING, DifferenceKind.STALE, DifferenceKind.ZOMBIE)
@@ -82,7 +82,7 @@ class Comparison:
 
 @dataclass
 class _Scan:
-    """State of the scan."""
+    """Progress of the scan: the passes so far, and the offsets up to which they have read the topic."""
 
     topic: TopicDescription
     passes: int = 0
@@ -96,7 +96,7 @@ def compare_with_topic(
 ) -> Comparison:
     """Compare the table with its topic, without writes.
 
-    Raises RefusedError when there is no table, or the topic does not have its offsets.
+    Raises RefusedError when the table does not exist, or the topic no longer has the table's offsets.
     """
     committed = table.committed()
     if committed is None:
@@ -159,9 +159,9 @@ def _kind() -> Column:
     """
     has_record = F.col("record_key").isNotNull()
     sequence, row = F.col("_sequence"), F.col("row._sequence")
-    same = sequence == row
-    newer = (sequence > row) | (same & (sequence == F.lit("")) & (F.col("_offset") > F.col("row._offset")))
-    older = (sequence < row) | (same & (sequence == F.lit("")) & (F.col("_offset") < F.col("row._offset")))
+    same_sequence = sequence == row
+    newer = (sequence > row) | (same_sequence & (sequence == F.lit("")) & (F.col("_offset") > F.col("row._offset")))
+    older = (sequence < row) | (same_sequence & (sequence == F.lit("")) & (F.col("_offset") < F.col("row._offset")))
     deleted = F.col("value").isNull()
     return (
         F.when(~has_record, F.lit(_ABSENT))
@@ -191,7 +191,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records: below the log start, no record does not mean deleted.
+    # Retention and DeleteRecords also remove live records, so a row below the log start may be live without a record.
     truncated = _by_partition(scan.topic.earliest, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -228,14 +228,14 @@ def _decoded(
     partitions_added: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
     """Return the newest records of missing, stale and deleted keys, the columns and the reader schema."""
-    decodable = differences.where(
+    to_decode = differences.where(
         F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
     )
-    # With the schema ids of the whole scan: those of the few records here might all be unknown to the registry.
+    # With the schema ids of the whole scan: the registry might know none of the ids of these few records.
     decoder = BatchDecoder(job, table, registry)
     decoder.check_table(differences.sparkSession)
-    rows = decoder.rows(decodable.select(*LATEST_COLUMNS), decoder.writers(schemas))
-    kinds = decodable.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
+    rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writers(schemas))
+    kinds = to_decode.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     same_record = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, same_record).drop("p", "o")
     missing = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
@@ -263,7 +263,7 @@ def _count(kinds: DataFrame, examples: int) -> tuple[dict[DifferenceKind, int], 
     within = Window.partitionBy("_kind")
     rank = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
     count = F.count(F.lit(1)).over(within)
-    # At least one row of each kind, which has the count.
+    # At least one row of each kind, because the rows carry the count.
     listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(examples, 1))
     counts = dict.fromkeys(DifferenceKind, 0)
     example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}

@@ -41,7 +41,7 @@ def materialize(
 ) -> Outcome:
     """Materialize the topic up to its end. Raises OutboxKitError; batches before the error are committed.
 
-    `replay_from` is a time (ISO 8601) or `beginning`: records since then are read again.
+    `replay_from` is a time (ISO 8601) or `beginning`: records since that time are read again.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
@@ -82,7 +82,7 @@ def _quarantine_warning(outcome: Outcome) -> str:
     records = "1 record" if outcome.quarantined == 1 else f"{outcome.quarantined} records"
     return (
         f"warning: {outcome.topic}: {records} could not be read and are in {outcome.target}.{outcome.table}"
-        "__quarantine; their keys show an older state until a newer record arrives"
+        "__quarantine; the rows of their keys have an older state until a newer record arrives"
     )
 
 
@@ -95,7 +95,7 @@ def _remove_zombies(
         retention.refuse()
     report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
-        registry = stack.enter_context(topic.registry())
+        registry = stack.enter_context(topic.open_registry())
         comparison = compare_with_topic(job, table, topic, registry, stack)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
@@ -134,7 +134,7 @@ def _apply_all(
 ) -> Totals:
     committed, totals, batches = retention.previous, Totals(), Batches(read_range, max_records)
     started = time.monotonic()
-    with topic.registry() as registry:
+    with topic.open_registry() as registry:
         # An empty batch creates the table of an empty topic.
         batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:

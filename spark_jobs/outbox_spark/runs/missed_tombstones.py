@@ -4,8 +4,8 @@ Compaction may remove a tombstone `delete.retention.ms` after it was written. A 
 tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`: every unread
 tombstone was written after this time. It is the time at which a run requested the end offsets that it has reached.
 Batches before that end do not change it, because unread records may be older than the run. A run that reads, or ends,
-later than `committed_at` plus the retention commits no time with its last batch. It then compares the table with the
-topic and commits the time. After a crash in between, the next run compares.
+later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the
+table with the topic and commits the time. After a crash in between, the next run compares.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EXPIRE_EVERY = timedelta(hours=1)
 _MAX_HOURS = 72
 """Longer durations are shown in days."""
 _HINT = (
-    "run `outbox-reconcile --repair`, which reads the topic, compares the table with it and removes such rows, "
+    "run `outbox-reconcile --repair`, which reads the topic, deletes the rows whose tombstones were missed, "
     "or `outbox-rebuild`"
 )
 
 
 def now() -> datetime:
-    """Return the time of the driver's clock."""
+    """Return the current time of the driver's clock."""
     return datetime.now(UTC)
 
 
@@ -50,7 +50,7 @@ class TombstoneRetention:
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether a run without new records must still commit its time, or make a pending comparison.
+        """Whether a run without new records must still commit `committed_at`, or make a pending comparison.
 
         Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
         """
@@ -67,9 +67,9 @@ class TombstoneRetention:
         """Return the warning that tombstones may have been missed."""
         retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
         if self.since is None:
-            return f"{self.job}: the time of the table's last update is unknown and {retention}: some may be missed"
+            return f"{self.job}: the time of the last update is unknown and {retention}: some may have been missed"
         age = _duration(now() - self.since)
-        return f"{self.job}: the table was last up to date {age} ago and {retention}: some may be missed"
+        return f"{self.job}: the table was last up to date {age} ago and {retention}: some may have been missed"
 
     def check(self, read_range: ReadRange) -> None:
         """Raise RefusedError if tombstones may be missed and the job does not reconcile."""
@@ -81,7 +81,7 @@ class TombstoneRetention:
         raise RefusedError(self.warning(), _HINT)
 
     def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
-        """Return the progress to commit with a batch; `last` if it ends at the end offsets of the topic."""
+        """Return the progress to commit with a batch; `last`: whether it ends at the end offsets of the topic."""
         time = self.since
         if last:
             time = None if self.may_miss_tombstones(read_range) else self.requested_at

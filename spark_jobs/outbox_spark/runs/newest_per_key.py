@@ -1,4 +1,4 @@
-"""Reduces records to the newest of each key, before they are decoded: 2 to 3 times as fast as afterwards."""
+"""Reduces records to the newest of each key, before decoding, which is 2 to 3 times as fast as a later reduction."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _keyed(key_format: RecordFormat) -> list[Column]:
 @cached_expressions
 def _prepared() -> list[Column]:
     return [
-        # Grouping by a hash first sorts by a cheap prefix instead of the key: a quarter less time.
+        # Grouping by a hash first sorts by a short prefix instead of by the key, and takes a quarter less time.
         F.when(F.col("key").isNull(), _record_id()).otherwise(F.xxhash64("key")).alias("hash"),
         F.col("raw_key"),
         *[F.col(name) for name in COLUMNS if name != "key_id_header"],
@@ -162,7 +162,7 @@ def collect_metrics(frame: DataFrame, metrics: Sequence[Column], *, with_observa
 
 
 def summary_metrics(expected: Iterable[int | str]) -> list[Column]:
-    """Return the aggregates over decoded rows with SUMMARIZED that summary_from, counts_from and are_expected read.
+    """Return the aggregates over decoded rows with SUMMARIZED that summary_from, counts_from, schemas_are_expected use.
 
     `expected` are the ids and GUIDs of the schemas that the rows were decoded with.
     """
@@ -200,9 +200,9 @@ def _schemas() -> list[Column]:
 @cached_expressions
 def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
     # A tombstone has neither id nor GUID.
-    of_id = F.col("schema_id").isNotNull() & ~F.col("schema_id").isin(*ids)
-    of_guid = F.col("schema_guid").isNotNull() & ~F.col("schema_guid").isin(*guids)
-    return F.count_if(of_id | of_guid).alias("unexpected")
+    unexpected_id = F.col("schema_id").isNotNull() & ~F.col("schema_id").isin(*ids)
+    unexpected_guid = F.col("schema_guid").isNotNull() & ~F.col("schema_guid").isin(*guids)
+    return F.count_if(unexpected_id | unexpected_guid).alias("unexpected")
 
 
 def ordering_of(
@@ -223,7 +223,7 @@ def ordering_of(
     expected = known or (Ordering.SEQUENCE if summary.kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
         f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
-        "find the other producer of the topic: either all of its records have the header or none; "
+        "find the second producer of the topic, because either all or none of the records must have the header; "
         "see docs/materialization.md, Errors",
     )
 

@@ -13,7 +13,7 @@ from outbox_spark.errors import OutboxKitError
 
 _MAX_LENGTH = 200
 _LOST_CLASS = "PersistedRows$LostException"
-_HINT = "run the command again; if the error persists, with --debug for the traceback"
+_HINT = "run the command again; if the error persists, add --debug to print the traceback"
 _RETRY_HINT = "run the command again: it reads the uncommitted records again"
 
 
@@ -22,9 +22,7 @@ def redacted(error: Exception) -> OutboxKitError:
     if isinstance(error, OutboxKitError):
         return error
     if _is_lost_rows(error):
-        message = (
-            "persisted rows of a batch were lost, for instance with an executor, and the topic may have changed since"
-        )
+        message = "persisted rows of a batch were lost (for example with an executor), and the topic may have changed"
         return OutboxKitError(message, _RETRY_HINT)
     detail = _detail(error)
     name = type(error).__name__

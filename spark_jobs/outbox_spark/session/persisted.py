@@ -44,7 +44,7 @@ def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
     If an executor is lost, its persisted rows are lost too. Spark would recompute them from a log that may have been
-    compacted since: the record that was counted may have been removed, and its successor may be after the batch.
+    compacted since: the counted record may have been removed, and the record that superseded it may be after the batch.
     Requires outbox-spark.jar on the class path.
     """
     stack.enter_context(_persisted_only(spark, "true"))

@@ -21,7 +21,7 @@ _DEFAULT_JARS = Path("build/runtime/spark/jars")
 _DEFAULT_MASTER = "local[*]"
 _DRIVER_MEMORY = "1g"
 # The JVM runs batches only: with the parallel collector, throughput is a third higher than with G1. With half the heap
-# for short-lived objects instead of the default, a third, it is collected half as often.
+# for short-lived objects (the default is a third), garbage collection runs half as often.
 _JAVA_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 
 # Set when a session starts, and again on an existing session.
@@ -36,7 +36,7 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     # Persisted rows are read once or twice: choosing a compression of the columns takes longer than writing them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Number of tasks that read the log at every commit. The default of 50 suits tables of many thousands of files.
+    # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {
@@ -46,7 +46,7 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # Hidden in event log and UI: Spark's default, and credentials of Iceberg catalogs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
-    # Cache of compiled code. One Delta MERGE fills the default of 100, and the next run would compile everything again:
+    # Cache of compiled code. One Delta MERGE fills the default of 100 entries, and the next run would compile again:
     # with more entries the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # Spark caches the consumers of a query, and the records of their last polls, for five minutes.
@@ -145,7 +145,7 @@ def _in_process_settings() -> dict[str, str]:
 
 
 def _sets_collector() -> bool:
-    """Whether the environment chooses a garbage collector: Java does not start with two."""
+    """Whether the environment chooses a garbage collector: Java does not start if two are set."""
     options = " ".join(
         os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
     )

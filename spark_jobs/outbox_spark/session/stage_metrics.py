@@ -57,18 +57,18 @@ class StageMetrics:
         """
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_MILLIS)
         stages = self._stages()
-        new = []
+        new_stages = []
         for index in range(stages.size()):  # newest first
             stage = stages.apply(index)
             if stage.stageId() <= self._last_stage:
                 break
-            new.append(stage)
-        self._last_stage = max([self._last_stage, *(stage.stageId() for stage in new)])
-        values = {name: [getattr(stage, method)() for stage in new] for name, method in FIGURES.items()}
+            new_stages.append(stage)
+        self._last_stage = max([self._last_stage, *(stage.stageId() for stage in new_stages)])
+        values = {name: [getattr(stage, method)() for stage in new_stages] for name, method in FIGURES.items()}
         peak = max(values["peak_execution_memory_bytes"], default=0)
         return {**{name: sum(figures) for name, figures in values.items()}, "peak_execution_memory_bytes": peak}
 
     def _stages(self) -> Any:  # noqa: ANN401 - a Scala Seq of StageData
-        none = self._gateway.jvm.java.util.ArrayList()
+        no_filter = self._gateway.jvm.java.util.ArrayList()
         quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
-        return self._spark_context.statusStore().stageList(none, False, False, quantiles, none)
+        return self._spark_context.statusStore().stageList(no_filter, False, False, quantiles, no_filter)

@@ -1,4 +1,4 @@
-"""Checks the versions of Spark, Java and jars at the start. Unsupported versions fail later with misleading errors."""
+"""Checks versions of Spark, Java and jars at start; unsupported ones would otherwise fail later with unclear errors."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import ReadRange, RecordFormat
-from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
+from outbox_spark.kafka.newest_reader import COLUMNS, READER_SETTING, read_newest, select_columns
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.runs.newest_per_key import newest_per_key
@@ -184,17 +184,17 @@ def test_setting_selects_the_reader(topic: Topic) -> None:
     for value in (b"x", b"y"):
         topic.send(b"a", value)
     try:
-        topic.spark.conf.set(SETTING, "spark")
+        topic.spark.conf.set(READER_SETTING, "spark")
         assert len(topic.newest()) == 2
-        topic.spark.conf.set(SETTING, "newest")
+        topic.spark.conf.set(READER_SETTING, "newest")
         assert len(topic.newest()) == 1
-        topic.spark.conf.set(SETTING, "auto")
+        topic.spark.conf.set(READER_SETTING, "auto")
         assert len(topic.newest()) == 1
-        topic.spark.conf.set(SETTING, "fast")
+        topic.spark.conf.set(READER_SETTING, "fast")
         with pytest.raises(ConfigurationError, match=r"spark\.outbox\.reader .* is fast"):
             topic.newest()
     finally:
-        topic.spark.conf.unset(SETTING)
+        topic.spark.conf.unset(READER_SETTING)
 
 
 def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:

@@ -91,7 +91,7 @@ def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
     assert actual.committed is None
     assert actual.has_work
     assert actual.offsets == 16
-    assert as_text([actual]).startswith("test.thing -> target.none: no table yet; 16 offsets to read\n")
+    assert as_text([actual]).startswith("test.thing -> target.none: the table does not exist yet; 16 offsets to read\n")
 
 
 def test_reports_nothing_to_read(
@@ -131,7 +131,7 @@ def test_reports_an_unreachable_server(warehouse: MaterializeJob) -> None:
     assert exit_of(actual) == Exit.FAILED
     assert messages[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
     assert "s3cret" not in "".join(messages)
-    assert as_text(actual) == "test.thing -> target.thing: a run would fail, see above"
+    assert as_text(actual) == "test.thing -> target.thing: a run would fail; see the error above"
 
 
 def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
     assert as_text([preview_of(topic, old)]).splitlines()[-1] == (
         "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
-        "some may be missed; the run would compare the table with the topic"
+        "some may have been missed; the run would compare the table with the topic"
     )
     assert preview_of(topic, COMMITTED).missed_warning is None
     assert preview_of(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed_warning is None

@@ -67,7 +67,7 @@ def test_runs_all_tables_in_every_round_until_stopped() -> None:
     rounds = script.rounds()
     assert rounds.run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert script.messages[0] == "2 tables, a round every 0.001 s; stop with SIGTERM or SIGINT"
+    assert script.messages[0] == "materializing 2 tables every 0.001 s; send SIGTERM or SIGINT to stop"
     assert "stopped after a batch" in script.messages[-2]
     assert script.messages[-1] == "stopped"
     assert [out.status for out in rounds.last.values()] == [Status.CHANGED, Status.CHANGED]
@@ -77,7 +77,7 @@ def test_retries_a_failed_table() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert "t.a -> target.a: retried in the next round (1 of 10 failures in a row)" in script.messages
+    assert "t.a -> target.a: the next round retries (1 of 10 failures in a row)" in script.messages
 
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
@@ -98,7 +98,7 @@ def test_excludes_a_table_that_requires_manual_intervention() -> None:
     assert script.rounds().run() == Exit.REFUSED
     assert script.ran == ["a", "b", "b"]
     assert any("t.a -> target.a: excluded" in text and "exit code will be 4" in text for text in script.messages)
-    assert script.messages[-1] == "stopped; excluded and not up to date: t.a -> target.a"
+    assert script.messages[-1] == "stopped; tables that were excluded and are not up to date: t.a -> target.a"
 
 
 def test_fail_fast_exits_at_the_first_non_retryable_table() -> None:
@@ -154,7 +154,7 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.messages.append):
         assert rounds.run() == Exit.DONE
-    assert f"{number.name}: stopping after the batch in progress; repeat it to stop immediately" in script.messages
+    assert f"{number.name}: stopping after the batch in progress; send it again to stop at once" in script.messages
     assert signal.getsignal(number) == before
 
 

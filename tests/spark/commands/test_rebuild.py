@@ -256,7 +256,7 @@ def test_does_not_replace_foreign_tables(spark: SparkSession, postgres_target: T
 
 def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, history(), SCHEMAS)
-    with postgres_target.open(), pytest.raises(OverlapError, match="another run holds"):
+    with postgres_target.open(), pytest.raises(OverlapError, match="another run has locked"):
         rebuilt(postgres_target, live)
     assert rebuilt(postgres_target, live).records == 0
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}

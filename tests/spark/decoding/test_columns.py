@@ -180,7 +180,7 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
     [
         ([{"name": "Aggregate_Id", "type": "string"}], "name of the key column"),
         ([{"name": "_offset", "type": "long"}], "name of a metadata column"),
-        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "differing in case only"),
+        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "differ only in case"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],
             "precision 39; Spark supports 38",

@@ -116,9 +116,9 @@ def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySet
 
 def test_reports_a_missing_version_with_the_existing_ones() -> None:
     with Server().running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
-        with pytest.raises(SchemaError, match="subject t-value has no version 2; it has: 1, 3") as caught:
+        with pytest.raises(SchemaError, match="subject t-value has no version 2; its versions are: 1, 3") as caught:
             registry.version("t-value", 2)
-        with pytest.raises(SchemaError, match="subject other-value has no version 1; it has: none"):
+        with pytest.raises(SchemaError, match="subject other-value has no version 1; its versions are: none"):
             registry.version("other-value", 1)
     assert "schema_version" in caught.value.hint
 

@@ -101,7 +101,7 @@ def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("location", "value", "path", "hint"),
     [
-        (("version",), VERSION + 1, "version 2", "write it again"),
+        (("version",), VERSION + 1, "version 2", "write the file again"),
         (("version",), ..., "`version`", "--write-job"),
         (("version",), True, "$.version", "--write-job"),
         (("jobs",), {}, "$.jobs", "--write-job"),

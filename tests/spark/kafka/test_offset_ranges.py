@@ -44,17 +44,17 @@ def test_reads_new_partitions_from_the_start_in_a_new_epoch() -> None:
         (
             topic({0: 0}, {0: 9}),
             committed({0: 7, 1: 3}),
-            "has 1 partitions; the table has offsets of 2, including partition 1",
+            "has 1 partitions, but the table has stored offsets for 2; partition 1 does not exist",
         ),
         (
             topic({0: 0}, {0: 9}),
             committed({0: 12}),
-            "partition 0 ends at offset 9; .* has read up to 12",
+            "partition 0 ends at offset 9, but .* has read up to offset 12",
         ),
         (
             topic({0: 8}, {0: 9}),
             committed({0: 7}),
-            "partition 0 starts at offset 8; .* between were deleted",
+            "partition 0 starts at offset 8, but .* between these offsets were deleted",
         ),
         (
             topic({0: 0, 1: 0}, {0: 9, 1: 1}),

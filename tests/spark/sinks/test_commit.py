@@ -165,7 +165,7 @@ def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSessio
 def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Target) -> None:
     with (
         postgres_target.open(),
-        pytest.raises(RefusedError, match=r"another run holds table .*thing"),
+        pytest.raises(RefusedError, match=r"another run has locked table .*thing"),
         postgres_target.open(),
     ):
         pass

@@ -68,7 +68,7 @@ def test_columns_and_comments_follow_the_latest_schema(postgres_target: Target) 
     log.append("old", framed(NARROW, 1, {"n": -1, "rate": 0.5, "price": Decimal("-10.01")}), sequence(1))
     postgres_target.run(log, SCHEMAS)
     described = comments(postgres_target)
-    assert described[""] == "Newest state of topic test.thing; deleted keys have no row (mode hard-delete)"
+    assert described[""] == "Newest state of each key of topic test.thing; deleted keys have no row (mode hard-delete)"
     assert described["n"] == "How many"
     assert set(types(postgres_target)) - set(described) == {"rate", "price"}
 
@@ -102,7 +102,7 @@ def test_reports_a_view_that_prevents_widening(postgres_target: Target) -> None:
 def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
     schemas = Schemas({1: record({"name": "n", "type": "int"})}, newest=1)
     postgres_target.run(Log("test.thing"), schemas)
-    with pytest.raises(ConfigurationError, match=f"created with mode hard-delete; the pipeline file has mode {mode}"):
+    with pytest.raises(ConfigurationError, match=f"created with mode hard-delete, but the job has mode {mode}"):
         postgres_target.in_mode(mode).run(Log("test.thing"), schemas)
 
 

@@ -32,7 +32,7 @@ def test_error_names_the_lock_holder(thing: Open, postgres: psycopg.conninfo.Con
         with pytest.raises(OverlapError) as caught, thing():
             pass
         assert caught.value.message.startswith(
-            f"another run holds table lock.thing: pid {pid}, from 127.0.0.1, since 20"
+            f"another run has locked table lock.thing: pid {pid}, from 127.0.0.1, since 20"
         )
         assert caught.value.message.endswith(" UTC")
     with psycopg.connect(**postgres) as connection:

@@ -19,13 +19,13 @@ def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
     """
     jvm: Any = spark._jvm
     log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    none = jvm.scala.Option.apply(None)
-    newest = log.update(False, none, none).version()
-    files = log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
+    no_value = jvm.scala.Option.apply(None)
+    newest = log.update(False, no_value, no_value).version()
+    file_system = log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
     for version in range(newest, -1, -1):
-        file = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+        log_file = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
         try:
-            stream = files.open(file)
+            stream = file_system.open(log_file)
         except Py4JJavaError as error:
             if "FileNotFound" in error.java_exception.getClass().getName():
                 return

@@ -8,7 +8,7 @@ _LISTING_TASKS = 16
 
 
 def compact(storage: LakeStorage, suffix: str) -> str:
-    """Run OPTIMIZE and VACUUM; return the numbers of files.
+    """Run OPTIMIZE and VACUUM; return how many files were rewritten into how many.
 
     VACUUM retains files for the table's `delta.deletedFileRetentionDuration`, by default 7 days, for readers of older
     versions and time travel.

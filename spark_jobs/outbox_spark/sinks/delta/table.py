@@ -57,7 +57,7 @@ class DeltaTable(LakeTable):
     def maintain(self) -> str:
         """Compact and vacuum the table, its ledger and its quarantine, then commit the progress again.
 
-        So the latest progress remains near the end of the log: reading it is fast, and log cleanup does not remove it.
+        This keeps the latest progress near the end of the log: reading it is fast, and log cleanup does not remove it.
         """
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
@@ -126,7 +126,7 @@ class DeltaTable(LakeTable):
         self._commit_of(progress)
 
     def _commit_of(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Return the commit of this progress. Raises OverlapError when Delta skipped it for its run number."""
+        """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its run number."""
         for commit in self._storage.commits():
             stored = progress_in(commit)
             if stored is not None and stored["token"] == progress["token"]:

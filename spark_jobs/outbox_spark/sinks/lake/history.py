@@ -15,22 +15,23 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_CO
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
-IDENTITY = "_identity"
-ENDED = "_ended"
+IDENTITY_COLUMN = "_identity"
+ENDED_COLUMN = "_ended"
 """In rows of `timeline`: whether the interval was newly ended by a deletion."""
-NEW = "_new"
+NEW_COLUMN = "_new"
 
 
 def identity() -> Expression:
-    """Return the identity of a version: the sequence, which copies of a record share, or the offset without one."""
+    """Return the identity of a version: its sequence, which copies of a record share, or else its offset."""
     offset = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
     return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(offset)
 
 
 def without_stored(rows: DataFrame, stored: DataFrame) -> DataFrame:
     """Return the rows whose version is not in `stored`."""
-    ids = stored.select(KEY_COLUMN, identity().alias(IDENTITY))
-    return rows.withColumn(IDENTITY, identity()).join(ids, [KEY_COLUMN, IDENTITY], "left_anti").drop(IDENTITY)
+    ids = stored.select(KEY_COLUMN, identity().alias(IDENTITY_COLUMN))
+    identified = rows.withColumn(IDENTITY_COLUMN, identity())
+    return identified.join(ids, [KEY_COLUMN, IDENTITY_COLUMN], "left_anti").drop(IDENTITY_COLUMN)
 
 
 def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | None, affected: DataFrame) -> DataFrame:
@@ -38,9 +39,9 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
 
     `new` has the versions to add, with all columns; `stored` is the table; `deletions` has KEY_COLUMN and
     METADATA_COLUMNS; `affected` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
-    `new`, `_valid_from`, `_valid_to`, `_stale`, NEW and ENDED; the fields of stored rows are NULL.
+    `new`, `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN; the fields of stored rows are NULL.
     """
-    versions = new.withColumns({NEW: F.lit(True), "_is_deletion": F.lit(False)})
+    versions = new.withColumns({NEW_COLUMN: F.lit(True), "_is_deletion": F.lit(False)})
     if stored is not None:
         stored_state = {
             "_stored_valid_to": F.col(VALID_TO_COLUMN),
@@ -48,7 +49,7 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
         }
         old = stored.join(affected, KEY_COLUMN, "left_semi")
         old = old.select(KEY_COLUMN, *METADATA_COLUMNS, *[value.alias(name) for name, value in stored_state.items()])
-        old = old.withColumns({NEW: F.lit(False), "_is_deletion": F.lit(False)})
+        old = old.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(False)})
         versions = versions.unionByName(old, allowMissingColumns=True)
     else:
         versions = versions.withColumns(
@@ -56,7 +57,7 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
         )
     if deletions is not None:
         ends = deletions.join(affected, KEY_COLUMN, "left_semi").select(KEY_COLUMN, *METADATA_COLUMNS)
-        ends = ends.withColumns({NEW: F.lit(False), "_is_deletion": F.lit(True)})
+        ends = ends.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(True)})
         versions = versions.unionByName(ends, allowMissingColumns=True)
     order = Window.partitionBy(KEY_COLUMN).orderBy(*VERSION_COLUMNS)
     timed = versions.withColumns(
@@ -72,7 +73,7 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
 def _changed(timed: DataFrame) -> DataFrame:
     newer = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
     flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & newer)
-    new_end = F.col(NEW) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
+    new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
     changed = flagged.where(new_end | (F.col(STALE_COLUMN) != F.col("_stored_stale")))
-    changed = changed.withColumn(ENDED, F.col("_ended_by_deletion") & new_end)
+    changed = changed.withColumn(ENDED_COLUMN, F.col("_ended_by_deletion") & new_end)
     return changed.drop("_stored_valid_to", "_stored_stale", "_ended_by_deletion", "_is_deletion", QUARANTINED)

@@ -116,7 +116,7 @@ class Lease:
         """Raise OverlapError when another run took the lease because it was not renewed in time."""
         if self._lost_to is not None:
             message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
-            raise OverlapError(message, "run again: it reads the uncommitted records again")
+            raise OverlapError(message, "run the command again: it reads the uncommitted records again")
 
     def renew(self) -> bool:
         """Renew once; return False when another run has taken the lease."""
@@ -138,7 +138,7 @@ class Lease:
             self._write(overwrite=False)
         except Py4JJavaError as error:
             java_error = error.java_exception
-            # Hadoop raises the same error when the name of a parent folder is taken by a file.
+            # Hadoop raises the same error when a parent folder's path is a file.
             parent_is_file = "not a directory" in str(java_error.getMessage())
             if parent_is_file or "AlreadyExists" not in java_error.getClass().getName():
                 raise
@@ -159,18 +159,20 @@ class Lease:
 
     def _remove_ended(self, ended: LeaseHolder) -> None:
         """Remove the file. It is renamed first, so that of two runs neither deletes the new lease of the other."""
-        files, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
-        if not files.rename(self._file, renamed):
+        file_system, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
+        if not file_system.rename(self._file, renamed):
             return
         holder = self._read(renamed)
         if holder is not None and holder.token != ended.token:
-            files.rename(renamed, self._file)
+            file_system.rename(renamed, self._file)
             raise self._held_by(holder)
-        files.delete(renamed, False)
+        file_system.delete(renamed, False)
 
     def _held_by(self, holder: LeaseHolder | None) -> OverlapError:
-        message = f"another run holds {self.path}: {holder or 'it has just started'}"
-        return OverlapError(message, "wait for it; the lease of a run that was killed expires")
+        message = f"another run holds {self.path}: {holder or 'that run has just started'}"
+        return OverlapError(
+            message, f"wait until that run ends; if killed, its lease expires after {self._seconds:g} s"
+        )
 
     def _write(self, *, overwrite: bool) -> None:
         holder = LeaseHolder(
@@ -182,15 +184,15 @@ class Lease:
         finally:
             stream.close()
 
-    def _read(self, file: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder, or None without a file. An incomplete file is valid from its modification time."""
-        files = self._file_system()
+    def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
+        """Return the holder; None if there is no file. An incomplete file is valid from its modification time."""
+        file_system = self._file_system()
         try:
-            status = files.getFileStatus(file)
+            status = file_system.getFileStatus(path)
         except Py4JJavaError:
             return None
         try:
-            stream = files.open(file)
+            stream = file_system.open(path)
             try:
                 return LeaseHolder(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
             finally:

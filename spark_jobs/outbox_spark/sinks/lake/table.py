@@ -103,7 +103,7 @@ class LakeTable(NoEarlyStaging, ABC):
         """Raise SchemaError when the table has another mode, or a column has another type than in `schema`."""
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
-            message = f"{self._label} was created with mode {mode}; the pipeline file has mode {self._mode}"
+            message = f"{self._label} was created with mode {mode}, but the job has mode {self._mode}"
             raise SchemaError(message, f"set the mode back to {mode}, or {REBUILD_HINT}")
         types = self._storage.column_types()
         for column in columns:
@@ -184,8 +184,8 @@ class LakeTable(NoEarlyStaging, ABC):
         deletions = self._ledger.entries() if self._ledger.exists() else None
         rows = history.timeline(new, stored, deletions, affected).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            ended = rows.where(history.ENDED).count()
-            changed = rows.drop(history.NEW, history.ENDED)
+            ended = rows.where(history.ENDED_COLUMN).count()
+            changed = rows.drop(history.NEW_COLUMN, history.ENDED_COLUMN)
             if first:
                 return self._commit_first(self._first_rows(changed, batch), progress).inserted, ended
             with self._temporary_view(changed) as source:
@@ -293,7 +293,8 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def _foreign_table_error(self) -> RefusedError:
         message = (
-            f"the history of {self._label} has no progress: outbox-materialize did not create it, or its log expired"
+            f"the commit history of {self._label} contains no offsets: either outbox-materialize did not create the "
+            "table, or the commits with the offsets have expired"
         )
         return RefusedError(
             message, "materialize into another table, or drop this table so that the next run creates it"
@@ -301,7 +302,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def _conflict_error(self) -> OverlapError:
         message = f"another run has committed to {self._label}"
-        return OverlapError(message, "run again; schedule one run per table at a time")
+        return OverlapError(message, "run the command again, and schedule only one run per table at a time")
 
     @contextmanager
     def _raising_conflicts(self) -> Iterator[None]:

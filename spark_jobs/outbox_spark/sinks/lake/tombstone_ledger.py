@@ -69,7 +69,7 @@ class Ledger:
         return rows.alias("s").join(self.entries().alias("t"), superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove older entries, and return their number. None in history mode, where entries end intervals."""
+        """Remove older entries, and return their number. History mode retains all, because entries end intervals."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         condition = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"

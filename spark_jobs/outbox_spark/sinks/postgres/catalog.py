@@ -35,7 +35,7 @@ def column_types(connection: Connection, relation: Identifier, *, collations: bo
 
 
 def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
-    """Return the comments by column name; that of the table has the empty name."""
+    """Return the comments by column name; the comment of the table has the empty name."""
     rows = connection.execute(
         "select coalesce(a.attname, ''), d.description from pg_description d "
         "left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 "

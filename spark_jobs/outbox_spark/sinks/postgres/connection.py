@@ -15,7 +15,7 @@ APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
 LOCK_TIMEOUT = "60s"
 JDBC_DRIVER = "org.postgresql.Driver"
-# Set on the server. With Linux's default of two hours, the session of a crashed driver would hold its lock for so long.
+# Server-side keepalive. With Linux's default, the lock of a crashed driver would be released only after two hours.
 _KEEPALIVE = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -118,8 +118,8 @@ def lock(connection: Connection, key: str, table: str) -> None:
     """Take the advisory lock of a table until the connection ends. Raises OverlapError, which names the holder."""
     row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
     if row is None or not row[0]:
-        message = f"another run holds table {table}{_holder(connection, key)}"
-        raise OverlapError(message, f"wait for it; pg_stat_activity lists it with application_name {APPLICATION_NAME}")
+        message = f"another run has locked table {table}{_holder(connection, key)}"
+        raise OverlapError(message, f"wait until that run ends; its application_name is {APPLICATION_NAME}")
 
 
 def unlock(connection: Connection, key: str) -> None:

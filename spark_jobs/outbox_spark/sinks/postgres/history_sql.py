@@ -97,7 +97,7 @@ class HistoryMergeStatements(MergeStatements):
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _ended(self) -> Composed:
-        """Return the staged rows with their ends. For a new table one pass over staging in the order of the keys."""
+        """Return the staged rows with their ends. For a new table this is one pass over staging in key order."""
         if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as ends "

@@ -1,7 +1,7 @@
 """Replaces the content of a table by that of a shadow table, without replacing the relation.
 
 Only rows that differ are written. Views, grants, publications and indexes remain, readers are not blocked, and readers
-with an older snapshot read the older rows, at any isolation level. TRUNCATE and renaming do not ensure the latter, see
+with an older snapshot read the older rows, at any isolation level. TRUNCATE and renaming do not ensure this, see
 docs/decisions.
 """
 
@@ -40,7 +40,7 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
     """Delete, update and insert only rows that differ; most rebuilds change few rows."""
     keys = primary_key(connection, source)
     if keys != primary_key(connection, target):
-        message = f"{target.as_string(connection)} has a different primary key than the tables of this version"
+        message = f"{target.as_string(connection)} has a different primary key than this version of outbox-kit requires"
         raise RefusedError(message, "drop the table, then run outbox-materialize")
     same = SQL(" and ").join(SQL("t.{0} = s.{0}").format(Identifier(key)) for key in keys)
     connection.execute(

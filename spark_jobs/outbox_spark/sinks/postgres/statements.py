@@ -43,21 +43,21 @@ STATE_TYPES: Mapping[Mode, Mapping[str, str]] = {
 """Types of the columns for the state of a row, by the table's mode."""
 
 _COMMENTS = {
-    KEY_COLUMN: "Key of the records",
-    "_sequence": "Source epoch and WAL position of the change; empty if records have none",
-    "_partition_epoch": "Number of times that partitions had been added to the topic",
+    KEY_COLUMN: "Key of the record",
+    "_sequence": "Source epoch and WAL position of the change; empty if the record has no source_sequence",
+    "_partition_epoch": "Number of times that partitions had been added to the topic when the record was read",
     "_partition": "Partition of the record of this row",
     "_offset": "Offset of the record of this row",
     "_timestamp": "Kafka timestamp of the record of this row",
     STALE_COLUMN: "True while a newer record of the key is in quarantine",
-    DELETED_AT_COLUMN: "Time at which the key was deleted; NULL while it exists",
+    DELETED_AT_COLUMN: "Time at which the key was deleted; NULL while the key exists",
     VALID_FROM_COLUMN: "Start of the validity of this version",
-    VALID_TO_COLUMN: "End of the validity, by the next version or a deletion; NULL for the current version",
+    VALID_TO_COLUMN: "Time of the next version or deletion, which ends the validity; NULL for the current version",
 }
 _TABLE_COMMENTS = {
-    Mode.HARD_DELETE: "Newest state of topic {}; deleted keys have no row (mode hard-delete)",
-    Mode.SOFT_DELETE: "Newest state of topic {}; deleted keys have _deleted_at (mode soft-delete)",
-    Mode.HISTORY: "Every version of topic {}; current ones have no _valid_to (mode history)",
+    Mode.HARD_DELETE: "Newest state of each key of topic {}; deleted keys have no row (mode hard-delete)",
+    Mode.SOFT_DELETE: "Newest state of each key of topic {}; _deleted_at is set for deleted keys (mode soft-delete)",
+    Mode.HISTORY: "All versions of the keys of topic {}; _valid_to is NULL for the current version (mode history)",
 }
 
 
@@ -131,7 +131,7 @@ class TableStatements:
         return [key, current, analyze]
 
     def create_ledger(self) -> list[Composed]:
-        """Create the ledger. That of a dropped table is replaced, because its entries do not apply to the new table."""
+        """Create the ledger. The ledger of a dropped table is replaced: its entries do not apply to the new table."""
         create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
             self.tombstones, Identifier(KEY_COLUMN), column_definitions(METADATA_TYPES), identifiers(self.identity)
         )
@@ -184,7 +184,7 @@ class TableStatements:
         )
 
     def comments(self, topic: str) -> dict[str, str]:
-        """Return the comments by column name; that of the table has the empty name."""
+        """Return the comments by column name; the comment of the table has the empty name."""
         metadata = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
         return {"": _TABLE_COMMENTS[self.mode].format(topic), **metadata, **docs}

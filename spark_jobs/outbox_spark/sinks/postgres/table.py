@@ -138,9 +138,7 @@ class PostgresTable:
         actual, expected = Mode.HISTORY if VALID_TO_COLUMN in types else Mode.HARD_DELETE, self._tables.mode
         actual = Mode.SOFT_DELETE if DELETED_AT_COLUMN in types else actual
         if actual is not expected:
-            message = (
-                f"table {self._tables.label} was created with mode {actual}; the pipeline file has mode {expected}"
-            )
+            message = f"table {self._tables.label} was created with mode {actual}, but the job has mode {expected}"
             # Tables of history mode have another primary key, which a rebuild does not change.
             drop = "drop the table, so that the next run recreates it"
             hint = drop if Mode.HISTORY in {actual, expected} else REBUILD_HINT
@@ -263,7 +261,7 @@ class PostgresTable:
             connection.execute(tables.create_offsets())
         if lock_run(connection, tables) != self._run:
             message = f"another run has committed to {tables.label}"
-            raise OverlapError(message, "run again; schedule one run per table at a time")
+            raise OverlapError(message, "run the command again, and schedule only one run per table at a time")
         if batch.previous is None:
             self._create_tables(tables)
         else:
@@ -295,7 +293,7 @@ class PostgresTable:
         total = counts.rows + counts.tombstones + counts.quarantined
         if total != batch.counts.rows:
             message = f"the staging table of {self._tables.label} has {total} of {batch.counts.rows} rows"
-            raise OutboxKitError(message, "nothing was changed; run again. A server crash empties staging tables")
+            raise OutboxKitError(message, "nothing was changed; run the command again (a server crash empties staging)")
         return counts
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
@@ -360,4 +358,4 @@ class PostgresTable:
             yield
         except psycopg.Error as error:
             message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
-            raise OutboxKitError(message, "nothing was changed; correct the cause and run again") from error
+            raise OutboxKitError(message, "nothing was changed; correct the cause and run the command again") from error

@@ -16,7 +16,7 @@ import org.apache.spark.util.TaskCompletionListener;
 
 /**
  * Reads ranges of a topic without the records that are superseded by another record of the same key
- * in the same task. For a topic with ten records per key, Spark creates rows for a tenth only.
+ * in the same task. For a topic with ten records per key, Spark creates a tenth of the rows.
  *
  * <p>The result may have several records of a key, one per flushed buffer, so the caller must
  * aggregate it.

@@ -10,10 +10,10 @@ import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /** Hash table of the newest record per key (bytes). Records without a key are all retained. */
 final class NewestTable {
-  private static final int FIRST_SIZE = 1 << 12;
+  private static final int INITIAL_SLOTS = 1 << 12;
 
   /** Open addressing; entries without a key occupy a slot too. */
-  private Entry[] entries = new Entry[FIRST_SIZE];
+  private Entry[] entries = new Entry[INITIAL_SLOTS];
 
   private int size;
   private long bytes;
@@ -25,16 +25,16 @@ final class NewestTable {
    * Adds the first `count` entries of an array, in order. The table is larger than the processor's
    * caches, so the slots of all entries are loaded first: loads of independent records overlap.
    */
-  void add(Entry[] next, int count) {
+  void add(Entry[] batch, int count) {
     for (int i = 0; i < count; i++) {
-      Entry current = entries[next[i].hash & entries.length - 1];
+      Entry current = entries[batch[i].hash & entries.length - 1];
       prefetched += current == null ? 0 : current.hash;
     }
     for (int i = 0; i < count; i++) {
-      prefetched += prefetch(next[i]);
+      prefetched += prefetch(batch[i]);
     }
     for (int i = 0; i < count; i++) {
-      add(next[i]);
+      add(batch[i]);
     }
   }
 
@@ -136,7 +136,7 @@ final class NewestTable {
       value = record.value();
       offset = record.offset();
       timestamp = record.timestamp();
-      // The last header with a name is valid.
+      // If several headers have the same name, the last one applies.
       for (Header header : record.headers()) {
         switch (header.key()) {
           case SEQUENCE -> sequence = header.value();

@@ -5,7 +5,7 @@ import java.util.NoSuchElementException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Rows of a range: repeatedly fills a NewestTable and returns its rows, or returns all records. */
+/** Rows of a range: fills a NewestTable, or returns all records if few are superseded. */
 final class RecordRows implements Iterator<InternalRow> {
   /** Above this share of retained records the table takes more time than it saves. */
   private static final double MAX_RETAINED_SHARE = 0.7;
