@@ -26,5 +26,5 @@ initialise() {
 
 [ -s "$PGDATA/PG_VERSION" ] || initialise
 unset POSTGRES_PASSWORD
-# The postmaster.pid of a killed server is overwritten: it contains pid 1, which is the pid of this server too.
+# The server overwrites the postmaster.pid of a killed server, because both servers have the pid 1.
 exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories='' "$@"

@@ -43,7 +43,7 @@ GRANTS = {
         (GROUP, "outbox-kit", ["DESCRIBE", "READ"]),
         (CLUSTER, CLUSTER_NAME, ["DESCRIBE", "DESCRIBE_CONFIGS"]),
     ],
-    # The jobs only read; their offsets are in the tables.
+    # The jobs only read topics. Their offsets are stored in the tables.
     "spark": [
         (TOPIC, f"{PREFIX}.", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
     ],
@@ -54,7 +54,7 @@ def bindings() -> Iterator[AclBinding]:
     """Yield one ACL binding for each operation."""
     for user, grants in GRANTS.items():
         for kind, name, operations in grants:
-            # A literal name for the heartbeat topic: a prefix would include that of `library2`.
+            # A literal name, because a prefix would include the heartbeat topic of `library2`.
             exact = kind is CLUSTER or name == HEARTBEAT
             pattern = ResourcePatternType.LITERAL if exact else ResourcePatternType.PREFIXED
             for operation in operations:

@@ -12,10 +12,10 @@ import org.apache.kafka.connect.errors.DataException;
  * Selects the registered version of {@code <topic>-value} with which Apicurio's converter writes a
  * Struct: the version number of the Struct's schema, which ParsePayload sets.
  *
- * <p>The strategies of the converter are not sufficient. One registers the schema that is derived
- * from the Struct, which lacks the logical types that Connect does not support. Another always uses
- * the latest version: during the roll-out of version 2, it writes the fields of a Struct of version
- * 1 by position to the fields of version 2.
+ * <p>The converter's own strategies are not sufficient. One strategy registers the schema that is
+ * derived from the Struct; this schema lacks the logical types that Connect does not support.
+ * Another strategy always uses the latest version: during the roll-out of version 2, it writes the
+ * fields of a Struct of version 1 by position to the fields of version 2.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {

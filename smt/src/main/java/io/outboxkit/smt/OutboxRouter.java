@@ -17,14 +17,14 @@ import org.apache.kafka.connect.errors.DataException;
  * with schema BYTES (Avro in Confluent wire format, or text), or null with a null schema (a
  * tombstone).
  *
- * <p>Heartbeats and the records that {@code pass.through} lists are returned unchanged. For any
- * other record, a {@link DataException} is thrown.
+ * <p>Heartbeats and records of the kinds that {@code pass.through} lists are returned unchanged.
+ * For a record of any other kind, a {@link DataException} is thrown.
  */
 public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
       "Convert the rows or messages of a transactional outbox to records with topic, key, partition"
-          + " and headers. The value is the payload as Avro in Confluent wire format or as text, or"
-          + " a tombstone.";
+          + " and headers. The value is the payload, as Avro in Confluent wire format or as text;"
+          + " the value of a tombstone is null.";
 
   /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;

@@ -13,13 +13,13 @@ import org.apache.kafka.connect.data.Struct;
 
 /**
  * Replaces the value by a Struct that is parsed from the JSON text of a field, with the latest
- * declared version of the Avro schema that accepts the text. The version of the Struct's schema is
- * that version's number. Tombstones are returned unchanged.
+ * declared version of the Avro schema that accepts the text. The schema of the Struct has the
+ * number of this version. Tombstones are returned unchanged.
  */
 public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Parse the JSON text of a field to a Struct of the Avro schema declared for the aggregate"
-          + " type.";
+      "Parse the JSON text of a field to a Struct. The Avro schema of the Struct is declared for"
+          + " each aggregate type.";
 
   /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = ParseConfig.CONFIG_DEF;
@@ -62,7 +62,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     }
     throw field.error(
         record,
-        "fits no schema version of its aggregate type %s; with version %d, %s"
+        "fits no schema version of its aggregate type %s; the error with version %d is: %s"
             .formatted(
                 candidates.stream().map(ParseConfig.Version::number).toList(),
                 candidates.get(0).number(),
@@ -75,7 +75,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
         aggregateType == null ? null : versions.get(aggregateType);
     if (candidates == null) {
       throw type.error(
-          record, "is " + MessageText.quote(aggregateType) + ", which is not in aggregates");
+          record, "is " + MessageText.quote(aggregateType) + ", which aggregates does not list");
     }
     return candidates;
   }

@@ -21,7 +21,7 @@ import org.apache.kafka.connect.connector.ConnectRecord;
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Set the topic according to the value of a field, from a list of values and their topics.";
+      "Set the topic by the value of a field, with the mapping in the option topics.";
 
   public interface ConfigName {
     String FIELD = "field";
@@ -34,7 +34,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
           .doc("Field whose value determines the topic.")
           .high(
               ConfigName.TOPICS, Type.LIST, NO_DEFAULT_VALUE, NamedValues.validator("value:topic"))
-          .doc("Topic for each value. A record whose value is not listed stops the task.");
+          .doc("Topic for each value. A record with a value that is not listed stops the task.");
 
   private FieldPath field;
   private Map<String, String> topics;
@@ -64,7 +64,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
     String value = field.readText(record);
     String topic = value == null ? null : topics.get(value);
     if (topic == null) {
-      throw field.error(record, "is " + MessageText.quote(value) + ", which is not in topics");
+      throw field.error(record, "is " + MessageText.quote(value) + ", which topics does not list");
     }
     return topic;
   }

@@ -23,8 +23,8 @@ import org.apache.kafka.connect.errors.DataException;
  */
 public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Set the partition by the hash of a field, as Kafka's producer does for a key with that"
-          + " value.";
+      "Set the partition by the hash of a field, as Kafka's producer sets it for a record key with"
+          + " the same value.";
 
   public interface ConfigName {
     String FIELD = "field";
@@ -41,8 +41,8 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
           .doc(
               "Field whose hash determines the partition, of type "
                   + FIELD_TYPES
-                  + ". All records of a key must have the same value; otherwise a tombstone is"
-                  + " written to a different partition than the earlier records.")
+                  + ". All records with the same key must have the same value in this field;"
+                  + " otherwise a tombstone can get a different partition than earlier records.")
           .high(
               ConfigName.PARTITIONS,
               Type.INT,
@@ -56,7 +56,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
               Type.LIST,
               List.of(),
               NamedValues.validator("topic:count"))
-          .doc("Partition counts of individual topics.");
+          .doc("Partition counts of individual topics, which override partitions.");
 
   private FieldPath field;
   private Integer partitions;

@@ -13,14 +13,14 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Replaces the value and its schema by null. If the schema remained, JsonConverter would write an
- * envelope around the null, which compaction does not treat as a tombstone.
+ * Replaces the value and its schema by null. If the schema remained, JsonConverter would write the
+ * null value in an envelope, and compaction does not treat an envelope as a tombstone.
  */
 public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Replace a record by a tombstone (null value and null schema) if a field is null or JSON"
-          + " null, or if its event type is listed. Without options, replace every record for which"
-          + " the predicate is true.";
+      "Replace a record by a tombstone (null value and null schema) if payload.field is null or"
+          + " JSON null, or if types lists the value of type.field. Without options, replace every"
+          + " record that the transform receives; set a predicate to select records.";
 
   public interface ConfigName {
     String PAYLOAD_FIELD = "payload.field";
@@ -31,9 +31,9 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   public static final ConfigDef CONFIG_DEF =
       new OptionDefinitions()
           .high(ConfigName.PAYLOAD_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
-          .doc("Field that makes the record a tombstone if it is null or the JSON text null.")
+          .doc("Payload field. If it is null or JSON null, the record becomes a tombstone.")
           .high(ConfigName.TYPE_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
-          .doc("Field that is compared with types. Required if types is set.")
+          .doc("Field whose value is compared with the option types. Required if types is set.")
           .high(ConfigName.TYPES, Type.LIST, List.of(), null)
           .doc("Values of type.field that make the record a tombstone.");
 

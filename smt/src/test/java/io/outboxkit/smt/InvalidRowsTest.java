@@ -44,23 +44,23 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().payload("{\"text\": {\"a\": \"" + SECRET + "\"}}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); with version 1, text: expected string,"
-                + " found object"),
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: text: expected string, found object"),
         row(
             OutboxEvents.insert().payload("{\"text\": \"a\", \"" + SECRET + "\": 1}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); with version 1, payload: unknown field"
-                + " (a name of 17 characters) of record Note"),
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: payload: unknown field (a name of 17 characters) of record Note"),
         row(
             OutboxEvents.insert().payload("{\"text\": " + SECRET + "}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); with version 1, payload: not valid"
-                + " JSON at line 1, column 10"),
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: payload: not valid JSON at line 1, column 10"),
         row(
             OutboxEvents.insert().payload(""),
             "payload-invalid",
-            "the payload fits no schema version of note (1); with version 1, payload: expected"
-                + " record Note, found no value"));
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: payload: expected record Note, found no value"));
   }
 
   static Stream<Arguments> invalidColumns() {
@@ -112,7 +112,7 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("headers", "{} " + "{}"),
             "headers-invalid",
-            "headers: text after the end of the JSON value"),
+            "headers: there is text after the end of the JSON value"),
         row(
             OutboxEvents.insert().with("headers", "{\"a\": 1, \"a\": 2}"),
             "headers-invalid",
@@ -124,7 +124,7 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("headers", "{\"event_time\": \"now\"}"),
             "headers-invalid",
-            "headers: \"event_time\" is a header of the contract"));
+            "headers: \"event_time\" is a reserved header of outbox-kit (docs/contract.md)"));
   }
 
   private static Arguments row(OutboxEvents event, String reason, String message) {
@@ -354,8 +354,8 @@ class InvalidRowsTest {
                 "aggregate.note.schema.2.id", "12")
             .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": \"5\"}").record());
     assertEquals(
-        "the payload fits no schema version of note (2, 1); with version 2, stars: expected int,"
-            + " found string",
+        "the payload fits no schema version of aggregate type note (2, 1); the error with version 2"
+            + " is: stars: expected int, found string",
         headers(out).get("dead_letter_message"));
   }
 }

@@ -164,7 +164,8 @@ class MessagesTest {
         arguments("[{}]", "message-invalid", "message: the content is not a JSON object"),
         arguments("\"secret\"", "message-invalid", "message: the content is not a JSON object"),
         arguments(MESSAGE + "x", "message-invalid", "message: the content is not valid JSON"),
-        arguments(MESSAGE + "{}", "message-invalid", "message: text after the JSON object"),
+        arguments(
+            MESSAGE + "{}", "message-invalid", "message: there is text after the JSON object"),
         arguments(
             MESSAGE.replace("{\"id\"", "{\"id\": \"1\", \"id\""),
             "message-invalid",
@@ -201,8 +202,8 @@ class MessagesTest {
         arguments(
             with("payload", "\"{}\""),
             "payload-invalid",
-            "the payload fits no schema version of note (1); with version 1, payload: expected"
-                + " record Note, found string"));
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: payload: expected record Note, found string"));
   }
 
   private static Arguments lacking(String name) {

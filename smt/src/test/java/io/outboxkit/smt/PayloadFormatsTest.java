@@ -134,7 +134,7 @@ class PayloadFormatsTest {
             .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
     assertEquals("schema-version-unknown", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "the row has no schema version, which is required for the versions of note (2, 1)",
+        "the row names no schema version, but aggregate type note has several versions (2, 1)",
         headers(out).get("dead_letter_message"));
   }
 
@@ -168,10 +168,13 @@ class PayloadFormatsTest {
   }
 
   static Stream<Arguments> invalidPayloads() {
-    String avro = "the payload fits no schema version of note (1); with version 1, ";
+    String avro =
+        "the payload fits no schema version of aggregate type note (1); the error with version 1"
+            + " is: ";
     return Stream.of(
-        arguments("avro", new byte[0], avro + "text: the bytes end within the value"),
-        arguments("avro", new byte[] {4, 'a'}, avro + "text: the bytes end within the value"),
+        arguments("avro", new byte[0], avro + "text: the bytes end before the end of the value"),
+        arguments(
+            "avro", new byte[] {4, 'a'}, avro + "text: the bytes end before the end of the value"),
         arguments(
             "avro",
             new byte[] {2, (byte) 0xFF},
@@ -191,13 +194,13 @@ class PayloadFormatsTest {
         arguments(
             "confluent-avro",
             framed(77, V1),
-            "the payload has the schema id of no configured version, expected 12 (version 2) or"
-                + " 16909060 (version 1)"),
+            "the payload does not have the schema id of a configured version, expected 12 (version"
+                + " 2) or 16909060 (version 1)"),
         arguments(
             "confluent-avro",
             framed(NOTE_V2_ID, V1),
-            "the payload has the schema id of version 2 but does not fit that version; stars: the"
-                + " bytes end within the value"));
+            "the payload has the schema id of version 2 but does not fit the schema of this"
+                + " version: stars: the bytes end before the end of the value"));
   }
 
   @ParameterizedTest
@@ -237,8 +240,8 @@ class PayloadFormatsTest {
             "2",
             V1,
             null,
-            "the payload does not fit the row's schema version of note; with version 2, stars: the"
-                + " bytes end within the value"),
+            "the payload does not fit the row's schema version of aggregate type note; the error"
+                + " with version 2 is: stars: the bytes end before the end of the value"),
         arguments(
             "confluent-avro",
             "1",

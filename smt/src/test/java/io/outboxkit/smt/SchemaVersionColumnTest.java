@@ -72,23 +72,25 @@ class SchemaVersionColumnTest {
             "3",
             "{\"text\": \"a\"}",
             "schema-version-unknown",
-            "schema version \"3\" is not one of the versions of note (2, 1)"),
+            "schema version \"3\" is not one of the versions of aggregate type note (2, 1)"),
         arguments(
             "",
             "{\"text\": \"a\"}",
             "schema-version-unknown",
-            "schema version (a name of 0 characters) is not one of the versions of note (2, 1)"),
+            "schema version (a name of 0 characters) is not one of the versions of aggregate type"
+                + " note (2, 1)"),
         arguments(
             "alice@example.org",
             "{\"text\": \"a\"}",
             "schema-version-unknown",
-            "schema version (a name of 17 characters) is not one of the versions of note (2, 1)"),
+            "schema version (a name of 17 characters) is not one of the versions of aggregate type"
+                + " note (2, 1)"),
         arguments(
             "1",
             "{\"text\": \"a\", \"stars\": 1}",
             "payload-invalid",
-            "the payload does not fit the row's schema version of note; with version 1, payload:"
-                + " unknown field \"stars\" of record Note"));
+            "the payload does not fit the row's schema version of aggregate type note; the error"
+                + " with version 1 is: payload: unknown field \"stars\" of record Note"));
   }
 
   @ParameterizedTest
@@ -124,7 +126,7 @@ class SchemaVersionColumnTest {
         arguments(
             ", \"version\": 7",
             0,
-            "schema version \"7\" is not one of the versions of note (2, 1)"));
+            "schema version \"7\" is not one of the versions of aggregate type note (2, 1)"));
   }
 
   @ParameterizedTest

@@ -29,8 +29,8 @@ class UnknownFieldsTest {
         router(OPTION, option)
             .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": 1}").record());
     assertEquals(
-        "the payload fits no schema version of note (1); with version 1, payload: unknown field"
-            + " \"stars\" of record Note",
+        "the payload fits no schema version of aggregate type note (1); the error with version 1"
+            + " is: payload: unknown field \"stars\" of record Note",
         headers(out).get("dead_letter_message"));
   }
 
@@ -53,7 +53,7 @@ class UnknownFieldsTest {
 
   static Stream<Arguments> stillInvalid() {
     return Stream.of(
-        arguments("{\"x\": 1}", "text: expected string, found no field and no default"),
+        arguments("{\"x\": 1}", "text: expected string, found neither the field nor a default"),
         arguments("{\"x\": 1, \"text\": 2}", "text: expected string, found number"),
         arguments(
             "{\"text\": \"a\", \"text\": \"b\", \"x\": 1}", "payload: duplicate field \"text\""),
@@ -67,7 +67,9 @@ class UnknownFieldsTest {
     SourceRecord out =
         router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
     assertEquals(
-        "the payload fits no schema version of note (1); with version 1, " + message,
+        "the payload fits no schema version of aggregate type note (1); the error with version 1"
+            + " is: "
+            + message,
         headers(out).get("dead_letter_message"));
   }
 

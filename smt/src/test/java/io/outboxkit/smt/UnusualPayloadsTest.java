@@ -51,7 +51,9 @@ class UnusualPayloadsTest {
     assertEquals("library.dead-letter", out.topic());
     assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "the payload fits no schema version of note (1); with version 1, " + message,
+        "the payload fits no schema version of aggregate type note (1); the error with version 1"
+            + " is: "
+            + message,
         headers(out).get("dead_letter_message"));
   }
 

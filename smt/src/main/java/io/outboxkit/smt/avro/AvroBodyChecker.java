@@ -87,7 +87,7 @@ public final class AvroBodyChecker {
         checkItem(items, isMap, depth, index++);
       }
       if (count < 0 && offset - start != size) {
-        throw new PayloadException("a block of items has a different size than declared");
+        throw new PayloadException("the size of a block of items differs from its declared size");
       }
     }
   }
@@ -95,7 +95,7 @@ public final class AvroBodyChecker {
   private void checkItem(Schema type, boolean isMap, int depth, long index)
       throws PayloadException {
     if (--remainingItems < 0) {
-      throw new PayloadException("more items than bytes");
+      throw new PayloadException("the number of items exceeds the number of bytes");
     }
     try {
       if (isMap) {
@@ -143,7 +143,7 @@ public final class AvroBodyChecker {
         return value >>> 1 ^ -(value & 1);
       }
     }
-    throw new PayloadException("a varint of more than " + maxBytes + " bytes");
+    throw new PayloadException("a varint has more than " + maxBytes + " bytes");
   }
 
   private int readUnsignedByte() throws PayloadException {
@@ -154,10 +154,10 @@ public final class AvroBodyChecker {
 
   private void skip(long count) throws PayloadException {
     if (count < 0) {
-      throw new PayloadException("negative length");
+      throw new PayloadException("a length is negative");
     }
     if (count > bytes.length - offset) {
-      throw new PayloadException("the bytes end within the value");
+      throw new PayloadException("the bytes end before the end of the value");
     }
     offset += (int) count;
   }

@@ -17,10 +17,10 @@ public final class AvroOutput {
   /** Maximum length of a string whose encoded length is one byte. */
   private static final int MAX_SHORT = 63;
 
-  /** Larger buffers are released after the value. */
+  /** Larger buffers are released after each value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Limit of attempts to write a union branch, for one value. */
+  /** Maximum number of attempts to write a union branch, for one value. */
   private static final int MAX_ATTEMPTS = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
@@ -177,7 +177,7 @@ public final class AvroOutput {
   void closeBlock(int start, int count) {
     if (count > 0) {
       ensure(2 * MAX_SCALAR);
-      // Written after the items to determine its length.
+      // First written after the items, to determine the length of the encoded count.
       int header = BinaryData.encodeLong(count, bytes, size);
       System.arraycopy(bytes, start, bytes, start + header, size - start);
       BinaryData.encodeLong(count, bytes, start);
@@ -220,10 +220,10 @@ public final class AvroOutput {
     size += length;
   }
 
-  /** Replace the bytes from {@code start} on by the bytes from {@code replacement} on. */
-  void replace(int start, int replacement) {
-    int length = size - replacement;
-    System.arraycopy(bytes, replacement, bytes, start, length);
+  /** Replace all bytes from {@code start} by the bytes from {@code replacementStart} to the end. */
+  void replace(int start, int replacementStart) {
+    int length = size - replacementStart;
+    System.arraycopy(bytes, replacementStart, bytes, start, length);
     size = start + length;
   }
 

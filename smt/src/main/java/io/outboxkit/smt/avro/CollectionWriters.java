@@ -19,13 +19,13 @@ final class CollectionWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.START_ARRAY);
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.START_ARRAY);
       int start = out.position();
       int count = 0;
-      while (json.nextToken() != JsonToken.END_ARRAY) {
+      while (parser.nextToken() != JsonToken.END_ARRAY) {
         try {
-          items.write(json, out);
+          items.write(parser, out);
         } catch (PayloadException e) {
           throw e.within("[" + count + "]");
         }
@@ -44,11 +44,11 @@ final class CollectionWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.START_OBJECT);
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.START_OBJECT);
       int start = out.position();
       Set<String> keys = new HashSet<>();
-      for (String key = json.nextFieldName(); key != null; key = json.nextFieldName()) {
+      for (String key = parser.nextFieldName(); key != null; key = parser.nextFieldName()) {
         if (!keys.add(key)) {
           throw new PayloadException("duplicate key in a map");
         }
@@ -56,9 +56,9 @@ final class CollectionWriters {
         if (!out.writeString(text, 0, text.length)) {
           throw new PayloadException("a key of a map has an unpaired surrogate");
         }
-        json.nextToken();
+        parser.nextToken();
         try {
-          values.write(json, out);
+          values.write(parser, out);
         } catch (PayloadException e) {
           throw e.within("{}");
         }

@@ -87,7 +87,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
-      // The field has no default: Struct.get would return it instead of null.
+      // The field gets no default, because Struct.get would return the default instead of null.
       ConnectMapping mapping = compile(field.schema(), enclosingRecords).build();
       builder.field(field.name(), mapping.schema());
       fields.add(mapping);
@@ -111,7 +111,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
   private static Draft union(Schema avro, Set<String> enclosingRecords) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
-      throw unsupported(avro, " other than of null and one type");
+      throw unsupported(avro, ", unless it has two branches: null and one other type");
     }
     Draft draft =
         compile(
@@ -180,7 +180,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
   private static Draft bytes(Schema avro) {
     LogicalType type = avro.getLogicalType();
     if (type instanceof LogicalTypes.BigDecimal) {
-      throw unsupported(avro, " as big-decimal");
+      throw unsupported(avro, " with logical type big-decimal");
     }
     if (type instanceof LogicalTypes.Decimal decimal) {
       int scale = decimal.getScale();

@@ -45,13 +45,13 @@ public final class JsonAvroEncoder {
       }
       root.write(parser, out);
       if (parser.nextToken() != null) {
-        throw new PayloadException("text after the end of the JSON value");
+        throw new PayloadException("there is text after the end of the JSON value");
       }
     } catch (StreamConstraintsException e) {
       throw new PayloadException(
           "nested over " + Json.MAX_DEPTH + " levels deep, or a number, name or string too long");
     } catch (JsonProcessingException e) {
-      // Without Jackson's message, which quotes the text around the error.
+      // Omits Jackson's message, which quotes the text around the error.
       throw new PayloadException("not valid JSON" + position(e.getLocation()));
     } catch (NumberFormatException e) {
       throw new PayloadException("not valid JSON: malformed number");

@@ -23,14 +23,14 @@ public final class JsonStructParser {
   /** Throw IllegalArgumentException if the schema is not a record or has no Connect equivalent. */
   public JsonStructParser(Schema schema, int version) {
     if (schema.getType() != Schema.Type.RECORD) {
-      throw new IllegalArgumentException("the type must be record");
+      throw new IllegalArgumentException("the type of the schema must be record");
     }
     this.encoder = new JsonAvroEncoder(schema);
     this.mapping = ConnectMapping.of(schema, version);
     this.reader = new GenericDatumReader<>(schema);
   }
 
-  /** Return the schema of the Structs, always the same object. */
+  /** Return the schema of the Structs. Each call returns the same object. */
   public org.apache.kafka.connect.data.Schema schema() {
     return mapping.schema();
   }

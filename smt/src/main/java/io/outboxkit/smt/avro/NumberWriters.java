@@ -9,7 +9,7 @@ import org.apache.avro.Conversions;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Writers of int, long, float, double, decimal and big-decimal. Only float and double round. */
+/** Writers of the numeric types. Only the writers of float and double round. */
 final class NumberWriters {
   private NumberWriters() {}
 
@@ -23,8 +23,8 @@ final class NumberWriters {
       super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT, string);
     }
 
-    final int exactInt(JsonParser json) throws IOException, PayloadException {
-      long value = exactLong(json);
+    final int exactInt(JsonParser parser) throws IOException, PayloadException {
+      long value = exactLong(parser);
       if (value != (int) value) {
         throw mismatch("a number out of range");
       }
@@ -32,16 +32,16 @@ final class NumberWriters {
     }
 
     /** Return the number as a long. {@code 1.0} and {@code 1e3} are also integers. */
-    final long exactLong(JsonParser json) throws IOException, PayloadException {
-      if (json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
-        if (json.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+    final long exactLong(JsonParser parser) throws IOException, PayloadException {
+      if (parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+        if (parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
           throw mismatch("a number out of range");
         }
-        return json.getLongValue();
+        return parser.getLongValue();
       }
-      requireAccepted(json);
+      requireAccepted(parser);
       try {
-        return json.getDecimalValue().longValueExact();
+        return parser.getDecimalValue().longValueExact();
       } catch (ArithmeticException e) {
         throw mismatch("a number that is out of range or not an integer");
       }
@@ -54,8 +54,8 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      out.writeInt(exactInt(json));
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      out.writeInt(exactInt(parser));
     }
   }
 
@@ -65,8 +65,8 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      out.writeLong(exactLong(json));
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      out.writeLong(exactLong(parser));
     }
   }
 
@@ -76,12 +76,12 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireAccepted(json);
-      // Not getFloatValue: the parser would cache the float and return it, or an internal error, to
-      // the next branch of a union when this one rejects the number as too large.
-      float value = Float.parseFloat(json.getText());
-      if (value == 0 && json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireAccepted(parser);
+      // Not getFloatValue, which caches the float: if this union branch rejects the number as too
+      // large, the next branch would get the float, or an internal error.
+      float value = Float.parseFloat(parser.getText());
+      if (value == 0 && parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
         // The integer -0 equals 0, as in DoubleWriter.
         value = 0;
       }
@@ -98,9 +98,9 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireAccepted(json);
-      double value = json.getDoubleValue();
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireAccepted(parser);
+      double value = parser.getDoubleValue();
       if (!Double.isFinite(value)) {
         throw mismatch("a number out of range");
       }
@@ -110,18 +110,18 @@ final class NumberWriters {
 
   /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** The cost of parsing is quadratic in the length. Equal to Jackson's limit for numbers. */
+    /** Limits the quadratic cost of parsing. Jackson's limit for numbers is the same. */
     private static final int MAX_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {
       super(expected, JsonToken.VALUE_STRING);
     }
 
-    final BigDecimal decimal(JsonParser json) throws IOException, PayloadException {
-      requireAccepted(json);
-      return json.currentToken() == JsonToken.VALUE_STRING
-          ? parse(json.getText())
-          : json.getDecimalValue();
+    final BigDecimal decimal(JsonParser parser) throws IOException, PayloadException {
+      requireAccepted(parser);
+      return parser.currentToken() == JsonToken.VALUE_STRING
+          ? parse(parser.getText())
+          : parser.getDecimalValue();
     }
 
     private BigDecimal parse(String text) throws PayloadException {
@@ -157,8 +157,8 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      byte[] unscaled = rescale(decimal(json)).unscaledValue().toByteArray();
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      byte[] unscaled = rescale(decimal(parser)).unscaledValue().toByteArray();
       if (fixedSize < 0) {
         out.writeBytes(unscaled);
         return;
@@ -189,7 +189,7 @@ final class NumberWriters {
       try {
         return value.stripTrailingZeros();
       } catch (ArithmeticException e) {
-        // The exponent of 100e2147483647 overflows when its zeros are added to it.
+        // For 100e2147483647, stripTrailingZeros increases the exponent beyond the range of int.
         throw mismatch("a number with more digits");
       }
     }
@@ -207,8 +207,8 @@ final class NumberWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      BigDecimal value = decimal(json);
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      BigDecimal value = decimal(parser);
       out.writeBytes(conversion.toBytes(value, BYTES, LogicalTypes.bigDecimal()).array());
     }
   }

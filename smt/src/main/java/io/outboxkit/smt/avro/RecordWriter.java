@@ -41,34 +41,34 @@ final class RecordWriter extends ValueWriter {
   }
 
   @Override
-  void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-    requireToken(json, JsonToken.START_OBJECT);
+  void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+    requireToken(parser, JsonToken.START_OBJECT);
     int start = out.position();
     int frame = out.openRecord(inOrder.size());
-    if (!writeInJsonOrder(json, out, frame)) {
+    if (!writeInJsonOrder(parser, out, frame)) {
       reorder(out, frame, start);
     }
     out.closeRecord(frame);
   }
 
-  /** Return whether the object has every field, in schema order. */
-  private boolean writeInJsonOrder(JsonParser json, AvroOutput out, int frame)
+  /** Return whether the JSON object has all fields of the schema, in the schema's order. */
+  private boolean writeInJsonOrder(JsonParser parser, AvroOutput out, int frame)
       throws IOException, PayloadException {
     int written = 0;
     boolean ordered = true;
-    for (String name = json.nextFieldName(); name != null; name = json.nextFieldName()) {
+    for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
       Field field = byName.get(name);
       if (field == null) {
-        skipUnknown(name, json, out);
+        skipUnknown(name, parser, out);
         continue;
       }
       if (out.hasField(frame, field.index())) {
         throw new PayloadException("duplicate field \"" + field.name() + "\"");
       }
       int start = out.position();
-      json.nextToken();
+      parser.nextToken();
       try {
-        field.writer().write(json, out);
+        field.writer().write(parser, out);
       } catch (PayloadException e) {
         throw e.within(field.name());
       }
@@ -78,13 +78,13 @@ final class RecordWriter extends ValueWriter {
     return ordered && written == inOrder.size();
   }
 
-  private void skipUnknown(String name, JsonParser json, AvroOutput out)
+  private void skipUnknown(String name, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     if (unknownFields == UnknownFields.REJECT) {
       throw new PayloadException("unknown field " + MessageText.quote(name) + " of " + expected());
     }
-    json.nextToken();
-    json.skipChildren();
+    parser.nextToken();
+    parser.skipChildren();
     out.skipFields(1);
   }
 
@@ -96,7 +96,7 @@ final class RecordWriter extends ValueWriter {
       } else if (field.defaultBytes() != null) {
         out.writeFixed(field.defaultBytes());
       } else {
-        throw field.writer().mismatch("no field and no default").within(field.name());
+        throw field.writer().mismatch("neither the field nor a default").within(field.name());
       }
     }
     out.replace(start, reordered);

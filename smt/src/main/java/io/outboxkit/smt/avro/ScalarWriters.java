@@ -19,8 +19,8 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws PayloadException {
-      requireToken(json, JsonToken.VALUE_NULL);
+    void write(JsonParser parser, AvroOutput out) throws PayloadException {
+      requireToken(parser, JsonToken.VALUE_NULL);
     }
   }
 
@@ -30,9 +30,9 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws PayloadException {
-      requireAccepted(json);
-      out.writeBoolean(json.currentToken() == JsonToken.VALUE_TRUE);
+    void write(JsonParser parser, AvroOutput out) throws PayloadException {
+      requireAccepted(parser);
+      out.writeBoolean(parser.currentToken() == JsonToken.VALUE_TRUE);
     }
   }
 
@@ -42,16 +42,16 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.VALUE_STRING);
-      char[] text = json.getTextCharacters();
-      if (!out.writeString(text, json.getTextOffset(), json.getTextLength())) {
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.VALUE_STRING);
+      char[] text = parser.getTextCharacters();
+      if (!out.writeString(text, parser.getTextOffset(), parser.getTextLength())) {
         throw mismatch("a string with an unpaired surrogate");
       }
     }
   }
 
-  /** Writes symbols. An enum's default applies to readers only, never to an unknown symbol. */
+  /** Writes enum symbols. Unknown symbols are rejected: an enum's default is for readers only. */
   static final class EnumWriter extends ValueWriter {
     private final Map<String, Integer> ordinals = new HashMap<>();
 
@@ -63,11 +63,11 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.VALUE_STRING);
-      Integer ordinal = ordinals.get(json.getText());
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.VALUE_STRING);
+      Integer ordinal = ordinals.get(parser.getText());
       if (ordinal == null) {
-        throw mismatch("another string");
+        throw mismatch("a string that is not a symbol");
       }
       out.writeInt(ordinal);
     }
@@ -94,12 +94,12 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.VALUE_STRING);
-      char[] text = json.getTextCharacters();
-      int offset = json.getTextOffset();
-      if (!isUuid(text, offset, json.getTextLength())) {
-        throw mismatch("another string");
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.VALUE_STRING);
+      char[] text = parser.getTextCharacters();
+      int offset = parser.getTextOffset();
+      if (!isUuid(text, offset, parser.getTextLength())) {
+        throw mismatch("a string in a different format");
       }
       if (fixed) {
         out.writeFixed(HexFormat.of().parseHex(new String(text, offset, LENGTH).replace("-", "")));
@@ -125,8 +125,8 @@ final class ScalarWriters {
 
   /**
    * Writes bytes and fixed from hexadecimal digits after {@code \x}, as PostgreSQL writes bytea, or
-   * from base64. Avro's JSON form, one character per byte, is not supported: jsonb cannot store
-   * U+0000.
+   * from base64. Avro's JSON form, one character per byte, is not supported, because jsonb cannot
+   * store U+0000.
    */
   static final class BytesWriter extends ValueWriter {
     private static final String HEX_PREFIX = "\\x";
@@ -142,9 +142,9 @@ final class ScalarWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json, JsonToken.VALUE_STRING);
-      byte[] value = decode(json.getText());
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      requireToken(parser, JsonToken.VALUE_STRING);
+      byte[] value = decode(parser.getText());
       if (fixedSize < 0) {
         out.writeBytes(value);
       } else if (value.length == fixedSize) {
@@ -160,7 +160,7 @@ final class ScalarWriters {
             ? HexFormat.of().parseHex(text, HEX_PREFIX.length(), text.length())
             : Base64.getDecoder().decode(text);
       } catch (IllegalArgumentException e) {
-        throw mismatch("another string");
+        throw mismatch("a string in a different format");
       }
     }
   }

@@ -6,7 +6,7 @@ import io.outboxkit.smt.avro.NumberWriters.NumberWriter;
 import io.outboxkit.smt.util.IsoDateTimeParser;
 import java.io.IOException;
 
-/** Writers of date, time and timestamp types, from ISO-8601 text or from the number in Avro. */
+/** Writers of date, time and timestamp types, from ISO-8601 text or from Avro's integer. */
 final class TemporalWriters {
   private TemporalWriters() {}
 
@@ -18,14 +18,14 @@ final class TemporalWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      if (json.currentToken() != JsonToken.VALUE_STRING) {
-        out.writeInt(exactInt(json));
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      if (parser.currentToken() != JsonToken.VALUE_STRING) {
+        out.writeInt(exactInt(parser));
       } else if (iso.parseDate(
-          json.getTextCharacters(), json.getTextOffset(), json.getTextLength())) {
+          parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())) {
         out.writeInt((int) iso.epochDay());
       } else {
-        throw mismatch("another string");
+        throw mismatch("a string in a different format");
       }
     }
   }
@@ -46,24 +46,25 @@ final class TemporalWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      if (json.currentToken() != JsonToken.VALUE_STRING) {
-        long ticks = exactLong(json);
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      if (parser.currentToken() != JsonToken.VALUE_STRING) {
+        long ticks = exactLong(parser);
         if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        // Also for time-millis: Avro encodes an int like a long of the same value.
+        // Correct for time-millis too, because Avro encodes an int like a long of the same value.
         out.writeLong(ticks);
-      } else if (iso.parseTime(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())
+      } else if (iso.parseTime(
+              parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())
           && resolution.isExact(iso.nano())) {
         out.writeLong(resolution.ticks(iso.epochSecond(), iso.nano()));
       } else {
-        throw mismatch("another string");
+        throw mismatch("a string in a different format");
       }
     }
   }
 
-  /** Writes timestamps, from text with an offset, and local timestamps, from text without one. */
+  /** Writes timestamps from text with an offset, local timestamps from text without an offset. */
   static final class TimestampWriter extends NumberWriter {
     private final IsoDateTimeParser iso = new IsoDateTimeParser();
     private final boolean local;
@@ -85,23 +86,24 @@ final class TemporalWriters {
     }
 
     @Override
-    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      out.writeLong(json.currentToken() == JsonToken.VALUE_STRING ? parse(json) : exactLong(json));
+    void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+      out.writeLong(
+          parser.currentToken() == JsonToken.VALUE_STRING ? parse(parser) : exactLong(parser));
     }
 
-    private long parse(JsonParser json) throws IOException, PayloadException {
-      char[] text = json.getTextCharacters();
-      int offset = json.getTextOffset();
-      int length = json.getTextLength();
+    private long parse(JsonParser parser) throws IOException, PayloadException {
+      char[] text = parser.getTextCharacters();
+      int offset = parser.getTextOffset();
+      int length = parser.getTextLength();
       boolean valid =
           local
               ? iso.parseLocalTimestamp(text, offset, length)
               : iso.parseTimestamp(text, offset, length);
       if (!valid) {
-        throw mismatch("another string");
+        throw mismatch("a string in a different format");
       }
       if (!resolution.isExact(iso.nano())) {
-        throw mismatch("more fraction digits");
+        throw mismatch("a timestamp with more fraction digits");
       }
       try {
         return resolution.ticks(iso.epochSecond(), iso.nano());

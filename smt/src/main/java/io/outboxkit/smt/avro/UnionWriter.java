@@ -9,8 +9,8 @@ import java.util.stream.Collectors;
 
 /**
  * Writes untagged JSON values as the first branch, in schema order, that accepts the value. If
- * unknown fields are ignored, several record branches can accept an object; the branch that skips
- * the fewest fields is written.
+ * unknown fields are ignored, several record branches can accept an object. The branch that skips
+ * the fewest fields is then written.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
@@ -21,46 +21,46 @@ final class UnionWriter extends ValueWriter {
   }
 
   @Override
-  void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-    JsonToken token = json.currentToken();
+  void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
+    JsonToken token = parser.currentToken();
     int first = nextCandidate(0, token);
     if (first == branches.length) {
-      throw mismatch(json);
+      throw mismatch(parser);
     }
     if (nextCandidate(first + 1, token) == branches.length) {
-      // The usual case, null and one type. The branch throws a more specific error than the union.
+      // Usually a union is null and one type, whose branch throws a more specific error.
       out.writeInt(first);
-      branches[first].write(json, out);
+      branches[first].write(parser, out);
     } else if (token.isStructStart()) {
-      tryStructures(first, json, out);
+      tryStructures(first, parser, out);
     } else {
-      tryScalars(first, json, out);
+      tryScalars(first, parser, out);
     }
   }
 
-  private void tryScalars(int first, JsonParser json, AvroOutput out)
+  private void tryScalars(int first, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
-    JsonToken token = json.currentToken();
+    JsonToken token = parser.currentToken();
     for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
-      if (tryBranch(i, json, out)) {
+      if (tryBranch(i, parser, out)) {
         return;
       }
     }
-    throw mismatch(json);
+    throw mismatch(parser);
   }
 
   /** Try the branches with buffered tokens, because the parser can read the structure only once. */
-  private void tryStructures(int first, JsonParser json, AvroOutput out)
+  private void tryStructures(int first, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
-    JsonToken token = json.currentToken();
+    JsonToken token = parser.currentToken();
     int start = out.position();
     int openSlots = out.openSlots();
     int skippedBefore = out.skippedFields();
     byte[] best = null;
     int fewestSkipped = 0;
-    try (TokenBuffer tokens = new TokenBuffer(json)) {
+    try (TokenBuffer tokens = new TokenBuffer(parser)) {
       tokens.forceUseOfBigDecimal(true);
-      tokens.copyCurrentStructure(json);
+      tokens.copyCurrentStructure(parser);
       for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
         try (JsonParser replay = tokens.asParser()) {
           replay.nextToken();
@@ -86,7 +86,7 @@ final class UnionWriter extends ValueWriter {
     out.skipFields(fewestSkipped);
   }
 
-  private boolean tryBranch(int branch, JsonParser json, AvroOutput out)
+  private boolean tryBranch(int branch, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     if (!out.countAttempt()) {
       throw new PayloadException("too many combinations of union branches");
@@ -96,7 +96,7 @@ final class UnionWriter extends ValueWriter {
     int skipped = out.skippedFields();
     try {
       out.writeInt(branch);
-      branches[branch].write(json, out);
+      branches[branch].write(parser, out);
       return true;
     } catch (PayloadException e) {
       out.rollback(position, openSlots, skipped);

@@ -33,15 +33,15 @@ abstract class ValueWriter {
   }
 
   /** Require one token, by a comparison, which is faster than {@link #accepts}. */
-  final void requireToken(JsonParser json, JsonToken token) throws PayloadException {
-    if (json.currentToken() != token) {
-      throw mismatch(json);
+  final void requireToken(JsonParser parser, JsonToken token) throws PayloadException {
+    if (parser.currentToken() != token) {
+      throw mismatch(parser);
     }
   }
 
-  final void requireAccepted(JsonParser json) throws PayloadException {
-    if (!accepts(json.currentToken())) {
-      throw mismatch(json);
+  final void requireAccepted(JsonParser parser) throws PayloadException {
+    if (!accepts(parser.currentToken())) {
+      throw mismatch(parser);
     }
   }
 
@@ -51,11 +51,11 @@ abstract class ValueWriter {
    *
    * @throws PayloadException if the value does not fit the schema; the output is then incomplete
    */
-  abstract void write(JsonParser json, AvroOutput out) throws IOException, PayloadException;
+  abstract void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException;
 
   /** Return the exception for a value of the wrong JSON type. */
-  final PayloadException mismatch(JsonParser json) {
-    return PayloadException.mismatch(expected, json.currentToken());
+  final PayloadException mismatch(JsonParser parser) {
+    return PayloadException.mismatch(expected, parser.currentToken());
   }
 
   /** Return the exception for a value of the right JSON type that is not valid. */

@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Rejected on types for which they are not valid, where Avro ignores them. */
+  /** Logical types to reject on Avro types for which they are not valid; Avro ignores them. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",

@@ -54,7 +54,7 @@ final class AggregateConfig {
   private final Map<Integer, SchemaVersion> schemasById = new HashMap<>();
   private final Map<String, AggregateRoute> routesByTopic = new HashMap<>();
 
-  /** Shared by all encoders: a router encodes one payload at a time. */
+  /** Buffer of all encoders, because a router encodes one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
   AggregateConfig(AbstractConfig config) {
@@ -126,12 +126,13 @@ final class AggregateConfig {
   private SchemaVersions<AvroBodyChecker> avroVersions(String type) {
     SchemaVersions<AvroBodyChecker> versions = versions(type, AvroBodyChecker::new);
     if (versions.size() > 1 && !hasVersionColumn) {
-      // Bytes that were written with one version can be valid for another one, as other values.
+      // Avro bytes written with one schema version may decode without an error, but to different
+      // values, with another version.
       throw new ConfigException(
           AggregateKeys.PREFIX + type + ".schema.versions",
           versions.labels(),
           "an Avro body does not contain its schema version; with payload.format=avro, list one"
-              + " version only, or set "
+              + " version only, or name the version column in "
               + ConfigName.SCHEMA_VERSION_FIELD);
     }
     return versions;
@@ -148,14 +149,14 @@ final class AggregateConfig {
     return new SchemaVersions<>(type, versions);
   }
 
-  /** A registry gives equal schemas the same id, and different schemas different ids. */
+  /** Require different ids for different schemas, as a schema registry assigns them. */
   private void requireUniqueId(String name, int id, SchemaVersion version) {
     SchemaVersion existing = schemasById.putIfAbsent(id, version);
     if (existing != null && !existing.schema().equals(version.schema())) {
       throw new ConfigException(
           name,
           id,
-          "is also the id of %s, a different schema; set the id that the registry assigned"
+          "is also the id of %s, which is a different schema; set the id that the registry assigned"
               .formatted(existing.key()));
     }
   }
@@ -166,7 +167,7 @@ final class AggregateConfig {
       throw new ConfigException(
           AggregateKeys.PREFIX + route.type() + PARTITIONS,
           route.partitions(),
-          "%s%s%s is %d for the same topic; set both to the topic's partition count"
+          "%s%s%s is %d for the same topic; set both keys to the topic's partition count"
               .formatted(AggregateKeys.PREFIX, existing.type(), PARTITIONS, existing.partitions()));
     }
   }

@@ -41,7 +41,7 @@ final class AggregateKeys {
         throw new ConfigException(
             name,
             MessageText.abbreviate(values.get(name)),
-            "this key belongs to two aggregate types or versions; rename one of them");
+            "this key belongs to two types or two versions; rename one type or version");
       }
     }
     Map<String, Object> nonBlank = new TreeMap<>(values);
@@ -69,7 +69,7 @@ final class AggregateKeys {
     List<SchemaVersion> versions = new ArrayList<>();
     List<String> labels = parse(key, Type.LIST, null).getList(key);
     for (String label : labels) {
-      // Labels have no dots: the key schema.1.id would be ambiguous with the versions 1 and 1.id.
+      // With dots in labels, the key schema.1.id would be ambiguous for the versions 1 and 1.id.
       if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
         throw new ConfigException(key, labels, "version labels must match " + labelPattern);
       }
@@ -86,7 +86,7 @@ final class AggregateKeys {
       new JsonAvroEncoder(schema);
       return new SchemaVersion(label, key, schema);
     } catch (RuntimeException e) {
-      // Not only AvroRuntimeException: Avro 1.12.2 throws NullPointerException for undefined names.
+      // Avro 1.12.2 throws NullPointerException, not AvroRuntimeException, for undefined names.
       throw new ConfigException(
           key, MessageText.abbreviate(json), "must be an Avro schema as JSON: " + e.getMessage());
     }

@@ -28,7 +28,7 @@ public final class ParseConfig extends AbstractConfig {
           .high(ConfigName.TYPE_FIELD, Type.STRING, "header.aggregate_type", FieldPath.VALIDATOR)
           .doc("Field with the aggregate type, which determines the schema.")
           .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
-          .doc("Aggregate types to parse. Each requires the aggregate.T.* keys below.");
+          .doc("Aggregate types to parse. Each type T requires keys aggregate.T.schema.*.");
 
   private static final String LABEL_PATTERN = "[1-9][0-9]{0,8}";
 

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
 public final class RouterConfig extends AbstractConfig {
-  /** Names of the options, as in Debezium's EventRouter where the meaning is the same. */
+  /** Names of the options. Options with the meaning of an EventRouter option have its name. */
   public interface ConfigName {
     String TABLE = "table";
     String MESSAGE_PREFIX = "message.prefix";
@@ -62,89 +62,93 @@ public final class RouterConfig extends AbstractConfig {
       new OptionDefinitions()
           .high(ConfigName.TABLE, Type.STRING, null, Validators.TABLE_NAME)
           .doc(
-              "Outbox table as schema.table; if it is partitioned, the root table. Required unless"
-                  + " message.prefix is set.")
+              "Outbox table as schema.table. For a partitioned table, set the root table. Required"
+                  + " unless message.prefix is set.")
           .high(ConfigName.MESSAGE_PREFIX, Type.STRING, null, null)
           .doc(
               "Prefix of logical decoding messages to route. They must be transactional, and their"
                   + " content must be a JSON object with the columns of the outbox table.")
           .low(ConfigName.ID_FIELD, Type.STRING, "id", NON_EMPTY)
-          .doc("Column with the unique event id, for the header event_id.")
+          .doc("Column with the unique event id, which becomes the header event_id.")
           .low(ConfigName.KEY_FIELD, Type.STRING, "aggregate_id", NON_EMPTY)
-          .doc("Column with the aggregate id, for the record key.")
+          .doc("Column with the aggregate id, which becomes the record key.")
           .low(ConfigName.TYPE_FIELD, Type.STRING, "event_type", NON_EMPTY)
-          .doc("Column with the event type, for the header event_type.")
+          .doc("Column with the event type, which becomes the header event_type.")
           .low(ConfigName.PAYLOAD_FIELD, Type.STRING, "payload", NON_EMPTY)
           .doc(
-              "Column with the aggregate's state after the event, for the record value. Its format"
-                  + " is aggregate.T.payload.format. SQL NULL, and JSON null with the format json,"
-                  + " become a tombstone.")
+              "Column with the aggregate's state after the event, which becomes the record value."
+                  + " aggregate.T.payload.format is the format of the column. SQL"
+                  + " NULL becomes a tombstone; with the format json, JSON null also becomes a"
+                  + " tombstone.")
           .low(ConfigName.TIMESTAMP_FIELD, Type.STRING, "created_at", NON_EMPTY)
           .doc(
-              "Column with the event time (timestamptz, or timestamp in UTC), for the header"
-                  + " event_time.")
+              "Column with the event time (timestamptz, or timestamp in UTC), which becomes the"
+                  + " header event_time.")
           .low(ConfigName.HEADERS_FIELD, Type.STRING, "headers", NON_EMPTY)
           .doc(
-              "Column with a JSON object of additional headers, one per field. The table may lack"
-                  + " this column.")
+              "Column with a JSON object of additional headers. Each field becomes a header. The"
+                  + " table may lack this column.")
           .low(ConfigName.ROUTE_BY_FIELD, Type.STRING, "aggregate_type", NON_EMPTY)
           .doc(
-              "Column with the aggregate type, which determines the topic. Also written to the"
-                  + " header aggregate_type.")
+              "Column with the aggregate type, which determines the topic and becomes the header"
+                  + " aggregate_type.")
           .low(ConfigName.SCHEMA_VERSION_FIELD, Type.STRING, null, NON_EMPTY)
           .doc(
-              "Column with the label of the payload's schema version (text or integer). If not set,"
-                  + " or if the column is null, the latest version that accepts the payload"
-                  + " is used. Required if an aggregate with payload.format=avro has several"
-                  + " versions; a row with null is then invalid.")
+              "Column (text or integer) with the label of the payload's schema version. If the"
+                  + " option is not set, or if the column is null in a row, the latest version that"
+                  + " accepts the payload is used. The option is required if an aggregate with"
+                  + " payload.format=avro has several versions; a row of such an aggregate is"
+                  + " invalid if the column is null.")
           .low(ConfigName.PLACEMENT, Type.LIST, List.of(), Validators.PLACEMENTS)
           .doc(
               "Columns to add as headers: column:header, or column:header:name for a header with a"
-                  + " different name. Null adds no header.")
+                  + " different name. A column that is null adds no header.")
           .low(ConfigName.PLACEMENT_MISSING, Type.STRING, ERROR, ValidString.in(ERROR, IGNORE))
           .doc(
               "Behavior if the table lacks a column of table.fields.additional.placement: error"
-                  + " stops the task, ignore adds no header.")
+                  + " stops the task, ignore omits the header.")
           .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
-          .doc("Aggregate types to route. Each requires the aggregate.T.* keys below.")
+          .doc("Aggregate types to route. Each type T requires keys aggregate.T.*.")
           .medium(ConfigName.SOURCE_EPOCH, Type.INT, 1, Range.between(0, 0xFFFF))
           .doc(
-              "First component of the header source_sequence. Increase it when the server's LSNs"
-                  + " start again at lower values.")
+              "First component of the header source_sequence. Increase the epoch when the LSNs of"
+                  + " the PostgreSQL server start again at lower values.")
           .medium(
               ConfigName.INVALID_ROWS, Type.STRING, DEAD_LETTER, ValidString.in(DEAD_LETTER, FAIL))
           .doc(
-              "Behavior for rows that cannot be routed: dead-letter writes them to"
+              "Behavior for rows that cannot be routed: dead-letter writes the rows to"
                   + " dead.letter.topic, fail stops the task.")
           .medium(ConfigName.DEAD_LETTER_TOPIC, Type.STRING, null, null)
           .doc("Topic for rows that cannot be routed. Required with invalid.rows=dead-letter.")
           .low(ConfigName.SNAPSHOT_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, ROUTE))
           .doc(
               "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, route handles"
-                  + " them as inserts.")
+                  + " the rows as inserts.")
           .low(
               ConfigName.INVALID_OPERATIONS, Type.STRING, FATAL, ValidString.in(FATAL, ERROR, WARN))
           .doc(
-              "Behavior for updates of outbox rows (op=u): fatal stops the task, error and warn"
-                  + " skip them and log the first at that level.")
+              "Behavior for updates of outbox rows (op=u): fatal stops the task; error and warn"
+                  + " skip the updates. The first skipped update is logged at level ERROR or WARN,"
+                  + " further skipped updates at level DEBUG.")
           .low(ConfigName.DELETED_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, IGNORE))
           .doc(
               "Behavior for deletes and truncates of the outbox table (op=d, op=t): fail stops the"
-                  + " task, ignore skips them.")
+                  + " task, ignore skips the deletes and truncates.")
           .medium(ConfigName.MAX_RECORD_BYTES, Type.INT, 1_000_000, Range.atLeast(1))
           .doc(
-              "Maximum size of a record, in bytes: key, value and headers, plus 10 per header for"
-                  + " Kafka's length fields. Larger rows are invalid. Must be lower than the"
-                  + " producer's max.request.size and the topics' max.message.bytes.")
+              "Maximum size of a record, in bytes: the size of key, value and headers, plus 10"
+                  + " bytes per header for Kafka's length fields. A row whose record is larger is"
+                  + " invalid. The limit must be lower than the producer's max.request.size and the"
+                  + " topics' max.message.bytes.")
           .low(ConfigName.PASS_THROUGH, Type.LIST, List.of(), Validators.PASS_THROUGH)
           .doc(
-              "Records that are not outbox events and are passed on unchanged: transactions,"
+              "Kinds of records, other than outbox events, to pass on unchanged: transactions,"
                   + " schema-changes, messages, table:<schema.table>. Heartbeats are always passed"
-                  + " on; any other record stops the task.")
+                  + " on. A record of a kind that is not listed stops the task.")
           .low(ConfigName.CLOUDEVENTS_SOURCE, Type.STRING, null, Validators.URI_REFERENCE)
           .doc(
-              "Source of the events as a URI reference, such as /library. If set, records have"
-                  + " CloudEvents headers, with this value as ce_source.");
+              "Source of the events as a URI reference, such as /library. If the option is set,"
+                  + " records have CloudEvents headers, and the header ce_source has this value.");
 
   private final Map<String, AggregateRoute> routes;
   private final HeaderPlacements placements;
@@ -168,17 +172,17 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Return null if only messages are routed. */
+  /** Return the outbox table; null if only messages are routed. */
   public String table() {
     return getString(ConfigName.TABLE);
   }
 
-  /** Return null if only rows are routed. */
+  /** Return the prefix of the messages to route; null if only rows are routed. */
   public String messagePrefix() {
     return getString(ConfigName.MESSAGE_PREFIX);
   }
 
-  /** Return whether invalid rows are written to the dead letter topic instead of failing. */
+  /** Return whether invalid rows become dead letters instead of stopping the task. */
   public boolean writesDeadLetters() {
     return getString(ConfigName.INVALID_ROWS).equals(DEAD_LETTER);
   }
@@ -187,7 +191,7 @@ public final class RouterConfig extends AbstractConfig {
     return getString(ConfigName.SNAPSHOT_ROWS).equals(ROUTE);
   }
 
-  /** Return whether deletes and truncates are skipped instead of failing. */
+  /** Return whether deletes and truncates are skipped instead of stopping the task. */
   public boolean ignoresDeletes() {
     return getString(ConfigName.DELETED_ROWS).equals(IGNORE);
   }
@@ -196,7 +200,7 @@ public final class RouterConfig extends AbstractConfig {
     return placements;
   }
 
-  /** Return null if records have no CloudEvents headers. */
+  /** Return the CloudEvents headers; null if cloudevents.source is not set. */
   public CloudEventHeaders cloudEvents() {
     String source = getString(ConfigName.CLOUDEVENTS_SOURCE);
     return source == null ? null : new CloudEventHeaders(source);
@@ -205,7 +209,8 @@ public final class RouterConfig extends AbstractConfig {
   /** Return the header names that a row must not set, each with a reason for error messages. */
   public Map<String, String> reservedHeaders() {
     Map<String, String> reserved = new HashMap<>();
-    RecordHeaders.NAMES.forEach(name -> reserved.put(name, "a header of the contract"));
+    RecordHeaders.NAMES.forEach(
+        name -> reserved.put(name, "a reserved header of outbox-kit (docs/contract.md)"));
     placements
         .entries()
         .forEach(entry -> reserved.put(entry.header(), "set by " + ConfigName.PLACEMENT));
@@ -219,7 +224,7 @@ public final class RouterConfig extends AbstractConfig {
     return routes;
   }
 
-  /** Return whether the payload column must be bytea, instead of jsonb, json or text. */
+  /** Return whether the payload column must be bytea; otherwise it must be jsonb, json or text. */
   public boolean payloadIsBinary() {
     return routes.values().iterator().next().format().isBinary();
   }
@@ -245,12 +250,15 @@ public final class RouterConfig extends AbstractConfig {
         throw new ConfigException(
             ConfigName.PLACEMENT,
             getList(ConfigName.PLACEMENT),
-            entry.header() + " is a CloudEvents header; choose another name");
+            entry.header() + " is a CloudEvents header; choose a different header name");
       }
     }
   }
 
-  /** All aggregates share the payload column, and messages contain JSON. */
+  /**
+   * Require that all formats are binary or all are text, because all aggregates share one payload
+   * column. With message.prefix, require text formats, because messages contain JSON.
+   */
   private void requireOnePayloadType() {
     for (AggregateRoute route : routes.values()) {
       String name = AggregateKeys.PREFIX + route.type() + AggregateConfig.FORMAT;
@@ -258,8 +266,8 @@ public final class RouterConfig extends AbstractConfig {
         throw new ConfigException(
             name,
             route.format().code(),
-            "the payload column cannot be both bytea and text; use json and text, or avro and"
-                + " confluent-avro");
+            "formats json and text need a text payload column, avro and confluent-avro a bytea"
+                + " column; aggregates of one outbox table cannot mix both groups");
       }
       if (route.format().isBinary() && messagePrefix() != null) {
         throw new ConfigException(
@@ -268,7 +276,7 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Dead letters on an aggregate's topic would be read, and compacted, as its events. */
+  /** Dead letters in an aggregate's topic would be read as events of that aggregate. */
   private void requireDeadLetterTopic() {
     String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
     if (topic == null) {
@@ -283,7 +291,7 @@ public final class RouterConfig extends AbstractConfig {
         throw new ConfigException(
             ConfigName.DEAD_LETTER_TOPIC,
             topic,
-            "is also %s%s%s; set a separate topic for dead letters"
+            "is also the value of %s%s%s; set a separate topic for dead letters"
                 .formatted(AggregateKeys.PREFIX, route.type(), AggregateConfig.TOPIC));
       }
     }

@@ -15,9 +15,9 @@ public final class UnsupportedOptions {
   private static final String TOPIC_REPLACEMENT =
       "set aggregate.T.topic for each aggregate type instead";
   private static final String SCHEMA_REPLACEMENT =
-      "set aggregate.T.schema.* instead: values are Avro with declared schemas";
+      "set aggregate.T.schema.* instead, because values are Avro with declared schemas";
   private static final String TRACING_REPLACEMENT =
-      "write traceparent to the headers column, or set"
+      "write traceparent as a field of the headers column, or add a column traceparent and set"
           + " table.fields.additional.placement=traceparent:header";
 
   /** Replacements of EventRouter's options; docs/smt.md has the same table. */
@@ -26,7 +26,8 @@ public final class UnsupportedOptions {
           "route.topic.regex", TOPIC_REPLACEMENT,
           "route.topic.replacement", TOPIC_REPLACEMENT,
           "route.tombstone.on.empty.payload",
-              "remove it: SQL NULL and JSON null always become tombstones, blank text never does",
+              "remove this option: SQL NULL always becomes a tombstone, JSON null becomes a"
+                  + " tombstone with payload.format=json, and blank text never becomes a tombstone",
           "table.expand.json.payload", SCHEMA_REPLACEMENT,
           "table.json.payload.null.behavior", SCHEMA_REPLACEMENT,
           "table.json.payload.empty.array.behavior", SCHEMA_REPLACEMENT,
@@ -38,7 +39,7 @@ public final class UnsupportedOptions {
 
   /**
    * Throw ConfigException for a key that is not an option. Keys {@code aggregate.*} are not checked
-   * if the definition has {@code aggregates}.
+   * if the definition has the option {@code aggregates}.
    */
   public static void reject(String transform, Map<String, ?> props, ConfigDef definition) {
     Set<String> options = definition.names();

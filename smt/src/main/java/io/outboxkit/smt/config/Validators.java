@@ -17,7 +17,7 @@ public final class Validators {
   private static final Pattern PASS_THROUGH_ENTRY =
       Pattern.compile("transactions|schema-changes|messages|table:\\S+\\.\\S+");
 
-  /** With an invalid topic name, sends would time out. */
+  /** Rejects invalid topic names, because sends to such a topic would time out. */
   public static final Validator TOPIC_NAME =
       ofString(
           "topic name: 1 to 249 letters, digits, '.', '_' and '-'",

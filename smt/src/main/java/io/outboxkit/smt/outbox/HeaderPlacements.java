@@ -31,7 +31,9 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
         throw new ConfigException(
             option,
             text,
-            entry.header() + " is a header of the contract; remove the entry or set another name");
+            entry.header()
+                + " is reserved (docs/contract.md); remove the entry or set a different header"
+                + " name");
       }
       if (!headers.add(entry.header())) {
         throw new ConfigException(option, texts, "duplicate header " + entry.header());
@@ -57,7 +59,7 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   private static String remedy(String placement) {
     return switch (placement) {
       case "envelope" ->
-          "the record value is the payload only; include the column in the payload, or use header";
+          "the record value is the payload only; add the column to the payload, or use header";
       case "partition" -> "set aggregate.T.partition.field to the column instead";
       default -> "the placement must be header";
     };

@@ -9,14 +9,14 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * are null for SQL NULL. They are validated when the row is routed.
  *
  * @param key aggregate id
- * @param schemaVersion label of the payload's schema version; null if the row has none
- * @param payload text, byte array or ByteBuffer; null for SQL NULL, and for JSON null in a message;
- *     if a message is not a JSON object, its entire content
+ * @param schemaVersion label of the payload's schema version; null if the row names no version
+ * @param payload text, byte array or ByteBuffer; null for SQL NULL, and for JSON null in a message.
+ *     If a message is not a JSON object, the payload is its entire content
  * @param headers JSON text
  * @param eventTime UTC with six fraction digits; null if the column is not a valid time
  * @param sequence the header source_sequence
- * @param lsn LSN of the event; null if the source has none
- * @param commitMillis commit time in milliseconds since 1970; null if the source has none
+ * @param lsn LSN of the event; null if the source has no LSN
+ * @param commitMillis commit time in milliseconds since 1970; null if the source has no time
  */
 public record OutboxRow(
     Columns columns,

@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/** The encoders of each {@link PayloadFormat}. SQL NULL is a tombstone in every format. */
+/** One encoder for each {@link PayloadFormat}. SQL NULL is a tombstone in every format. */
 public final class PayloadEncoders {
   private PayloadEncoders() {}
 
@@ -25,8 +25,8 @@ public final class PayloadEncoders {
     /**
      * Encode with the row's schema version, or with the latest version that accepts the payload,
      * because a backlog can contain rows that were written before a schema change. If unknown
-     * fields are ignored, encode with the version that skips the fewest fields, so that no field is
-     * lost that an older version has.
+     * fields are ignored, encode with the version that skips the fewest fields, so that a field
+     * that only an older version has is not lost.
      */
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -61,8 +61,8 @@ public final class PayloadEncoders {
 
   /**
    * Adds the header of the Confluent wire format to Avro bodies, which must be valid for the row's
-   * schema version, or for the only version. Other versions are not tried, because they could
-   * decode the bytes to different values.
+   * schema version, or for the only version. Other versions are not tried, because with another
+   * version the bytes could decode to different values.
    */
   public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
       implements PayloadEncoder {
@@ -106,7 +106,7 @@ public final class PayloadEncoders {
         throw invalid(
             "has the schema id of version "
                 + version.label()
-                + " but does not fit that version; "
+                + " but does not fit the schema of this version: "
                 + e.getMessage());
       }
     }
@@ -125,7 +125,7 @@ public final class PayloadEncoders {
       // The message omits the actual id: in a value without a header, these bytes are data.
       throw invalid(
           (row.schemaVersion() == null
-                  ? "has the schema id of no configured version"
+                  ? "does not have the schema id of a configured version"
                   : "does not have the schema id of the row's schema version")
               + ", expected "
               + expected);

@@ -14,7 +14,7 @@ public enum PayloadFormat {
     return name().toLowerCase(Locale.ROOT).replace('_', '-');
   }
 
-  /** Return whether the column must be bytea, instead of jsonb, json or text. */
+  /** Return whether the column must be bytea; otherwise it must be jsonb, json or text. */
   public boolean isBinary() {
     return this == AVRO || this == CONFLUENT_AVRO;
   }

@@ -6,7 +6,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 
-/** Headers of the contract. All have schema STRING. */
+/** Headers that docs/contract.md specifies. All have schema STRING. */
 public final class RecordHeaders {
   public static final String DEAD_LETTER_REASON = "dead_letter_reason";
   public static final String DEAD_LETTER_MESSAGE = "dead_letter_message";
@@ -31,7 +31,7 @@ public final class RecordHeaders {
         || name.equals(DEAD_LETTER_MESSAGE);
   }
 
-  /** Return the headers of the contract whose value is not null. */
+  /** Return the headers of docs/contract.md whose values are not null. */
   public static ConnectHeaders of(
       String id, String eventType, String aggregateType, String eventTime, String sequence) {
     ConnectHeaders headers = new ConnectHeaders();

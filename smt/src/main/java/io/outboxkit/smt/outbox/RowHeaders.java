@@ -41,10 +41,10 @@ public record RowHeaders(Map<String, String> reserved) {
         throw invalid("expected a JSON object of header names and values");
       }
       if (parser.nextToken() != null) {
-        throw invalid("text after the end of the JSON value");
+        throw invalid("there is text after the end of the JSON value");
       }
     } catch (JsonProcessingException e) {
-      // Without Jackson's message, which quotes the text around the error.
+      // Omits Jackson's message, which quotes the text around the error.
       throw invalid("not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);

@@ -29,7 +29,7 @@ public final class SchemaVersions<C> {
     }
   }
 
-  /** Return the row's schema version, or all if it has none; throw if it is unknown. */
+  /** Return the row's version, or all versions if the row names none; throw if it is unknown. */
   List<Version<C>> candidates(OutboxRow row) throws InvalidRowException {
     if (row.schemaVersion() == null) {
       return versions;
@@ -38,19 +38,19 @@ public final class SchemaVersions<C> {
     if (labeled == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          "schema version %s is not one of the versions of %s (%s)"
+          "schema version %s is not one of the versions of aggregate type %s (%s)"
               .formatted(MessageText.quote(row.schemaVersion()), type, labels()));
     }
     return labeled;
   }
 
-  /** Return the row's version, or the only one; throw if it is unknown or not determined. */
+  /** Return the row's version, or the only version; throw if there is no such version. */
   Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          "the row has no schema version, which is required for the versions of %s (%s)"
+          "the row names no schema version, but aggregate type %s has several versions (%s)"
               .formatted(type, labels()));
     }
     return candidates.get(0);
@@ -60,16 +60,17 @@ public final class SchemaVersions<C> {
     return versions.size();
   }
 
-  /** Return the exception for a payload that no candidate accepts, with the latest one's error. */
+  /** Return the exception for a payload that fits no version, with the latest version's error. */
   InvalidRowException mismatch(OutboxRow row, PayloadException latestError) {
     String problem =
         row.schemaVersion() == null
-            ? "fits no schema version of %s (%s)".formatted(type, labels())
-            : "does not fit the row's schema version of %s".formatted(type);
+            ? "fits no schema version of aggregate type %s (%s)".formatted(type, labels())
+            : "does not fit the row's schema version of aggregate type %s".formatted(type);
     String label = row.schemaVersion() == null ? versions.get(0).label() : row.schemaVersion();
     return new InvalidRowException(
         Reason.PAYLOAD_INVALID,
-        "the payload %s; with version %s, %s".formatted(problem, label, latestError.getMessage()));
+        "the payload %s; the error with version %s is: %s"
+            .formatted(problem, label, latestError.getMessage()));
   }
 
   public String labels() {

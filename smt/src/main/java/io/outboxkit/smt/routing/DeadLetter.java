@@ -16,13 +16,13 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
  * Key, value and headers of a dead letter. The value is a JSON object with all columns of the row
- * and {@code source_sequence}. If the row is too large, it has only coordinates: the columns that
- * identify the event, WAL positions and a payload hash.
+ * and {@code source_sequence}. If this object would be too large, the value has only the
+ * coordinates of the row: the columns that identify the event, WAL positions and a payload hash.
  *
  * @param key aggregate id, or null
  */
 record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
-  /** Maximum length of texts in coordinates. Longer ones are replaced by a hash. */
+  /** Maximum length of texts in coordinates. Longer texts are replaced by their hash. */
   private static final int MAX_COORDINATE = 255;
 
   static DeadLetter withAllColumns(
@@ -76,7 +76,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
   }
 
   private static byte[] jsonObject(FieldsWriter writer) {
-    // Written as text first: Jackson's generator for bytes fails on an unpaired surrogate.
+    // Written as text first, because Jackson's generator for bytes fails on an unpaired surrogate.
     StringWriter text = new StringWriter();
     try (JsonGenerator json = Json.FACTORY.createGenerator(text)) {
       json.writeStartObject();

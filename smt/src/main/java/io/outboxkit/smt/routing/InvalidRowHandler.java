@@ -36,8 +36,8 @@ public final class InvalidRowHandler {
     if (!deadLetters) {
       throw new DataException(
           String.format(
-              "Outbox row at %s is invalid (%s): %s; set invalid.rows=dead-letter to write such"
-                  + " rows to a dead letter topic",
+              "Outbox row with source_sequence %s is invalid (%s): %s; set invalid.rows=dead-letter"
+                  + " to write such rows to a dead letter topic",
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
@@ -60,12 +60,12 @@ public final class InvalidRowHandler {
         letter.headers());
   }
 
-  /** Log the first row with each reason as a warning, further ones at debug to limit the log. */
+  /** Log the first row with each reason at WARN, and further rows at DEBUG to limit the log. */
   private void log(OutboxRow row, InvalidRowException error) {
-    String format = "Writing invalid outbox row at {} to {} ({}): {}";
+    String format = "Writing invalid outbox row with source_sequence {} to topic {} ({}): {}";
     Object[] values = {row.sequence(), topic, error.reason().code(), error.getMessage()};
     if (warned.add(error.reason())) {
-      LOG.warn(format + ". Further rows with this reason are logged at debug.", values);
+      LOG.warn(format + ". Further rows with this reason are logged at DEBUG.", values);
     } else {
       LOG.debug(format, values);
     }

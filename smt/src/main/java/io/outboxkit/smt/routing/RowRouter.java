@@ -17,13 +17,13 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** Converts outbox rows to the records that the contract specifies. */
+/** Converts outbox rows to the records that docs/contract.md specifies. */
 public final class RowRouter {
   private final Map<String, AggregateRoute> routes;
   private final int maxRecordBytes;
   private final RowHeaders rowHeaders;
 
-  /** Null if records have no CloudEvents headers. */
+  /** Null if cloudevents.source is not set. */
   private final CloudEventHeaders cloudEvents;
 
   public RowRouter(RouterConfig config) {
@@ -86,7 +86,7 @@ public final class RowRouter {
     }
   }
 
-  /** Return null to let the producer partition by the record key. */
+  /** Return the partition, or null to let the producer partition by the record key. */
   private static Integer partition(AggregateRoute route, OutboxRow row) throws InvalidRowException {
     if (route.partitionField() == null) {
       return null;
@@ -99,7 +99,7 @@ public final class RowRouter {
 
   private void requireSize(String key, byte[] value, ConnectHeaders headers)
       throws InvalidRowException {
-    // Nearly every record passes this cheap check of an upper bound, three bytes per char.
+    // Nearly every record passes this cheap check with the maximum of three bytes per char.
     if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
         <= maxRecordBytes) {
       return;

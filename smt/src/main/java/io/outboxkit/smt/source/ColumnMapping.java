@@ -18,8 +18,8 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 /**
  * Fields of the outbox table's columns, resolved once per row schema.
  *
- * @param schemaVersion null if the option is not set
- * @param headers null if the table has no such column
+ * @param schemaVersion column with the schema version; null if no such column is configured
+ * @param headers column with additional headers; null if the table lacks this column
  * @param placed columns that are added as headers
  */
 record ColumnMapping(
@@ -85,8 +85,8 @@ record ColumnMapping(
     }
     throw new DataException(
         String.format(
-            "Column %s has type %s; a key, id, type, schema version, partition field or header must"
-                + " be text, uuid, integer or boolean",
+            "Column %s has type %s; the columns for key, id, type, schema version, partition field"
+                + " and headers must be text, uuid, integer or boolean",
             column.name(), describeType(column)));
   }
 
@@ -162,7 +162,7 @@ record ColumnMapping(
 
     @Override
     public void addPlacedTo(ConnectHeaders headers) {
-      // By index, without an iterator: this runs for every record and is mostly empty.
+      // Iterates by index, because an iterator would be allocated for every record.
       for (int i = 0; i < mapping.placed.size(); i++) {
         PlacedColumn placed = mapping.placed.get(i);
         RecordHeaders.add(headers, placed.header(), text(row, placed.column()));

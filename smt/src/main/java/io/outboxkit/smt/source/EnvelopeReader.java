@@ -22,7 +22,7 @@ public final class EnvelopeReader {
 
   private static final String MESSAGE = "m";
   private static final String MISPLACED_REMEDY =
-      "configure this transform as the first one, on a Debezium source connector";
+      "configure OutboxRouter as the first transform of a Debezium source connector";
 
   private final RouterConfig config;
   private final String table;
@@ -33,7 +33,7 @@ public final class EnvelopeReader {
   private final RowOperations operations;
   private final EventTime eventTime = new EventTime();
 
-  // Resolved for the schemas of the previous record. They change only if the table changes.
+  // Resolved for the schemas of the previous record, which change only if the table changes.
   private EnvelopeFields cachedFields;
   private ColumnMapping cachedColumns;
 
@@ -98,7 +98,7 @@ public final class EnvelopeReader {
     }
     Struct after = (Struct) EnvelopeFields.get(envelope, fields.after());
     if (after == null) {
-      throw new DataException("Insert into " + table + " without a row (after)");
+      throw new DataException("Insert into " + table + " has no row: after is null");
     }
     return outboxRow(after, columnsOf(after.schema()), source, fields);
   }
@@ -159,7 +159,7 @@ public final class EnvelopeReader {
   }
 
   private boolean isOutbox(String schemaName, String tableName) {
-    // Without concatenating the names, which would allocate a String per record.
+    // Does not concatenate the names, because this would allocate a String per record.
     return table != null
         && schemaName != null
         && tableName != null
@@ -228,7 +228,7 @@ public final class EnvelopeReader {
       Field transaction,
       Field message) {
 
-    /** Return null if the schema is not that of a change event. */
+    /** Return the fields; null if the schema does not describe a change event. */
     static EnvelopeFields of(Schema schema) {
       Field operation = schema.field("op");
       Field source = schema.field("source");

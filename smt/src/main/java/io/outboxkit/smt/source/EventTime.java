@@ -40,7 +40,7 @@ final class EventTime {
         : null;
   }
 
-  /** Return whether a valid timestamp already has the form of the header, as most have. */
+  /** Return whether a valid timestamp already has the format of the header, the usual case. */
   private static boolean isHeaderForm(String text) {
     return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
   }

@@ -107,7 +107,7 @@ final class MessageReader {
     } catch (CharacterCodingException e) {
       throw invalid("the content is not UTF-8");
     } catch (JsonProcessingException e) {
-      // Without Jackson's message, which quotes the text around the error.
+      // Omits Jackson's message, which quotes the text around the error.
       throw invalid("the content is not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
@@ -127,7 +127,7 @@ final class MessageReader {
         }
       }
       if (parser.nextToken() != null) {
-        throw invalid("text after the JSON object");
+        throw invalid("there is text after the JSON object");
       }
       return members;
     }
@@ -139,7 +139,7 @@ final class MessageReader {
       throw new InvalidRowException(
           Reason.MESSAGE_NOT_TRANSACTIONAL,
           "the message is not transactional, so it is sent even if the transaction is rolled back;"
-              + " call pg_logical_emit_message with true");
+              + " call pg_logical_emit_message with transactional => true");
     }
     for (String name : textMembers) {
       Member member = members.get(name);
@@ -162,7 +162,7 @@ final class MessageReader {
     if (member == null && !optional) {
       throw invalid("the object has no member \"" + name + "\"");
     }
-    // UTF-8 encoding would replace it by a question mark, so that different keys become equal.
+    // UTF-8 encoding would replace the surrogate by '?', and different keys would become equal.
     if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
       throw invalid("\"" + name + "\" has an unpaired surrogate");
     }
@@ -188,7 +188,7 @@ final class MessageReader {
    *
    * @param token first token of the value
    * @param json the value's JSON text, unchanged
-   * @param text the unescaped text of a string; of other values the JSON text
+   * @param text the unescaped text of a string, or the JSON text of any other value
    */
   private record Member(JsonToken token, String json, String text) {
     static Member read(JsonParser parser, String message) throws IOException {
@@ -235,7 +235,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // Null for a missing member: only this message is invalid. A missing column stops the task.
+      // Only a message without this member is invalid. A table without the column stops the task.
       return MessageReader.text(members, column);
     }
 

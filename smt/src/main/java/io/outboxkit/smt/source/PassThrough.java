@@ -8,7 +8,7 @@ import org.apache.kafka.connect.errors.DataException;
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
 
-  /** Throw DataException with the connector setting to change if the entry is not listed. */
+  /** Throw DataException, with the connector setting to change, if pass.through lacks the entry. */
   void require(String entry, ConnectRecord<?> record, String description, String remedy) {
     if (!entries.contains(entry)) {
       throw rejected(
@@ -19,8 +19,8 @@ record PassThrough(List<String> entries) {
   }
 
   /**
-   * Throw DataException for a tombstone unless its table is listed. The tombstones that Debezium
-   * sends after deletes have no source field; {@link #isOfTable} determines their table.
+   * Throw DataException for a tombstone unless its table is in pass.through. The tombstones that
+   * Debezium sends after deletes have no source field; {@link #isOfTable} determines their table.
    */
   void requireTombstone(ConnectRecord<?> record) {
     for (String entry : entries) {

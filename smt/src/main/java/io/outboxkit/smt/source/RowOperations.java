@@ -55,9 +55,9 @@ final class RowOperations {
     if (READ.equals(operation)) {
       throw new DataException(
           String.format(
-              "Snapshot row of %s (op=r): a snapshot reads rows without commit order, so that old"
-                  + " states can overwrite new ones; set snapshot.mode=no_data, or"
-                  + " snapshot.rows=route if each aggregate has one row",
+              "Snapshot row of %s (op=r): a snapshot does not read rows in commit order, so that"
+                  + " old states can overwrite newer states; set snapshot.mode=no_data, or"
+                  + " snapshot.rows=route if each aggregate has only one row",
               table));
     } else if (UPDATE.equals(operation) || CREATE.equals(operation)) {
       if (updateBehavior.equals(RouterConfig.FATAL)) {
@@ -75,14 +75,14 @@ final class RowOperations {
     }
   }
 
-  /** Log the first skipped update at its level, further ones at debug to limit the log. */
+  /** Log the first skipped update at the configured level, others at DEBUG to limit the log. */
   private void logSkipped(Supplier<String> sequence) {
     if (updateLogged && !LOG.isDebugEnabled()) {
       return;
     }
     String format =
         "Skipped an update of a row of {} at {} ({}={}): only inserts are routed. Further updates"
-            + " are logged at debug.";
+            + " are logged at DEBUG.";
     Object[] values = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
     if (updateLogged) {
       LOG.debug(format, values);

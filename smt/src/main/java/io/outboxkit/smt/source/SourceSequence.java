@@ -14,14 +14,14 @@ final class SourceSequence {
 
   private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
-  /** Digits of 2^63 - 1. A larger number with as many digits overflows to a negative one. */
+  /** Digits of 2^63 - 1. A larger number with as many digits overflows to a negative number. */
   private static final int MAX_DIGITS = 19;
 
   private SourceSequence() {}
 
   /**
    * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event:
-   *     {@code [null,"188902120"]}; null if the source has none
+   *     {@code [null,"188902120"]}; null if the source has no sequence
    * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
    * @throws DataException if source.sequence has another format
    */

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
-/** Writes Structs as JSON: json and jsonb columns embedded, bytes in base64. */
+/** Writes Structs as JSON. Values of json and jsonb columns are embedded, bytes become base64. */
 final class StructJsonWriter {
   private static final String JSON_SCHEMA = "io.debezium.data.Json";
 
@@ -62,7 +62,7 @@ final class StructJsonWriter {
     }
   }
 
-  /** Return whether the schema is that of a json or jsonb column. */
+  /** Return whether a column with this schema has the type json or jsonb. */
   static boolean isJson(Schema schema) {
     return JSON_SCHEMA.equals(schema.name());
   }

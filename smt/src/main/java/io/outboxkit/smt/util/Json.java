@@ -9,10 +9,10 @@ public final class Json {
   /** Jackson's default of 1000 levels nearly exhausts a thread's default stack of 1 MiB. */
   public static final int MAX_DEPTH = 200;
 
-  /** For the JSON of one column. */
+  /** Factory for the JSON of one column. */
   public static final JsonFactory FACTORY = factory(MAX_DEPTH);
 
-  /** For a message, whose members are as deep as columns. */
+  /** Factory for messages. A member of a message can be nested as deeply as a column. */
   public static final JsonFactory MESSAGE_FACTORY = factory(MAX_DEPTH + 1);
 
   private Json() {}

@@ -20,8 +20,8 @@ public final class KeyPartitioner {
   }
 
   /**
-   * Serialize a key as Kafka's serializer for its class does; return null if there is none. Kafka's
-   * serializers are not used, because older workers (Kafka 3) lack that for booleans.
+   * Serialize a key as Kafka's serializer for its class does; return null if there is no
+   * serializer. Not by calling it, because Kafka 3 has no serializer for booleans.
    */
   public static byte[] serialize(Object key) {
     if (key instanceof String || key instanceof UUID) {

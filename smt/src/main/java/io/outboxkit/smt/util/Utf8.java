@@ -95,7 +95,7 @@ public final class Utf8 {
     return true;
   }
 
-  /** Return the size of the sequenceLength index {@code i}; 0 if it is not valid. */
+  /** Return the length of the sequence at index {@code i}; 0 if the sequence is not valid. */
   private static int sequenceLength(byte[] bytes, int i, int to) {
     int first = bytes[i];
     if (first >= 0) {

@@ -67,33 +67,36 @@ class AvroBodyCheckerTest {
   }
 
   static Stream<Arguments> rejected() {
-    String truncated = "payload: the bytes end within the value";
+    String truncated = "payload: the bytes end before the end of the value";
     return Stream.of(
         arguments("\"null\"", "00", "payload: 1 bytes after the end of the Avro value"),
         arguments("\"boolean\"", "", truncated),
         arguments("\"boolean\"", "02", "payload: expected boolean, found a number out of range"),
         arguments("\"int\"", "80", truncated),
         arguments("\"int\"", "8080808010", "payload: expected int, found a number out of range"),
-        arguments("\"long\"", "80808080808080808080", "payload: a varint of more than 10 bytes"),
+        arguments("\"long\"", "80808080808080808080", "payload: a varint has more than 10 bytes"),
         // For int, enum and union, Avro's readers accept at most five bytes.
-        arguments("\"int\"", "808080808000", "payload: a varint of more than 5 bytes"),
-        arguments(ENUM, "828080808000", "payload: a varint of more than 5 bytes"),
-        arguments("[\"null\",\"int\"]", "808080808000", "payload: a varint of more than 5 bytes"),
+        arguments("\"int\"", "808080808000", "payload: a varint has more than 5 bytes"),
+        arguments(ENUM, "828080808000", "payload: a varint has more than 5 bytes"),
+        arguments("[\"null\",\"int\"]", "808080808000", "payload: a varint has more than 5 bytes"),
         arguments("\"float\"", "000000", truncated),
         arguments("\"double\"", "00000000000000", truncated),
         arguments("\"string\"", "04c3", truncated),
-        arguments("\"string\"", "01", "payload: negative length"),
+        arguments("\"string\"", "01", "payload: a length is negative"),
         arguments("\"string\"", "feffffffffffffffff01", truncated),
         arguments("\"string\"", "02c3", "payload: expected string, found bytes that are not UTF-8"),
-        arguments("\"bytes\"", "03", "payload: negative length"),
+        arguments("\"bytes\"", "03", "payload: a length is negative"),
         arguments(FIXED, "0102", truncated),
         arguments(ENUM, "04", "payload: expected enum, found a number out of range"),
         arguments(ENUM, "01", "payload: expected enum, found a number out of range"),
         arguments(
             "[\"null\",\"int\"]", "04", "payload: expected union, found a number out of range"),
-        arguments(INTS, "0402", "[1]: the bytes end within the value"),
-        arguments(INTS, "04020202", "[2]: the bytes end within the value"),
-        arguments(INTS, "03060204", "payload: a block of items has a different size than declared"),
+        arguments(INTS, "0402", "[1]: the bytes end before the end of the value"),
+        arguments(INTS, "04020202", "[2]: the bytes end before the end of the value"),
+        arguments(
+            INTS,
+            "03060204",
+            "payload: the size of a block of items differs from its declared size"),
         arguments(MAP, "02026b02", "{}: expected boolean, found a number out of range"),
         arguments(MAP, "0202ff01", "{}: expected string, found bytes that are not UTF-8"),
         arguments(LIST, "0204", "next.next: expected union, found a number out of range"));

@@ -116,14 +116,16 @@ class ConverterAgreesTest {
         arguments("\"null\"", "Connect has no type for null"),
         arguments(
             "[\"int\",\"string\"]",
-            "Connect has no type for union other than of null and one type"),
-        arguments("[\"int\"]", "Connect has no type for union other than of null and one type"),
+            "Connect has no type for union, unless it has two branches: null and one other type"),
+        arguments(
+            "[\"int\"]",
+            "Connect has no type for union, unless it has two branches: null and one other type"),
         arguments(
             "[\"null\",\"int\",\"string\"]",
-            "Connect has no type for union other than of null and one type"),
+            "Connect has no type for union, unless it has two branches: null and one other type"),
         arguments(
             "{\"type\":\"bytes\",\"logicalType\":\"big-decimal\"}",
-            "Connect has no type for bytes as big-decimal"),
+            "Connect has no type for bytes with logical type big-decimal"),
         arguments("[\"null\",\"R\"]", "Connect has no type for record n.R, which is recursive"));
   }
 
@@ -141,7 +143,7 @@ class ConverterAgreesTest {
   void payloadMustBeARecord() {
     Schema schema = Schema.create(Schema.Type.STRING);
     assertEquals(
-        "the type must be record",
+        "the type of the schema must be record",
         assertThrows(IllegalArgumentException.class, () -> new JsonStructParser(schema, 1))
             .getMessage());
   }

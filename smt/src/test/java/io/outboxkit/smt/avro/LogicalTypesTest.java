@@ -180,24 +180,38 @@ class LogicalTypesTest {
 
   static Stream<Arguments> invalidTimes() {
     return Stream.of(
-        arguments("int", "date", "\"2026-11-20T00:00:00Z\"", DATE, "another string"),
-        arguments("int", "date", "\"2026-02-29\"", DATE, "another string"),
-        arguments("int", "date", "\"infinity\"", DATE, "another string"),
+        arguments(
+            "int", "date", "\"2026-11-20T00:00:00Z\"", DATE, "a string in a different format"),
+        arguments("int", "date", "\"2026-02-29\"", DATE, "a string in a different format"),
+        arguments("int", "date", "\"infinity\"", DATE, "a string in a different format"),
         arguments("int", "date", "2147483648", DATE, "a number out of range"),
         arguments("int", "date", "true", DATE, "boolean"),
-        arguments("int", "time-millis", "\"18:31:38.1234\"", TIME_MILLIS, "another string"),
-        arguments("int", "time-millis", "\"24:00:00\"", TIME_MILLIS, "another string"),
-        arguments("int", "time-millis", "\"18:31:38Z\"", TIME_MILLIS, "another string"),
+        arguments(
+            "int",
+            "time-millis",
+            "\"18:31:38.1234\"",
+            TIME_MILLIS,
+            "a string in a different format"),
+        arguments(
+            "int", "time-millis", "\"24:00:00\"", TIME_MILLIS, "a string in a different format"),
+        arguments(
+            "int", "time-millis", "\"18:31:38Z\"", TIME_MILLIS, "a string in a different format"),
         arguments("int", "time-millis", "86400000", TIME_MILLIS, "a number out of range"),
         arguments("int", "time-millis", "-1", TIME_MILLIS, "a number out of range"),
-        arguments("long", "timestamp-micros", "\"2026-11-20T18:31:38\"", MICROS, "another string"),
+        arguments(
+            "long",
+            "timestamp-micros",
+            "\"2026-11-20T18:31:38\"",
+            MICROS,
+            "a string in a different format"),
         arguments(
             "long",
             "timestamp-micros",
             "\"2026-11-20T18:31:38.1234567Z\"",
             MICROS,
-            "more fraction digits"),
-        arguments("long", "timestamp-micros", "\"infinity\"", MICROS, "another string"),
+            "a timestamp with more fraction digits"),
+        arguments(
+            "long", "timestamp-micros", "\"infinity\"", MICROS, "a string in a different format"),
         arguments(
             "long",
             "timestamp-micros",
@@ -216,7 +230,7 @@ class LogicalTypesTest {
             "local-timestamp-micros",
             "\"2026-11-20T18:31:38Z\"",
             LOCAL_MICROS,
-            "another string"));
+            "a string in a different format"));
   }
 
   @ParameterizedTest
@@ -241,9 +255,9 @@ class LogicalTypesTest {
 
   @ParameterizedTest
   @CsvSource({
-    "'\"6f1c1f0e3c1b4d8e9a530d6a2f9b7c11\"', another string",
-    "'\"6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c1g\"', another string",
-    "'\"6f1c1f0e-3c1b-4d8e-9a53x0d6a2f9b7c11\"', another string",
+    "'\"6f1c1f0e3c1b4d8e9a530d6a2f9b7c11\"', a string in a different format",
+    "'\"6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c1g\"', a string in a different format",
+    "'\"6f1c1f0e-3c1b-4d8e-9a53x0d6a2f9b7c11\"', a string in a different format",
     "1, number"
   })
   void otherUuidsAreRejected(String json, String actual) {

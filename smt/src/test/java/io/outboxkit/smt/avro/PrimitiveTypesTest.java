@@ -92,17 +92,17 @@ class PrimitiveTypesTest {
         arguments(
             "\"bytes\"",
             "\"\\\\x0\"",
-            "expected bytes in base64 or \\x hexadecimal, found another string"),
+            "expected bytes in base64 or \\x hexadecimal, found a string in a different format"),
         arguments("\"bytes\"", "1", "expected bytes in base64 or \\x hexadecimal, found number"),
         arguments(
             "\"bytes\"",
             "\"a b\"",
-            "expected bytes in base64 or \\x hexadecimal, found another string"),
+            "expected bytes in base64 or \\x hexadecimal, found a string in a different format"),
         arguments(
             FIXED, "\"\\\\x00\"", "expected fixed(2) in base64 or \\x hexadecimal, found 1 bytes"),
-        arguments(ENUM, "\"C\"", "expected enum E [A, B], found another string"),
+        arguments(ENUM, "\"C\"", "expected enum E [A, B], found a string that is not a symbol"),
         arguments(ENUM, "0", "expected enum E [A, B], found number"),
-        arguments("\"int\"", "1 2", "text after the end of the JSON value"),
+        arguments("\"int\"", "1 2", "there is text after the end of the JSON value"),
         arguments("\"int\"", "", "expected int, found no value"),
         arguments("[\"null\",\"int\"]", "", "expected null or int, found no value"),
         arguments("[\"null\",\"string\"]", " ", "expected null or string, found no value"),

@@ -66,10 +66,10 @@ class StructuresTest {
         arguments("[]", "payload: expected record Order, found array"),
         arguments(
             "{\"customer\": {\"name\": \"c\"}}",
-            "id: expected long, found no field and no default"),
+            "id: expected long, found neither the field nor a default"),
         arguments(
             "{\"id\": 1, \"customer\": {}}",
-            "customer.name: expected string, found no field and no default"),
+            "customer.name: expected string, found neither the field nor a default"),
         arguments("{\"id\": 1, \"ID\": 2}", "payload: unknown field \"ID\" of record Order"),
         arguments(
             "{\"customer\": {\"mail@example.org\": 1}}",
