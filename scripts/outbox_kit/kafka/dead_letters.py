@@ -81,7 +81,7 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
 
 def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
-    """Return one dead letter, and its row as JSON text. Raises RefusedError if there is no such record."""
+    """Return one dead letter, and its row as JSON text. Raises RefusedError if the record does not exist."""
     topic = pipeline.dead_letter_topic
     bound = _bounds_of(client.bounds(topic), topic, place)
     message = None

@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
     """Return the schema of a file as compact JSON, which uses the types of `references` by name.
 
-    Raises ConfigurationError if the file is missing or invalid, or has no record although one is required.
+    Raises ConfigurationError if the file is missing or invalid, or has no record although a record is required.
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":

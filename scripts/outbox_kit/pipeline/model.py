@@ -112,7 +112,7 @@ class Backfill(Model):
     key: Identifier = Field(description="Unique column of the table; its text form is the aggregate_id.")
     query: str = Field(
         min_length=1,
-        description="SELECT of `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if there is one. "
+        description="SELECT of `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is set. "
         "`:keys` is replaced with the array of requested keys: `where id = any(:keys)`.",
     )
 

@@ -68,7 +68,7 @@ def _set_value(
 
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Return a string where the schema requires one, else the value of the text as YAML."""
+    """Return a string where the schema requires a string, else the value of the text as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:

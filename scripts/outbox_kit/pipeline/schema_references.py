@@ -68,7 +68,7 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without namespace: within a namespace a type without one cannot be named."""
+        """Reject a mix of types with and without namespace: a name without namespace cannot be used in a namespace."""
         bare = sorted(name for name in self._files if "." not in name)
         if self._paths and bare and len(bare) < len(self._files):
             message = f"schema file {self._files[bare[0]]}: {bare[0]} has no namespace, but other types have one"

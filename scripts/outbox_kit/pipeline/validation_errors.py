@@ -23,7 +23,7 @@ CONTAINERS = frozenset({"model_type", "model_attributes_type", "dict_type", "lis
 
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
-    """Return one error for all problems, with a line for each of the first ones."""
+    """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
     lines = list(dict.fromkeys(problems))
     more = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *more]), hint)

@@ -34,7 +34,7 @@ KEYS = """
     select aggregate_id::text as key from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
-# Conditions under which a payload means a deletion. JSON null is one only if the payload is JSON.
+# Conditions under which a payload means a deletion. JSON null is a deletion only if the payload is JSON.
 JSONB_NULL: LiteralString = "coalesce({payload} = 'null'::jsonb, true)"
 JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"
 SQL_NULL: LiteralString = "{payload} is null"

@@ -15,12 +15,12 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
 -- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run it once as a superuser. Each statement is a transaction: a slot cannot be created in one that has written.
+-- Run once as superuser. Each statement is a transaction: no slot can be created in a transaction that has written.
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
 -- Amazon RDS and Aurora: omit `replication` from ALTER ROLE, and `grant rds_replication to` owner and connector.
 -- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier.
 -- `outbox apply` uses the same statements, so that `outbox plan` then shows no changes of postgres.
--- The file contains no passwords: set one for each new role with \\password ROLE."""
+-- The file contains no passwords. Set the password of each new role with \\password ROLE."""
 OWNER = """\
 -- Owner: login of `outbox apply`. It owns table and publication. REPLICATION allows it to recreate the slot
 -- (`outbox apply --recover`); with pg_read_all_stats it reports the sessions that delay the creation of a slot."""

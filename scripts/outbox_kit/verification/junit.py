@@ -9,7 +9,7 @@ from outbox_kit.verification.report import Report
 
 
 def to_junit(report: Report) -> str:
-    """Return one suite. A failed check is a failure, an unknown one is skipped, a warning passes and has output."""
+    """Return one suite. A failed check is a failure, an unknown check is skipped, a warning passes and has output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
