@@ -195,7 +195,7 @@ def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch)
     actual = preview_of(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert actual.offsets == 0
     assert exit_of([actual]) == Exit.FINDINGS
-    assert "the time of the table's last update is unknown" in as_text([actual])
+    assert "the time of the last update is unknown" in as_text([actual])
 
 
 def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:

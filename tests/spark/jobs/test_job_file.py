@@ -210,7 +210,7 @@ def test_command_writes_the_file_and_lists_requirements(
 def test_rejects_an_environment_for_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_job_file(tmp_path, as_text([job()]))
     assert main(["--job", str(path), "-e", "production"]) == Exit.REFUSED
-    assert "a job file is written for one environment" in capsys.readouterr().err
+    assert "a job file is for a single environment" in capsys.readouterr().err
 
 
 # --- without the deploy tool
