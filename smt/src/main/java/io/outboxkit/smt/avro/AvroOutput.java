@@ -46,7 +46,6 @@ public final class AvroOutput {
     bytes[size++] = (byte) schemaId;
   }
 
-  /** Discard the value. */
   public void reset() {
     size = 0;
     slotCount = 0;
@@ -57,7 +56,6 @@ public final class AvroOutput {
     }
   }
 
-  /** Return a copy of the value. */
   public byte[] toByteArray() {
     return Arrays.copyOf(bytes, size);
   }

@@ -9,12 +9,10 @@ import org.apache.kafka.common.utils.Utils;
 public final class KeyPartitioner {
   private KeyPartitioner() {}
 
-  /** Return the partition of a string key. */
   public static int partition(String key, int partitions) {
     return partition(key.getBytes(StandardCharsets.UTF_8), partitions);
   }
 
-  /** Return the partition of a serialized key. */
   public static int partition(byte[] key, int partitions) {
     return Utils.toPositive(Utils.murmur2(key)) % partitions;
   }
