@@ -108,7 +108,7 @@ def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"timeline": 2}, "it was promoted or"),
+        ({"timeline": 2}, "the server was promoted or"),
         ({"system_identifier": "7302"}, "system identifier of the database is 7302"),
         ({"slot": None}, "slot 'library_outbox', created at .*, does not exist"),
     ],
