@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from tests.unit.connect.samples import TRACE
+from tests.unit.connect_samples import TRACE
 from tests.unit.support import Request
 
 Answer = tuple[int, object]

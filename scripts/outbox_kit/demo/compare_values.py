@@ -190,15 +190,11 @@ def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (parsed
         kind = avro.get("logicalType", avro["type"])
         if kind == "array":
             item = _canonical_form(name, avro["items"])
-            return lambda value: [_item(item, element) for element in _list(value)]
+            return lambda value: [None if element is None else item(element) for element in _list(value)]
     form = _FORMS.get(kind) if isinstance(kind, str) else None
     if form is None:
         raise ConfigurationError(f"field {name}: unsupported Avro type")
     return form
-
-
-def _item(form: Canonical, value: Any) -> Any:  # noqa: ANN401
-    return None if value is None else form(value)
 
 
 def _list(value: Any) -> list[Any]:  # noqa: ANN401

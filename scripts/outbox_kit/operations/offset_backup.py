@@ -17,6 +17,7 @@ from outbox_kit.operations.lag import Positions
 from outbox_kit.pipeline import Lock
 
 OWNER_ONLY_MODE = 0o600
+BACKUP_HINT = "use a file of `outbox offsets export`"
 
 
 class SlotPosition(BaseModel):
@@ -97,15 +98,11 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", "use a file of `outbox offsets export`"
-        ) from None
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}", BACKUP_HINT) from None
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first_error["loc"])) or "the file"
-        raise ConfigurationError(
-            f"{path}: {location}: {first_error['msg']}", "use a file of `outbox offsets export`"
-        ) from None
+        raise ConfigurationError(f"{path}: {location}: {first_error['msg']}", BACKUP_HINT) from None
     _refuse_foreign(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):

@@ -2,11 +2,26 @@ package io.outboxkit.smt.util;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
 import java.util.UUID;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
 /** The default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
+  private static final Map<Class<?>, Serde<?>> SERDES =
+      Map.of(
+          String.class, Serdes.String(),
+          UUID.class, Serdes.UUID(),
+          Short.class, Serdes.Short(),
+          Integer.class, Serdes.Integer(),
+          Long.class, Serdes.Long(),
+          Float.class, Serdes.Float(),
+          Double.class, Serdes.Double(),
+          byte[].class, Serdes.ByteArray(),
+          org.apache.kafka.common.utils.Bytes.class, Serdes.Bytes());
+
   private KeyPartitioner() {}
 
   public static int partition(String key, int partitions) {
@@ -17,43 +32,16 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitions;
   }
 
-  /**
-   * Serialize a key as Kafka's serializer for its class does; return null if there is no
-   * serializer. Not by calling it, because Kafka 3 has no serializer for booleans.
-   */
+  /** Serialize a key with Kafka's serializer for its class; return null if there is none. */
+  @SuppressWarnings("unchecked") // each serde is of its class in the map
   public static byte[] serialize(Object key) {
-    if (key instanceof String || key instanceof UUID) {
-      return key.toString().getBytes(StandardCharsets.UTF_8);
-    }
-    if (key instanceof byte[] || key instanceof ByteBuffer) {
+    if (key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    if (key instanceof org.apache.kafka.common.utils.Bytes bytes) {
-      return bytes.get();
-    }
-    if (key instanceof Boolean bool) {
+    if (key instanceof Boolean bool) { // Kafka 3 has no serializer of booleans
       return new byte[] {(byte) (bool ? 1 : 0)};
     }
-    return key instanceof Number number ? serializeNumber(number) : null;
-  }
-
-  private static byte[] serializeNumber(Number key) {
-    if (key instanceof Short number) {
-      return ByteBuffer.allocate(Short.BYTES).putShort(number).array();
-    }
-    if (key instanceof Integer number) {
-      return ByteBuffer.allocate(Integer.BYTES).putInt(number).array();
-    }
-    if (key instanceof Long number) {
-      return ByteBuffer.allocate(Long.BYTES).putLong(number).array();
-    }
-    if (key instanceof Float number) {
-      return ByteBuffer.allocate(Float.BYTES).putInt(Float.floatToRawIntBits(number)).array();
-    }
-    if (key instanceof Double number) {
-      // Like DoubleSerializer, with one representation of all NaN values.
-      return ByteBuffer.allocate(Double.BYTES).putLong(Double.doubleToLongBits(number)).array();
-    }
-    return null;
+    Serde<Object> serde = (Serde<Object>) SERDES.get(key.getClass());
+    return serde == null ? null : serde.serializer().serialize(null, key);
   }
 }
