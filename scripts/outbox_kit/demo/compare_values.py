@@ -150,11 +150,6 @@ def json_rows(path: Path) -> Iterator[dict[str, Any]]:
                     yield json.loads(line, parse_float=Decimal)
 
 
-def read_schema(path: Path) -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return schema
-
-
 def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
     """Return, for each field of a record schema, the function that converts its values to canonical form."""
     return {field["name"]: _canonical_form(field["name"], field["type"]) for field in schema["fields"]}

@@ -16,12 +16,13 @@ import psycopg
 
 from outbox_kit.connect.lifecycle import is_running
 from outbox_kit.demo import library_service, workload
-from outbox_kit.demo.compare_values import compare, json_rows, read_schema, table_rows
+from outbox_kit.demo.compare_values import compare, json_rows, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.pipeline import PostgresTarget, load_files
+from outbox_kit.pipeline.avro import read_definition
 from outbox_kit.progress import Reporter
 from outbox_kit.rules import Status
 from outbox_kit.stack import Stack, StackState
@@ -197,7 +198,7 @@ class Demo:
                 comparison = compare(
                     entry.aggregate,
                     entry.target,
-                    schema=read_schema(pipeline.aggregates[entry.aggregate].schema_path),
+                    schema=read_definition(pipeline.aggregates[entry.aggregate].schema_path),
                     source=table_rows(source, library_service.SCHEMA, entry.aggregate),
                     rows=rows,
                 )

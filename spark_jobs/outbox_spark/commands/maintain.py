@@ -56,16 +56,12 @@ def _main(options: argparse.Namespace) -> int:
 
     jobs = selected_jobs(options)
     results = for_each(jobs, print_message, work, failed_maintenance, debug=options.debug, name="outbox-maintain")
-    print(_as_json(results) if options.output == "json" else _as_table(results))
+    if options.output == "json":
+        print(json.dumps({"maintained": [asdict(result) for result in results]}, indent=2))
+    else:
+        for item in results:
+            print(f"{item.target}.{item.table}  {item.done if item.error is None else f'failed: {item.error}'}")
     return exit_code(result.transient for result in results if result.error is not None)
-
-
-def _as_json(results: Sequence[MaintainedTable]) -> str:
-    return json.dumps({"maintained": [asdict(result) for result in results]}, indent=2)
-
-
-def _as_table(results: Sequence[MaintainedTable]) -> str:
-    return "\n".join(f"{r.target}.{r.table}  {r.done if r.error is None else 'failed: ' + r.error}" for r in results)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,8 +14,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from outbox_kit.demo import library_service
-from outbox_kit.demo.compare_values import read_schema
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.avro import read_definition
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +43,7 @@ def add_one_book(connection: Connection) -> tuple[UUID, UUID]:
 
 @pytest.mark.parametrize("kind", ["author", "book"])
 def test_columns_match_the_fields_of_the_schema(connection: Connection, kind: str) -> None:
-    schema = read_schema(SCHEMAS / f"{kind}.avsc")
+    schema = read_definition(SCHEMAS / f"{kind}.avsc")
     fields = tuple(field["name"] for field in schema["fields"])
     columns = connection.execute(
         "select column_name::text, is_nullable = 'YES' from information_schema.columns"
@@ -91,7 +91,7 @@ def test_payloads_match_the_schemas(connection: Connection) -> None:
             record[name] = None if record[name] is None else date.fromisoformat(record[name])
         if "price" in record:
             record["price"] = Decimal(str(record["price"]))
-        schema = fastavro.parse_schema(read_schema(SCHEMAS / f"{aggregate}.avsc"))
+        schema = fastavro.parse_schema(read_definition(SCHEMAS / f"{aggregate}.avsc"))
         assert fastavro.validate(record, schema, strict=True)
 
 

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from outbox_kit.demo import workload
-from outbox_kit.demo.compare_values import canonical_forms, compare, read_schema, table_rows
+from outbox_kit.demo.compare_values import canonical_forms, compare, table_rows
 from outbox_kit.demo.workload import WorkloadCounts
 from outbox_kit.demo.writer import Ids, SharedIds, Writer
+from outbox_kit.pipeline.avro import read_definition
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ def assert_outbox_matches_tables(connection: Connection) -> None:
         result = compare(
             kind,
             "outbox",
-            schema=read_schema(SCHEMAS / f"{kind}.avsc"),
+            schema=read_definition(SCHEMAS / f"{kind}.avsc"),
             source=table_rows(connection, "library", kind),
             rows=newest_states(connection, kind),
         )
@@ -184,7 +185,7 @@ def test_invalid_events_violate_schema_and_contract(connection: Connection, seco
         "select aggregate_type, aggregate_id, payload from outbox_event order by seq"
     ).fetchall()
     assert [row[:2] for row in rows] == [(event.aggregate_type, event.aggregate_id) for event in events]
-    fields = canonical_forms(read_schema(SCHEMAS / "book.avsc"))
+    fields = canonical_forms(read_definition(SCHEMAS / "book.avsc"))
     assert fields.keys() - rows[0][2].keys()
     assert not (SCHEMAS / f"{rows[1][0]}.avsc").exists()
 
