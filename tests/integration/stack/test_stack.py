@@ -172,7 +172,8 @@ def test_restarts_a_killed_server(stack: Stack) -> None:
 def test_interrupted_up_leaves_no_processes(stack: Stack) -> None:
     """Ctrl-C during the start stops the services that were started before."""
     code = (
-        "import sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
+        "import signal, sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores SIGINT\n"
         "Stack(Path(sys.argv[1])).up(lambda text: print(text, flush=True), services=('kafka', 'postgres'))\n"
     )
     command = (sys.executable, "-c", code, str(stack.layout.root))
