@@ -107,7 +107,7 @@ def _replication(state: KafkaState) -> Finding:
 @RULES.rule(
     "kafka.min-insync",
     condition="topics have the min.insync.replicas of the environment file, and at least that number of replicas",
-    remedy="set kafka.min_insync_replicas to kafka.replication_factor or less, then run `outbox apply`",
+    remedy="run `outbox apply`; kafka.min_insync_replicas must not exceed kafka.replication_factor",
 )
 def _min_insync(state: KafkaState) -> Finding:
     finding = _setting_finding(state, "min.insync.replicas")
@@ -167,7 +167,7 @@ def _settings(state: KafkaState) -> Finding:
 def _dead_letters(state: KafkaState) -> Finding:
     expected = "no records after the acknowledged offsets"
     if state.dead_letters is None:
-        return Finding(None, "this login has no permission to read the dead letter topic", expected)
+        return Finding(None, "the dead letters could not be counted", expected)
     count = state.dead_letters
     return Finding(not count, f"{count} not acknowledged" if count else "none", expected)
 

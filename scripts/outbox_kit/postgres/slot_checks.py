@@ -124,7 +124,7 @@ def _slot_active(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"if `unreserved`, resume the connector immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
+    remedy=f"if `unreserved`, the connector must catch up immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
 )
 def _slot_wal(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, "reserved or extended"

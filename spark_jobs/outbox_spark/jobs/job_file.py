@@ -88,8 +88,8 @@ def read_jobs(
     selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
     """
 
-    def names(item: tuple[int, Mapping[str, Any]]) -> tuple[Any, Any]:
-        return item[1].get("aggregate"), item[1].get("target_name")
+    def names(item: tuple[int, Mapping[str, Any]]) -> tuple[str, str]:
+        return str(item[1].get("aggregate", "?")), str(item[1].get("target_name", "?"))
 
     entries = select(enumerate(_read(path).jobs), names, aggregates, targets, path)
     jobs = [_convert(entry, MaterializeJob, path, f".jobs[{index}]") for index, entry in entries]
@@ -145,7 +145,7 @@ def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str =
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:  # names key and type, but no value other than an unknown choice
         reason, _, relative = str(error).partition(" - at `$")
-        message = f"{reason} - at `${location}{relative or '`'}"
+        message = f"{reason} - at `${location}{relative or '`'}" if location or relative else reason
         raise ConfigurationError(f"{path}: {message}", _hint(message)) from None
 
 

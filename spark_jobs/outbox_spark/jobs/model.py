@@ -233,7 +233,7 @@ class ReadRange:
     @property
     def is_empty(self) -> bool:
         """Whether the range has no offsets."""
-        return self.offset_count == 0
+        return all(self.start[partition] == end for partition, end in self.end.items())
 
     def committed(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
         """Return the progress of the table after this range has been applied."""

@@ -139,7 +139,7 @@ final class MessageReader {
       throw new InvalidRowException(
           Reason.MESSAGE_NOT_TRANSACTIONAL,
           "the message is not transactional, so it is sent even if the transaction is rolled back;"
-              + " call pg_logical_emit_message with transactional => true");
+              + " call pg_logical_emit_message(true, ...)");
     }
     for (String name : textMembers) {
       Member member = members.get(name);

@@ -38,7 +38,7 @@ public final class KeyPartitioner {
     if (key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    if (key instanceof Boolean bool) { // Kafka 3 has no serializer of booleans
+    if (key instanceof Boolean bool) { // older Kafka has no serializer
       return new byte[] {(byte) (bool ? 1 : 0)};
     }
     Serde<Object> serde = (Serde<Object>) SERDES.get(key.getClass());
