@@ -22,11 +22,11 @@ from outbox_kit.demo.compare_values import (
     canonical_forms,
     compare,
     json_rows,
-    read_schema,
 )
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.avro import read_definition
 
-BOOK = read_schema(Path(__file__).parents[3] / "schemas" / "book.avsc")
+BOOK = read_definition(Path(__file__).parents[3] / "schemas" / "book.avsc")
 
 
 def source_row(**changes: Any) -> dict[str, Any]:
