@@ -17,7 +17,7 @@ DATABASE_CHANGED = "the LSN of the offset is not valid in another database"
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),
-        f"{TOPIC_CHANGED}, consumers must change topics, and Connect stores offsets by prefix",
+        f"{TOPIC_CHANGED}, and the connector does not find its offset, because Connect stores offsets by prefix",
     ),
     (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC_CHANGED),
     (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEY_CHANGED),

@@ -41,7 +41,7 @@ def roll_back(
         stop(client, name, progress=progress)
         return RejectedError(f"{failure.message}; {reason}, so the connector is left STOPPED", APPLY_AGAIN_HINT)
     fingerprint = short_fingerprint(last_working)
-    progress(f"{failure.message}; roll back to the last working config ({fingerprint})")
+    progress(f"{failure.message}; rolling back to the last working config ({fingerprint})")
     stop(client, name, progress=progress)
     put_config(client, name, last_working, progress)
     outcome = f"{failure.message}; rolled back to the last working config ({fingerprint})"

@@ -193,7 +193,7 @@ class Aggregate(Model):
     def reject_settings_of_other_payloads(self) -> Aggregate:
         """Reject settings that do not apply to the payload format."""
         if self.payload == "text" and (self.schema_file is not None or self.references):
-            raise ValueError("payload: text has no schema; remove schema and references")
+            raise ValueError("an aggregate with payload: text has no schema; remove schema and references")
         if self.payload != "json" and self.unknown_fields != "refuse":
             msg = f"unknown_fields: {self.unknown_fields} requires payload: json, but payload is {self.payload}"
             raise ValueError(msg)

@@ -62,5 +62,5 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
 def _holder(connection: client.Connection, pipeline: str) -> str:
     row = connection.execute(HOLDER, (LOCK_CLASS, pipeline)).fetchone()
     if row is None:
-        return "its session has just ended"
+        return "its session ended meanwhile"
     return f"pid {row['pid']}, {row['application']!r} from {row['address']}, since {row['since']} UTC"

@@ -17,7 +17,7 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    condition="the publication has only the outbox table, publish_via_partition_root, no operation that stops a task",
+    condition="the publication contains only the outbox table, via its root, and no operation that stops the task",
     remedy="alter publication ... set table ..., then set (publish = 'insert', publish_via_partition_root = true)",
 )
 def _publication(state: DatabaseState) -> Finding:

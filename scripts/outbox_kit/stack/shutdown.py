@@ -45,7 +45,7 @@ def stop_all(layout: Layout, progress: Reporter) -> None:
         stop_through_supervisor(layout, control, progress)
     remaining = find_processes(layout)
     if remaining:
-        progress(f"ending by signal: {', '.join(sorted({process.service for process in remaining}))}")
+        progress(f"sending signals to {', '.join(sorted({process.service for process in remaining}))}")
         stop_by_signal(layout)
     layout.socket.unlink(missing_ok=True)
     layout.supervisor_pid_file.unlink(missing_ok=True)

@@ -67,9 +67,9 @@ class TombstoneRetention:
         """Return the warning that tombstones may have been missed."""
         retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
         if self.since is None:
-            return f"{self.job}: the time of the last update is unknown and {retention}: some may have been missed"
+            return f"{self.job}: the time of the last update is unknown and {retention}: the run may miss some"
         age = _duration(now() - self.since)
-        return f"{self.job}: the table was last up to date {age} ago and {retention}: some may have been missed"
+        return f"{self.job}: the table was last up to date {age} ago and {retention}: the run may miss some"
 
     def check(self, read_range: ReadRange) -> None:
         """Raise RefusedError if tombstones may be missed and the job does not reconcile."""

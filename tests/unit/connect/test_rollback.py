@@ -66,7 +66,7 @@ def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
     assert (connect.configs["c"], connect.states["c"]) == (LAST_WORKING, "RUNNING")
-    assert messages == [f"connector c FAILED: x.Y: no; roll back to the last working config ({fingerprint})"]
+    assert messages == [f"connector c FAILED: x.Y: no; rolling back to the last working config ({fingerprint})"]
 
 
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:

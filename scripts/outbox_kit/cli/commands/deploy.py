@@ -24,7 +24,7 @@ OnlyOption = Annotated[
 ]
 RecoverOption = Annotated[
     bool,
-    typer.Option("--recover", help="Accept a replaced slot or database, increase the source epoch, start at its LSN."),
+    typer.Option("--recover", help="Accept a replaced slot or database, increase the source epoch."),
 ]
 
 

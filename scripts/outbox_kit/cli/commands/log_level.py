@@ -34,7 +34,7 @@ def log_level(
         typer.Argument(
             metavar="LEVEL",
             case_sensitive=False,
-            help="OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE: set it on every worker until it restarts.",
+            help="New level, until the worker restarts: OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE.",
         ),
     ] = None,
 ) -> None:

@@ -183,7 +183,7 @@ def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
 _setting(
     "event.converting.failure.handling.mode",
     ("fail",),
-    "Debezium's default replaces a value that it cannot convert by null, and a null payload is a tombstone",
+    "by default, Debezium writes null for a value that it cannot convert, and a null payload is a tombstone",
 )
 
 

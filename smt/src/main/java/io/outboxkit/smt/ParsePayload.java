@@ -62,7 +62,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     }
     throw field.error(
         record,
-        "fits no schema version of its aggregate type %s; the error with version %d is: %s"
+        "fits none of the schema versions %s of its aggregate type; with version %d: %s"
             .formatted(
                 candidates.stream().map(ParseConfig.Version::number).toList(),
                 candidates.get(0).number(),
@@ -75,7 +75,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
         aggregateType == null ? null : versions.get(aggregateType);
     if (candidates == null) {
       throw type.error(
-          record, "is " + MessageText.quote(aggregateType) + ", which aggregates does not list");
+          record, "is " + MessageText.quote(aggregateType) + ", which is not in the option aggregates");
     }
     return candidates;
   }
