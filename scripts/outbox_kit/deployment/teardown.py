@@ -37,7 +37,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class DestroyOptions:
-    """Objects with data that may be deleted."""
+    """Permissions to delete objects that contain data."""
 
     drop_slot: bool = False
     delete_topics: bool = False
@@ -122,8 +122,8 @@ def destroy(
 ) -> Removal:
     """Make the changes of plan_destroy(), and return them. Safe to interrupt and to repeat.
 
-    If the slot has rows that the connector has not delivered, resume the connector and refuse, before anything is
-    deleted. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    If the slot has rows that the connector has not delivered, resume the connector and raise RefusedError before any
+    deletion. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
         removal = plan_destroy(deployment, options)
@@ -141,7 +141,7 @@ def destroy(
 
 
 def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -> None:
-    """Stop the connector; resume it and refuse if undelivered rows would be lost."""
+    """Stop the connector. If undelivered rows would be lost, resume it and raise RefusedError."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
     was_running = actual.config is not None and not connect_lifecycle.is_paused_or_stopped(actual.status)
@@ -174,14 +174,14 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
         return undelivered_events.count_undelivered(connection, source, delivered_range(actual))
 
 
-def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events.Delivered:
-    """Return the events that the connector's offset covers: the last commit, and an event of the next transaction."""
+def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events.DeliveredPosition:
+    """Return the LSNs that the connector has reached: its last commit, and an event of the next transaction."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
-        return undelivered_events.Delivered()
+        return undelivered_events.DeliveredPosition()
     latest = max(offsets, key=highest_lsn)
     xid = str(latest.get("txId") or "")
-    return undelivered_events.Delivered(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
+    return undelivered_events.DeliveredPosition(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:

@@ -1,1 +1,1 @@
-"""PostgreSQL source database: connection, catalog queries, desired and actual state, checks. No Kafka, no Connect."""
+"""PostgreSQL source database: connection, catalog queries, desired and actual state, and checks."""

@@ -1,4 +1,4 @@
-"""Advisory lock in the source database, so that one `apply` of a pipeline runs at a time. A session holds it."""
+"""Advisory lock of a session in the source database, so that only one `apply` of a pipeline runs at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from outbox_kit.postgres import client
 from outbox_kit.waiting import Observation, wait_for
 
 LOCK_CLASS = 0x6F757462
-"""First key of every advisory lock of outbox-kit ("outb"); the second is the hash of the pipeline's name."""
+"""First key of every advisory lock of outbox-kit ("outb"). The second key is the hash of the pipeline's name."""
 
 ACQUIRE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as acquired"
 RELEASE: LiteralString = "select pg_advisory_unlock(%s, hashtext(%s))"
-# The lock ends with the session, which therefore must not end while idle (PostgreSQL 14 and later).
+# The server releases the lock when the session ends, so an idle session must not time out (PostgreSQL 14 and later).
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', '0', false)"""
 HOLDER: LiteralString = """
@@ -27,15 +27,15 @@ HOLDER: LiteralString = """
     from pg_locks l join pg_stat_activity a using (pid)
     where l.locktype = 'advisory' and l.granted and l.objsubid = 2 and l.classid = %s
       and l.database = (select oid from pg_database where datname = current_database())
-      -- objid is unsigned, hashtext is not
+      -- objid is unsigned, but the result of hashtext is signed
       and l.objid::bigint = (hashtext(%s)::bigint & 4294967295)"""
 
 
 @contextmanager
 def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
-    """Hold the lock of the pipeline, and wait for it up to `seconds`.
+    """Hold the lock of the pipeline. If another session holds the lock, wait up to `seconds`.
 
-    Raises RefusedError with the session that holds it, WaitTimeoutError after a wait, UnreachableError.
+    Raises RefusedError if the lock is held and `seconds` is 0, WaitTimeoutError after a wait, and UnreachableError.
     """
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
@@ -54,7 +54,7 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
         try:
             yield
         finally:
-            # The server may end a closed session late, and the lock would block the next command until then.
+            # After the client disconnects, the server may end the session late: the lock would block the next command.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (LOCK_CLASS, pipeline))
 

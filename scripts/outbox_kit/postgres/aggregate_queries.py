@@ -13,12 +13,12 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row, read_columns
 
 QUERY_TIMEOUT_MS = 600_000
-# Placeholder for the requested keys in a backfill query, but not a cast (`x::keys`).
+# Placeholder for the requested keys in a backfill query. A cast (`x::keys`) is not a placeholder.
 KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
 
-# Rows of one transaction have the same created_at, so all their ids are returned. `rank` is seq, the insertion order.
-# It identifies the last row of a transaction, also after the clock was set back.
-# Rows with an infinite created_at become dead letters, so they are excluded.
+# Return the ids of all rows with the latest created_at (rows of one transaction share it), and of the row with the
+# highest `rank`. `rank` is the column seq, in insertion order, or created_at if the table has no seq. With seq the last
+# row is found even if the clock was set back. Rows with an infinite created_at become dead letters and are excluded.
 LATEST_EVENTS: LiteralString = """
     select key, latest as created_at, array_agg(id) as event_ids,
            (array_agg(deleted order by created_at desc, rank desc))[1] as deleted
@@ -29,7 +29,7 @@ LATEST_EVENTS: LiteralString = """
           window aggregates as (partition by {key})) rows
     where (created_at = latest or rank = last) and latest < now() - make_interval(secs => %(seconds)s)
     group by key, latest"""
-# A null payload means that the aggregate is deleted, although its row exists.
+# If the query returns a null payload, the aggregate is deleted although the business table has a row for it.
 KEYS = """
     select aggregate_id::text as key from (
     {query}
@@ -43,7 +43,7 @@ SQL_NULL: LiteralString = "{payload} is null"
 def latest_events(
     connection: Connection, source: Source, aggregate_type: str, aggregate: Aggregate, *, older_than: float
 ) -> list[Row]:
-    """Return key, created_at, event_ids and deleted of aggregates whose latest row is older than `older_than` seconds.
+    """Return key, created_at, event_ids, deleted of each aggregate whose latest row is older than `older_than` seconds.
 
     `event_ids` are the ids of the rows with the latest created_at, and of the row that was inserted last.
     """

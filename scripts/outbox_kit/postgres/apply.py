@@ -1,4 +1,4 @@
-"""Changes of the source database, in the order in which no row is lost: table, grants, publication, slot."""
+"""Execution of the planned changes of the source database: table, grants, publication, and slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Make the changes, in the order of state.diff()."""
+    """Execute `changes`, which have the order of state.diff()."""
     source = pipeline.source
     statements: dict[str, list[sql.Composed]] = {
         "table": [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
@@ -39,9 +39,9 @@ def apply(
 def identity(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, recorded: LockedSource | None
 ) -> LockedSource:
-    """Return the identity of database, publication and slot for the lock file.
+    """Return the identity of database, slot and publication for the lock file.
 
-    If the lock file already contains the slot, the recorded first LSN and publication do not change.
+    If `recorded` has the same slot name, its LSN and publication oid are returned instead of the actual values.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:

@@ -11,10 +11,10 @@ from outbox_kit.postgres.state import ActualDatabase, column_problems
 from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.rules import Finding, Rules, Severity
 
-# A prepared transaction prevents the slot from advancing, and the server from removing WAL.
+# Maximum age of a prepared transaction. The slot does not advance past the transaction, and the server retains WAL.
 MAX_PREPARED_S = 3600
 DAY_S = 24 * 60 * 60
-REQUIRED = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
+NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _not_null(state: DatabaseState) -> Finding:
     if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
     names = state.pipeline.source.columns.model_dump()
-    required = [names[role] for role in REQUIRED]
+    required = [names[key] for key in NOT_NULL_COLUMNS]
     nullable = [name for name in required if name in state.additional.nullable]
     actual = f"nullable: {', '.join(nullable)}" if nullable else "no column is nullable"
     return Finding(not nullable, actual, f"not null: {', '.join(required)}")
@@ -180,7 +180,7 @@ def _prepared(state: DatabaseState) -> Finding:
     severity=Severity.WARNING,
 )
 def _free_slots(state: DatabaseState) -> Finding:
-    return _free(state.additional.usage["slots"], state.additional.settings["max_replication_slots"])
+    return _free_finding(state.additional.usage["slots"], state.additional.settings["max_replication_slots"])
 
 
 @RULES.rule(
@@ -190,10 +190,10 @@ def _free_slots(state: DatabaseState) -> Finding:
     severity=Severity.WARNING,
 )
 def _free_senders(state: DatabaseState) -> Finding:
-    return _free(state.additional.usage["senders"], state.additional.settings["max_wal_senders"])
+    return _free_finding(state.additional.usage["senders"], state.additional.settings["max_wal_senders"])
 
 
-def _free(used: int, limit: int) -> Finding:
+def _free_finding(used: int, limit: int) -> Finding:
     return Finding(used < limit, f"{used} of {limit} in use", "at least one free")
 
 

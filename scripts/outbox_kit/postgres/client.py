@@ -28,7 +28,7 @@ PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
-           -- PostgreSQL 14 has no row filters. Through JSON the query is valid there, too.
+           -- PostgreSQL 14 has no column `rowfilter`. With to_jsonb the query is valid there, too.
            exists (select 1 from pg_publication_tables t
                    where t.pubname = p.pubname and to_jsonb(t) ->> 'rowfilter' is not null) as filtered
     from pg_publication p where p.pubname = %s"""
@@ -36,16 +36,16 @@ SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
            pg_is_in_recovery() as standby,
-           -- On a primary the WAL file name is exact; the control file lags until the next checkpoint.
+           -- A WAL file name contains the timeline. The control file is updated only at the next checkpoint.
            case when not pg_is_in_recovery()
                 then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
-# Separate queries, because PostgreSQL checks EXECUTE on all functions before it runs a query. PUBLIC has EXECUTE unless
-# it was revoked.
+# These are separate queries, because PostgreSQL checks EXECUTE on all functions of a query before it runs the query.
+# PUBLIC has EXECUTE on these functions unless the privilege was revoked.
 SYSTEM_IDENTIFIER: LiteralString = "select system_identifier::text as value from pg_control_system()"
 STANDBY_TIMELINE: LiteralString = "select timeline_id as value from pg_control_checkpoint()"
-# Amazon RDS and Aurora grant replication by membership in rds_replication; the attribute cannot be set there.
+# On Amazon RDS and Aurora members of rds_replication can replicate; the attribute REPLICATION cannot be set there.
 ROLE: LiteralString = """
     select rolcanlogin as can_login,
            rolreplication or rolsuper or coalesce(
@@ -59,7 +59,7 @@ OPEN_TRANSACTIONS: LiteralString = """
            extract(epoch from now() - xact_start)::int as seconds
     from pg_stat_activity
     where backend_xid is not null and pid <> pg_backend_pid() order by xact_start limit 3"""
-# Every template excludes the prefix of heartbeats, so that no record is produced.
+# Every template excludes messages with this prefix, so the connector produces no record for the heartbeat.
 HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"
 
 
@@ -67,7 +67,7 @@ HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbe
 def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    Raises UnreachableError, and RejectedError for errors of the server.
+    Raises UnreachableError if the login fails, and RejectedError if the server rejects a statement.
     """
     login = login or database.admin
     address = f"{database.host}:{database.port}/{database.database}"
@@ -82,7 +82,7 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
             sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
-            # While this session waits for a table lock, all later writers wait, too.
+            # While this session waits for a lock on a table, all later writers of the table wait, too.
             options="-c lock_timeout=10s -c statement_timeout=30s",
             autocommit=True,
             row_factory=dict_row,
@@ -111,12 +111,12 @@ def read_server(connection: Connection) -> Row:
 
 
 def read_system_identifier(connection: Connection) -> str:
-    """Return the identifier of the database cluster. Raises RejectedError without permission."""
+    """Return the identifier of the database cluster. Raises RejectedError if the login may not read it."""
     return str(_control_value(connection, SYSTEM_IDENTIFIER, "pg_control_system()"))
 
 
 def read_standby_timeline(connection: Connection) -> int:
-    """Return the timeline of a standby. Raises RejectedError without permission."""
+    """Return the timeline of a standby. Raises RejectedError if the login may not read it."""
     return int(_control_value(connection, STANDBY_TIMELINE, "pg_control_checkpoint()"))
 
 
@@ -134,17 +134,17 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
 
 
 def read_columns(connection: Connection, table: str) -> dict[str, str]:
-    """Return column types by name; empty if the table does not exist."""
+    """Return the type of each column by name, or an empty dict if the table does not exist."""
     return {row["name"]: row["type"] for row in connection.execute(TABLE_COLUMNS, (table,))}
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, operations, `tables` (schema.table), `filtered` (by rows); None if there is no publication."""
+    """Return oid, operations, `tables` (schema.table) and `filtered` (has a row filter), None without a publication."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
 def read_role(connection: Connection, role: str, table: str) -> Row | None:
-    """Return can_login, can_replicate and can_read (of the table), None if the role does not exist."""
+    """Return can_login, can_replicate and can_read (the table), or None if the role does not exist."""
     values = {"role": role, "table": table, "schema": table.split(".", maxsplit=1)[0]}
     return connection.execute(ROLE, values).fetchone()
 
@@ -152,7 +152,7 @@ def read_role(connection: Connection, role: str, table: str) -> Row | None:
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """Create a pgoutput slot. PostgreSQL first waits until every open writing transaction has ended.
 
-    After SLOT_TIMEOUT_MS it raises RefusedError with the sessions of these transactions.
+    Raises RefusedError after SLOT_TIMEOUT_MS. The message names the sessions of these transactions.
     """
     try:
         with connection.transaction():
@@ -167,12 +167,12 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
 
 
 def describe_session(row: Row) -> str:
-    """Describe a row of pg_stat_activity: pid, application, state and age of the transaction."""
+    """Return pid, application, state and transaction age of a row of OPEN_TRANSACTIONS as text."""
     return f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
 
 
 def commit_heartbeat(connection: Connection) -> None:
-    """Commit a transaction with a heartbeat, for which the connector produces no record."""
+    """Commit a transaction with a heartbeat message. The connector produces no record for the message."""
     connection.execute(HEARTBEAT)
 
 

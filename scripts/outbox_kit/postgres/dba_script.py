@@ -52,16 +52,16 @@ MATERIALIZER = "-- Materializer of target {name}: owns the tables that it create
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the statements with comments, and `\\connect` before the statements for another database."""
+    """Return the SQL script. If statements need another database, `\\connect` precedes them."""
     source = environment.source
-    current = (source.host, source.port, source.database)
+    current_address = (source.host, source.port, source.database)
     paragraphs = [*_source(pipeline, environment)]
     for name, target in environment.targets.items():
         if isinstance(target, PostgresTarget):
             address = (target.host, target.port, target.database)
-            paragraphs += [] if address == current else [_connect(target)]
+            paragraphs += [] if address == current_address else [_connect(target)]
             paragraphs += _materializer(name, target)
-            current = address
+            current_address = address
     return "\n\n".join(paragraphs) + "\n"
 
 
@@ -139,11 +139,11 @@ def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
 
 
 def _slot(name: str) -> str:
-    """Return the creation of the slot for every server version. The statement for other versions is not parsed."""
-    later, earlier = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
+    """Return a block that creates the slot on every server version. The server parses only the executed branch."""
+    failover_slot, slot = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
-        f"    execute $slot${later}$slot$;\n  else\n    execute $slot${earlier}$slot$;\n  end if;\nend $version$;"
+        f"    execute $slot${failover_slot}$slot$;\n  else\n    execute $slot${slot}$slot$;\n  end if;\nend $version$;"
     )
 
 
@@ -158,5 +158,5 @@ def _text(statement: sql.Composed) -> str:
 
 
 def _one_line(name: str) -> str:
-    """Return the name without line breaks, which would end a comment."""
+    """Return the name without line breaks, which would end the SQL comment that contains it."""
     return " ".join(name.split())

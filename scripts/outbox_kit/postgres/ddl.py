@@ -23,12 +23,12 @@ TABLE = sql.SQL(
 
 
 def qualified(table: str) -> sql.Identifier:
-    """Quote schema.table."""
+    """Return the quoted name of a table that is given as schema.table."""
     return sql.Identifier(*table.split("."))
 
 
 def schema_of(table: str) -> sql.Identifier:
-    """Quote the schema of schema.table."""
+    """Return the quoted schema of a table that is given as schema.table."""
     return sql.Identifier(table.split(".", maxsplit=1)[0])
 
 
@@ -39,7 +39,7 @@ def create_schema(schema: sql.Identifier) -> sql.Composed:
 def create_table(pipeline: Pipeline) -> sql.Composed:
     """Return CREATE TABLE with the columns of docs/contract.md and the additional columns of the pipeline file.
 
-    Additional columns are nullable, because rows of aggregates that do not use them omit them.
+    Additional columns are nullable, because aggregates that do not use such a column write no value to it.
     """
     source = pipeline.source
     names = source.columns.model_dump()
@@ -47,14 +47,14 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
     additional = [
         name for name in dict.fromkeys([*fields, *source.additional_columns]) if name not in {*names.values(), "seq"}
     ]
-    columns: dict[str, sql.Composable] = {role: sql.Identifier(name) for role, name in names.items()}
+    columns: dict[str, sql.Composable] = {key: sql.Identifier(name) for key, name in names.items()}
     columns["payload_type"] = sql.SQL(pipeline.payload_type)
-    lines = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional]
-    return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(lines) + sql.SQL(")")
+    definitions = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional]
+    return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(definitions) + sql.SQL(")")
 
 
 def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
-    """Return INSERT of `rows` (VALUES or SELECT): id, aggregate type and id, event type, payload, more columns."""
+    """Return INSERT of `rows` (VALUES or SELECT of id, aggregate type and id, event type, payload, `additional`)."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
@@ -63,7 +63,7 @@ def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Com
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Return CREATE PUBLICATION for inserts, without a table if events are logical messages."""
+    """Return CREATE PUBLICATION for inserts into the outbox table; without a table if events are logical messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
@@ -71,7 +71,7 @@ def create_publication(source: Source) -> sql.Composed:
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:
-    """Return the creation of a pgoutput slot. With `failover` (PostgreSQL 17 and later) standbys can have a copy."""
+    """Return the statement that creates a pgoutput slot, with `failover` a failover slot (PostgreSQL 17 and later)."""
     options = sql.SQL(", false, false, true" if failover else "")
     text = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
     return text.format(sql.Literal(name), options)

@@ -1,4 +1,4 @@
-"""State of a replication slot, and waits for its state and positions. Positions are LSNs in bytes."""
+"""State of a replication slot, and functions that wait until a slot reaches a state. LSNs are in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60
 CONFIRM_TIMEOUT_S = 180
 
-# Columns that PostgreSQL 14 lacks are read through JSON, so that the query is valid on every version.
+# Columns that PostgreSQL 14 does not have are read with to_jsonb, so that the query is valid on every version.
 SLOT: LiteralString = """
     select s.slot_name as name, s.plugin, s.database, s.active, s.active_pid, s.wal_status, s.two_phase,
            (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart,
@@ -26,7 +26,7 @@ AFTER_TRANSACTION: LiteralString = """
 
 @dataclass(frozen=True)
 class Slot:
-    """Row of pg_replication_slots. `reader` is the role of the session that reads it."""
+    """Row of pg_replication_slots. `reader` is the role of the session that reads the slot."""
 
     name: str
     plugin: str
@@ -43,16 +43,13 @@ class Slot:
 
 
 def read_slot(connection: Connection, name: str) -> Slot | None:
-    """Return the slot, None if it does not exist."""
+    """Return the slot, or None if it does not exist."""
     row = connection.execute(SLOT, (name,)).fetchone()
     return Slot(**row) if row else None
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot. A worker releases it shortly after the end of its task.
-
-    Raises WaitTimeoutError.
-    """
+    """Wait until no session reads the slot. A worker releases it after its task has ended. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -78,9 +75,9 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
 
 
 def wait_transactions_ended(connection: Connection) -> int:
-    """Wait until every transaction that is open now has ended, and return the LSN after them.
+    """Wait until all transactions that are open now have ended, and return an LSN after these transactions.
 
-    Transactions that began before a change of the catalog may be decoded without it. Raises WaitTimeoutError.
+    A transaction that began before a catalog change may be decoded without the change. Raises WaitTimeoutError.
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 

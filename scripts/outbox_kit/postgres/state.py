@@ -22,12 +22,12 @@ COLUMN_TYPES = {
     "headers": "jsonb",
     "created_at": "timestamp with time zone",
 }
-# Accepted types, by the type with which `apply` creates the payload column.
+# Accepted types of the payload column, by the type that `apply` uses to create the column.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# Names of types as format_type() returns them, with a length.
+# Names of types as format_type() returns them. The name of a text type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that Debezium emits as numbers since an epoch, or neither as text nor as whole numbers.
+# Types that a header column must not have: Debezium emits an epoch number, or a value that is neither text nor integer.
 NO_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -36,7 +36,7 @@ NO_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """Actual state of the source database. `system_identifier` is empty without permission to read it."""
+    """Actual state of the source database. `system_identifier` is empty if it may not be read."""
 
     version: int
     database: str
@@ -61,9 +61,9 @@ class ActualDatabase:
 def read_actual(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
-    """Read the objects of the pipeline, and the system identifier if it is not given.
+    """Return the state of the pipeline's objects. Read the system identifier only if it is not given.
 
-    Raises RejectedError without permission to read the identifier.
+    Raises RejectedError if the login has no permission to read the system identifier.
     """
     if system_identifier is None:
         system_identifier = client.read_system_identifier(connection)
@@ -82,7 +82,7 @@ def read_actual(
 
 
 def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[Change]:
-    """Return the changes in the order in which they must be made: table, grants, publication, slot."""
+    """Return the changes in the order in which they must be executed: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
     if source.uses_table and not actual.columns:
@@ -99,13 +99,13 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
 
 
 def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """Describe the columns of the contract that are missing or have another type."""
+    """Return a description of each required column that is missing or has the wrong type."""
     problems = []
-    for role, name in pipeline.source.columns.model_dump().items():
-        types = PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
+    for key, name in pipeline.source.columns.model_dump().items():
+        types = PAYLOAD_TYPES[pipeline.payload_type] if key == "payload" else (COLUMN_TYPES[key],)
         if name not in columns:
             problems.append(f"{name} is missing")
-        # Debezium and the transform treat text types with a length like text.
+        # Debezium and the transform treat varchar, with or without a length, like text.
         elif ("text" if VARCHAR.fullmatch(columns[name]) else columns[name]) not in types:
             problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
     for aggregate_type, aggregate in pipeline.aggregates.items():
@@ -116,7 +116,7 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
 
 
 def _additional_column_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
-    """Describe the columns of the pipeline file that are missing or have a type that is not supported."""
+    """Yield a description of each additional column that is missing or has an unsupported type."""
     version = source.schema_version_column
     if version and version not in columns:
         yield f"{version}, the schema_version_column, is missing"
@@ -130,7 +130,7 @@ def _additional_column_problems(source: Source, columns: dict[str, str]) -> Iter
 
 
 def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, recorded: LockedSource | None) -> None:
-    """Raise RefusedError if rows could be lost. `recorded` is None before the first apply and while recovering."""
+    """Raise RefusedError if rows could be lost. `recorded` is None before the first apply and with --recover."""
     source = pipeline.source
     if actual.standby:
         raise RefusedError("the database is a standby", "set source.host to the host of the primary")
@@ -152,7 +152,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, recorded: LockedSo
 
 
 def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
-    """Refuse a publication that omits rows: the slot would advance past them without an error."""
+    """Refuse a publication that omits rows: the slot would advance past these rows without an error."""
     name = source.publication
     if source.table not in publication["tables"] or not publication["pubinsert"]:
         tables = ", ".join(publication["tables"]) or "no table"

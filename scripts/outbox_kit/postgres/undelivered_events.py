@@ -1,4 +1,4 @@
-"""Counts of the events that a slot has not delivered. The slot must be inactive; peeking does not advance it."""
+"""Counts of events that a slot has not delivered. The slot must be inactive. Counting does not advance the slot."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outbox_kit.postgres.client import Connection
 PEEK_TIMEOUT_MS = 600_000
 COUNT_TIMEOUT_MS = 60_000
 
-# The first byte is the type of the message (PostgreSQL: logical replication message formats):
+# The first byte of `data` is the type of the message (PostgreSQL: logical replication message formats):
 # I: inserted row.
-# M: logical message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats do not count:
-#    they have another prefix or are not transactional.
-# C: commit. Its LSN is the end of the transaction.
-# pgoutput sends transactions in commit order, so the LSN of the commit decides whether an event was delivered. In a
-# transaction that was delivered in part the LSN of the event decides. Rows of one COPY can have the same LSN, and then
-# count as not delivered.
+# M: logical message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats are not
+#    counted, because they have another prefix or are not transactional.
+# C: commit. The LSN of the message is the end of the transaction.
+# pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. In the
+# transaction `xid`, which was delivered in part, events below `lsn` were delivered. Rows of one COPY can have the same
+# LSN; such rows are counted as not delivered.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
@@ -39,21 +39,21 @@ EVENTS: LiteralString = """
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """LSNs up to which a connector has delivered: its last commit, and the event in the open transaction `xid`."""
+class DeliveredPosition:
+    """LSNs that a connector has reached: `commit` of its last commit, `lsn` of its last event, in transaction `xid`."""
 
     commit: int = 0
     lsn: int = 0
     xid: str = ""
 
 
-def count_undelivered(connection: Connection, source: Source, delivered: Delivered) -> int:
-    """Return the number of undelivered events in the WAL of the slot.
+def count_undelivered(connection: Connection, source: Source, delivered_up_to: DeliveredPosition) -> int:
+    """Return the number of events in the WAL of the slot that were not delivered.
 
     Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
     """
     try:
-        return _count(connection, source, delivered, upto=None, timeout_ms=PEEK_TIMEOUT_MS)
+        return _count(connection, source, delivered_up_to, upto=None, timeout_ms=PEEK_TIMEOUT_MS)
     except psycopg.errors.QueryCanceled:
         raise RejectedError(
             f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s: whether it "
@@ -65,15 +65,17 @@ def count_undelivered(connection: Connection, source: Source, delivered: Deliver
 def count_between(connection: Connection, source: Source, *, after: int, upto: int) -> int | None:
     """Return the number of events committed between two WAL positions.
 
-    None if they cannot be counted: the slot is active, or counting takes longer than COUNT_TIMEOUT_MS.
+    Return None if the slot is active, the login lacks a privilege, or counting takes longer than COUNT_TIMEOUT_MS.
     """
     try:
-        return _count(connection, source, Delivered(commit=after), upto=upto, timeout_ms=COUNT_TIMEOUT_MS)
+        return _count(connection, source, DeliveredPosition(commit=after), upto=upto, timeout_ms=COUNT_TIMEOUT_MS)
     except (psycopg.errors.ObjectInUse, psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
         return None
 
 
-def _count(connection: Connection, source: Source, delivered: Delivered, *, upto: int | None, timeout_ms: int) -> int:
+def _count(
+    connection: Connection, source: Source, delivered_up_to: DeliveredPosition, *, upto: int | None, timeout_ms: int
+) -> int:
     prefix = source.message_prefix
     values = {
         "slot": source.slot,
@@ -81,7 +83,7 @@ def _count(connection: Connection, source: Source, delivered: Delivered, *, upto
         "messages": "false" if source.uses_table else "true",  # pgoutput omits messages by default
         "prefix": None if prefix is None else prefix.encode() + b"\0",
         "upto": upto,
-        **vars(delivered),
+        **vars(delivered_up_to),
     }
     with connection.transaction():
         connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))

@@ -15,7 +15,7 @@ SETTINGS: LiteralString = """
     select name, setting from pg_settings
     where name in ('max_replication_slots', 'max_wal_senders', 'max_prepared_transactions', 'wal_sender_timeout',
                    'max_slot_wal_keep_size', 'idle_replication_slot_timeout')"""
-# A WAL sender uses the setting of the connector's role, if there is one.
+# If wal_sender_timeout is set for the connector's role, the WAL sender of the connector uses that value.
 ROLE_SETTING: LiteralString = """
     select split_part(entry, '=', 2) as value
     from pg_db_role_setting s join pg_roles r on r.oid = s.setrole, unnest(s.setconfig) as entry
@@ -39,7 +39,7 @@ PUBLISHED: LiteralString = """
 MAY_EMIT: LiteralString = """
     select coalesce(bool_or(has_function_privilege(%s, oid, 'execute')), false) as may_emit
     from pg_proc where proname = 'pg_logical_emit_message'"""
-# Rows of a partitioned table are in its leaves. Recent partitions have the highest oids.
+# The rows of a partitioned table are in its leaf partitions. The latest partitions have the highest oids.
 LEAVES: LiteralString = """
     select n.nspname as schema, c.relname as name,
            (pg_relation_size(c.oid) / current_setting('block_size')::int)::int as pages
@@ -63,8 +63,8 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_40
 class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
-    `moved_keys` is the number of keys with several partition_field values by aggregate type, None if the rows could not
-    be read, for the reason in `sampling_error`.
+    `moved_keys` is the number of keys with several partition_field values, by aggregate type. It is None if the rows
+    could not be read; `sampling_error` then has the reason.
     """
 
     settings: dict[str, int]
@@ -81,7 +81,7 @@ class AdditionalState:
 def read_additional_state(
     connection: Connection, pipeline: Pipeline, environment: Environment, *, role: bool
 ) -> AdditionalState:
-    """Run the queries. `role` is whether the connector's role exists."""
+    """Run the queries of this module. `role` means that the connector's role exists."""
     source, user = pipeline.source, environment.source.connector.user
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}
     moved_keys, sampling_error = _moved_keys(connection, pipeline)
@@ -114,7 +114,7 @@ def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, i
     fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
     leaves = connection.execute(LEAVES, {"table": pipeline.source.table}).fetchall() if fields else []
     if not leaves:
-        return {}, ""  # reported by the check of the table
+        return {}, ""  # the check postgres.table reports a missing table
     try:
         counts = {name: _count_moved_keys(connection, pipeline.source, leaves, name, fields[name]) for name in fields}
     except errors.InsufficientPrivilege:
@@ -129,14 +129,14 @@ def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, i
 def _count_moved_keys(
     connection: Connection, source: Source, leaves: list[Row], aggregate_type: str, field: str
 ) -> int:
-    pages = SAMPLE_PAGES // len(leaves)
+    pages_per_leaf = SAMPLE_PAGES // len(leaves)
     rows = [
         sql.SQL(LATEST_ROWS).format(
             key=sql.Identifier(source.columns.aggregate_id),
             type=sql.Identifier(source.columns.aggregate_type),
             field=sql.Identifier(field),
             leaf=sql.Identifier(leaf["schema"], leaf["name"]),
-            first=sql.Literal(f"({max(0, leaf['pages'] - pages)},0)"),
+            first=sql.Literal(f"({max(0, leaf['pages'] - pages_per_leaf)},0)"),
         )
         for leaf in leaves
     ]

@@ -1,1 +1,1 @@
-"""Schema registry: subjects, desired and actual state, checks. The reader, also for Spark, is in `outbox_common`."""
+"""Schema registry: desired and actual subjects, checks. RegistryReader, which Spark uses too, is in `outbox_common`."""

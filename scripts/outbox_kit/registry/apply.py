@@ -1,4 +1,4 @@
-"""Changes of the registry: compatibility levels and schemas; and the versions for the lock file."""
+"""Execution of the planned changes of the registry, and the registered schema versions for the lock file."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
 
 
 def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
-    """Return the latest versions of the types that the subject uses, which are registered before it."""
+    """Return references to the latest versions of the types that the subject uses. These are registered before it."""
     versions = [(name, client.latest(name)) for name in subject.uses]
     return [Reference(name, name, latest.version) for name, latest in versions if latest is not None]
 
 
 def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
-    """Test compatibility with the new level, which is already set. If the test fails, restore the old level."""
+    """Test compatibility with the new level, which is already set. If it fails, restore the old level and raise."""
     if subject.uses:
-        return  # Apicurio cannot test a schema with references; plan and registration test it
+        return  # Apicurio cannot test a schema with references; `plan` and the registration do
     if client.is_compatible(subject.name, subject.text, subject.compatibility):
         return
     client.set_compatibility(subject.name, old_level)
@@ -60,14 +60,14 @@ def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: st
 
 
 def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
-    """Raise RefusedError if the registry found the schema in an earlier version, so that it is not the latest one."""
+    """Raise RefusedError if the latest version is not the subject's schema, because an earlier version has it."""
     latest = with_references_inlined(client, client.latest(subject.name))
     if latest is not None and not same_schema(latest.text, subject.text):
         refuse_older(subject, latest.version)
 
 
 def recorded_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
-    """Return the latest versions of every subject, by aggregate type, latest first; referenced types are inlined."""
+    """Return the latest versions of every subject, by aggregate type. The latest is first; references are inlined."""
     return {subject.aggregate_type: _latest_versions(client, subject.name) for subject in subjects}
 
 

@@ -1,4 +1,4 @@
-"""Schema registry client with reads and writes, one method per endpoint, without policy."""
+"""Schema registry client that reads and writes, with one method per endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Reference", "RegistryClient", "SchemaVersion"]
 
 
 class RegistryClient(RegistryReader):
-    """Subjects, versions and compatibility levels. Raises UnreachableError and RejectedError."""
+    """Subjects, versions and compatibility levels. Methods raise UnreachableError and RejectedError."""
 
     def __init__(self, service: HttpService) -> None:
         super().__init__(service.endpoint())
@@ -29,7 +29,7 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return whether `text` is compatible with the latest version; with every version if `level` is transitive."""
+        """Return if `text` is compatible with the latest version, or with all versions if `level` is transitive."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))

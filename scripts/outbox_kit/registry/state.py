@@ -25,14 +25,14 @@ class Subject:
     text: str
     compatibility: str
     by_name: str = ""
-    """Text to register, which uses types of other subjects by name; empty if it uses none."""
+    """Text to register, which names the types of other subjects; empty if the schema uses no such types."""
     uses: tuple[str, ...] = ()
-    """Subjects of the types that it uses by name."""
+    """Subjects of the types that `by_name` uses."""
 
 
 @dataclass(frozen=True)
 class ActualSubject:
-    """Subject in the registry. Referenced types are inlined in its text."""
+    """Subject in the registry. In the text of `latest` referenced types are inlined."""
 
     latest: SchemaVersion | None
     compatibility: str | None
@@ -51,7 +51,7 @@ def desired_subjects(pipeline: Pipeline) -> list[Subject]:
 
 
 def desired_references(pipeline: Pipeline) -> list[Subject]:
-    """Return the subjects of types that aggregates share, in dependency order. A subject has the name of its type.
+    """Return the subjects of all referenced types, in dependency order. A subject has the name of its type.
 
     Raises ConfigurationError.
     """
@@ -91,12 +91,12 @@ def with_references_inlined(client: RegistryClient, version: SchemaVersion | Non
 
 
 def is_registered(subject: Subject, actual: ActualSubject) -> bool:
-    """Return whether the latest version is the schema in the file."""
+    """Return whether the latest version in the registry is the schema in the file."""
     return actual.latest is not None and same_schema(actual.latest.text, subject.text)
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Return the levels to set and the versions to register. A level is set before the version to which it applies."""
+    """Return changes that set levels and register versions. A subject's level is set before its new version."""
     changes = []
     for subject in subjects:
         current = actual[subject.name]
@@ -115,8 +115,8 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
     if latest is None:
         return Change("registry", "schema", subject.name, "create", reason, "", "version 1")
     added, removed = fields_changed(latest.text, subject.text)
-    parts = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
-    fields = "; ".join(filter(None, parts))
+    field_changes = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
+    fields = "; ".join(filter(None, field_changes))
     reason = f"{reason}: {fields}" if fields else reason
     before, after = f"version {latest.version}", f"version {latest.version + 1}"
     risk = danger(latest.text, subject.text)
@@ -130,9 +130,9 @@ def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def danger(old: str, new: str) -> str:
-    """Describe which existing records a new version cannot read correctly, empty if there are none.
+    """Return a description of the fields of existing records that a new version misreads, empty if there are none.
 
-    A registry accepts a changed logical type, although existing records are then read as different values.
+    A registry accepts a changed logical type, although consumers then read existing values incorrectly.
     """
     misread = [
         f"field {entry.field} is {entry.written} in existing records and would be read as {entry.expected}"
@@ -161,12 +161,12 @@ def incompatible_fields(level: str, old: str, new: str) -> list[str]:
 
 
 def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual: dict[str, ActualSubject]) -> None:
-    """Raise RefusedError if a new version would violate the subject's compatibility level. Nothing is changed."""
+    """Raise RefusedError if a new version would violate the compatibility level. The registry is not changed."""
     for subject in subjects:
         current = actual[subject.name]
         if current.latest is None or is_registered(subject, current):
             continue
-        # If an earlier version has the schema, the registry returns its id and does not make it the latest version.
+        # If an earlier version has the schema, registration returns the id of that version and adds no version.
         version = None if subject.uses else client.lookup(subject.name, subject.text)
         if version is not None and version < current.latest.version:
             refuse_older(subject, current.latest.version)
@@ -180,9 +180,9 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
 
 
 def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
-    """Test compatibility in the registry, but locally for a changed level or a schema with references.
+    """Test compatibility in the registry, or locally if the level changes or a schema has references.
 
-    Apicurio rejects the test of a schema with references with HTTP 422, although it accepts its registration.
+    If a schema has references, Apicurio rejects the test (HTTP 422), although it accepts the registration.
     """
     if current.compatibility == subject.compatibility and not subject.uses and not latest.references:
         return client.is_compatible(subject.name, subject.text, subject.compatibility)
@@ -190,7 +190,7 @@ def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubj
 
 
 def refuse_older(subject: Subject, latest: int) -> None:
-    """Raise RefusedError: an earlier version has the schema."""
+    """Raise the RefusedError for a schema that equals an earlier version of its subject."""
     raise RefusedError(
         f"schema of {subject.aggregate_type} equals an earlier version of {subject.name}; version {latest} remains the "
         "latest, because a registry cannot return to an earlier version",

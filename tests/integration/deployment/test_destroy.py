@@ -15,7 +15,7 @@ from outbox_kit.deployment import Deployment, apply
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import drop_publication, drop_slot
-from outbox_kit.postgres.undelivered_events import Delivered, count_between, count_undelivered
+from outbox_kit.postgres.undelivered_events import DeliveredPosition, count_between, count_undelivered
 from outbox_kit.progress import silent
 from outbox_kit.waiting import Observation, wait_for
 
@@ -123,7 +123,7 @@ def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn:
         connection.execute("create publication lasting_p for table lasting_event with (publish = 'insert')")
         connection.execute("select pg_create_logical_replication_slot('lasting_s', 'pgoutput')")
 
-        def undelivered(delivered: Delivered) -> int:
+        def undelivered(delivered: DeliveredPosition) -> int:
             return count_undelivered(connection, source, delivered)
 
         lasting.execute("insert into lasting_event values (0)")
@@ -134,9 +134,9 @@ def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn:
                 'lasting_s', null, null, 'proto_version', '1', 'publication_names', 'lasting_p')""").fetchall()
         commit = next(row["lsn"] for row in rows if row["kind"] == "C")
         inserts = [row for row in rows if row["kind"] == "I"]
-        assert undelivered(Delivered()) == 3
-        assert [undelivered(Delivered(1, row["lsn"], row["xid"])) for row in inserts] == [3, 2, 1]
-        ended = Delivered(commit, inserts[-1]["lsn"], inserts[-1]["xid"])
+        assert undelivered(DeliveredPosition()) == 3
+        assert [undelivered(DeliveredPosition(1, row["lsn"], row["xid"])) for row in inserts] == [3, 2, 1]
+        ended = DeliveredPosition(commit, inserts[-1]["lsn"], inserts[-1]["xid"])
         assert undelivered(ended) == 0
         lasting.commit()
         assert undelivered(ended) == 1
@@ -158,7 +158,7 @@ def test_counts_logical_messages_like_rows(deploy: Deploy) -> None:
             (True, "outbox"),
         ]:
             connection.execute("select pg_logical_emit_message(%s, %s, 'x')", (transactional, prefix))
-        assert count_undelivered(connection, source, Delivered()) == 2
+        assert count_undelivered(connection, source, DeliveredPosition()) == 2
         server = postgres_client.read_server(connection)["wal_position"]
         assert count_between(connection, source, after=0, upto=server) == 2
         drop_slot(connection, "spoken_s")

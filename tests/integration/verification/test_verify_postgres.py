@@ -233,7 +233,10 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
         "rollback",
     )
     end = client.read_server(connection)["wal_position"]
-    none_delivered, all_delivered = undelivered_events.Delivered(), undelivered_events.Delivered(commit=end)
+    none_delivered, all_delivered = (
+        undelivered_events.DeliveredPosition(),
+        undelivered_events.DeliveredPosition(commit=end),
+    )
     try:
         assert undelivered_events.count_undelivered(connection, source, none_delivered) == 2
         assert undelivered_events.count_undelivered(connection, source, all_delivered) == 0
@@ -248,13 +251,15 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
 
 def test_counts_undelivered_rows(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
-    before = undelivered_events.count_undelivered(connection, source, undelivered_events.Delivered())
+    before = undelivered_events.count_undelivered(connection, source, undelivered_events.DeliveredPosition())
     database.sql(
         "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
         "select 'book', '1', 'x' from generate_series(1, 2)",
         "select pg_logical_emit_message(true, 'outbox', 'of others')",
     )
-    assert undelivered_events.count_undelivered(connection, source, undelivered_events.Delivered()) == before + 2
+    assert (
+        undelivered_events.count_undelivered(connection, source, undelivered_events.DeliveredPosition()) == before + 2
+    )
 
 
 def test_partition_field_applies_to_one_aggregate_only(database: Database) -> None:
@@ -338,7 +343,7 @@ def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: py
     monkeypatch.setattr(undelivered_events, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
     with pytest.raises(RejectedError, match="took longer than") as caught:
         undelivered_events.count_undelivered(
-            database.connection, database.pipeline.source, undelivered_events.Delivered()
+            database.connection, database.pipeline.source, undelivered_events.DeliveredPosition()
         )
     assert "--drop-slot" in caught.value.hint
 

@@ -19,7 +19,7 @@ from outbox_kit.deployment.teardown import delivered_range
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.undelivered_events import Delivered
+from outbox_kit.postgres.undelivered_events import DeliveredPosition
 from outbox_kit.progress import silent
 
 TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
@@ -142,17 +142,17 @@ def test_deletes_the_lock_file_with_the_last_topic(
 @pytest.mark.parametrize(
     ("offsets", "expected"),
     [
-        ([], Delivered()),
-        ([{"partition": {}, "offset": None}], Delivered()),
-        ([{"partition": {}, "offset": {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}}], Delivered(5, 5)),
+        ([], DeliveredPosition()),
+        ([{"partition": {}, "offset": None}], DeliveredPosition()),
+        ([{"partition": {}, "offset": {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}}], DeliveredPosition(5, 5)),
         (
             [{"partition": {}, "offset": {"lsn": 9, "lsn_commit": 7, "txId": 700, "messageType": "INSERT"}}],
-            Delivered(7, 9, "700"),
+            DeliveredPosition(7, 9, "700"),
         ),
     ],
     ids=["none", "reset", "seed", "in a transaction"],
 )
-def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expected: Delivered) -> None:
+def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expected: DeliveredPosition) -> None:
     assert delivered_range(ActualConnector({}, None, offsets)) == expected
 
 
