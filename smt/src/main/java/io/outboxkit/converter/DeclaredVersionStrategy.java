@@ -9,22 +9,22 @@ import org.apache.avro.Schema;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Selects the registered version of {@code <topic>-value} with which Apicurio's converter writes a
- * Struct: the version number of the Struct's schema, which ParsePayload sets.
+ * Selects the version of the artifact {@code <topic>-value} with which Apicurio's converter writes
+ * a Struct. The version is the number that ParsePayload sets on the Struct's schema.
  *
  * <p>The converter's own strategies are not sufficient. One strategy registers the schema that is
  * derived from the Struct; this schema lacks the logical types that Connect does not support.
- * Another strategy always uses the latest version: during the roll-out of version 2, it writes the
- * fields of a Struct of version 1 by position to the fields of version 2.
+ * Another strategy always uses the latest version. During the roll-out of version 2, it would write
+ * the fields of a version 1 Struct by position to the fields of version 2.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {
-  /** Schema property for the version, which AvroData sets with {@code connect.meta.data=true}. */
+  /** Schema property with the version. AvroData sets it if {@code connect.meta.data=true}. */
   private static final String VERSION_PROPERTY = "connect.version";
 
   @Override
-  public ArtifactReference artifactReference(Record<Object> data, ParsedSchema<Schema> schema) {
-    KafkaSerdeMetadata metadata = (KafkaSerdeMetadata) data.metadata();
+  public ArtifactReference artifactReference(Record<Object> record, ParsedSchema<Schema> schema) {
+    KafkaSerdeMetadata metadata = (KafkaSerdeMetadata) record.metadata();
     Object version = schema.getParsedSchema().getObjectProp(VERSION_PROPERTY);
     if (version == null) {
       throw new DataException(

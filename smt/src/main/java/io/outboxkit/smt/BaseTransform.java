@@ -13,7 +13,7 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.transforms.Transformation;
 
-/** Base class of the transforms, which rejects unknown options. */
+/** Base class of the transforms. It rejects unknown options. */
 abstract class BaseTransform<R extends ConnectRecord<R>> implements Transformation<R>, Versioned {
   private static final String VERSION = readVersion();
 

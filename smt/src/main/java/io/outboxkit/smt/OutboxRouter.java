@@ -13,9 +13,9 @@ import org.apache.kafka.connect.errors.DataException;
 
 /**
  * Converts Debezium's change events of an outbox table, and logical decoding messages with a
- * configured prefix, to the records that docs/contract.md specifies. The value is a {@code byte[]}
- * with schema BYTES (Avro in Confluent wire format, or text), or null with a null schema (a
- * tombstone).
+ * configured prefix, to the records that docs/contract.md specifies. The value of a record is a
+ * {@code byte[]} with schema BYTES (Avro in Confluent wire format, or text), or null with a null
+ * schema (a tombstone).
  *
  * <p>Heartbeats and records of the kinds that {@code pass.through} lists are returned unchanged.
  * For a record of any other kind, a {@link DataException} is thrown.
@@ -29,9 +29,9 @@ public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransfor
   /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;
 
-  private EnvelopeReader envelopes;
+  private EnvelopeReader envelopeReader;
   private RowRouter router;
-  private InvalidRowHandler invalidRows;
+  private InvalidRowHandler invalidRowHandler;
 
   public OutboxRouter() {
     super(CONFIG_DEF);
@@ -40,14 +40,14 @@ public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     RouterConfig config = new RouterConfig(props);
-    envelopes = new EnvelopeReader(config);
+    envelopeReader = new EnvelopeReader(config);
     router = new RowRouter(config);
-    invalidRows = new InvalidRowHandler(config);
+    invalidRowHandler = new InvalidRowHandler(config);
   }
 
   @Override
   public R apply(R record) {
-    OutboxRow row = envelopes.read(record);
+    OutboxRow row = envelopeReader.read(record);
     if (row == null) {
       return record;
     }
@@ -57,7 +57,7 @@ public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransfor
     try {
       return router.route(record, row);
     } catch (InvalidRowException e) {
-      return invalidRows.handle(record, row, e);
+      return invalidRowHandler.handle(record, row, e);
     }
   }
 }

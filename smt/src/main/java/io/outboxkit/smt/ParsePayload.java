@@ -12,8 +12,8 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Replaces the value by a Struct that is parsed from the JSON text of a field, with the latest
- * declared version of the Avro schema that accepts the text. The schema of the Struct has the
+ * Replaces the value by a Struct that is parsed from the JSON text of a field. The Struct has the
+ * latest declared version of the Avro schema that accepts the text, and its Connect schema has the
  * number of this version. Tombstones are returned unchanged.
  */
 public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransform<R> {
@@ -24,9 +24,9 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
   /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = ParseConfig.CONFIG_DEF;
 
-  private FieldPath field;
-  private FieldPath type;
-  private Map<String, List<ParseConfig.Version>> versions;
+  private FieldPath payloadField;
+  private FieldPath typeField;
+  private Map<String, List<ParseConfig.Version>> versionsByType;
 
   public ParsePayload() {
     super(CONFIG_DEF);
@@ -35,9 +35,9 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     ParseConfig config = new ParseConfig(props);
-    field = FieldPath.of(config, ConfigName.FIELD);
-    type = FieldPath.of(config, ConfigName.TYPE_FIELD);
-    versions = config.versions();
+    payloadField = FieldPath.of(config, ConfigName.FIELD);
+    typeField = FieldPath.of(config, ConfigName.TYPE_FIELD);
+    versionsByType = config.versions();
   }
 
   @Override
@@ -51,41 +51,42 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
 
   private Struct parse(R record) {
     List<ParseConfig.Version> candidates = candidates(record);
-    String json = json(record);
-    PayloadException latestError = null;
+    String json = readJson(record);
+    PayloadException latestVersionError = null;
     for (ParseConfig.Version version : candidates) {
       try {
         return version.parser().parse(json);
       } catch (PayloadException e) {
-        latestError = latestError == null ? e : latestError;
+        latestVersionError = latestVersionError == null ? e : latestVersionError;
       }
     }
-    throw field.error(
+    throw payloadField.error(
         record,
         "fits none of the schema versions %s of its aggregate type; with version %d: %s"
             .formatted(
                 candidates.stream().map(ParseConfig.Version::number).toList(),
                 candidates.get(0).number(),
-                latestError.getMessage()));
+                latestVersionError.getMessage()));
   }
 
   private List<ParseConfig.Version> candidates(R record) {
-    String aggregateType = type.readText(record);
+    String aggregateType = typeField.readText(record);
     List<ParseConfig.Version> candidates =
-        aggregateType == null ? null : versions.get(aggregateType);
+        aggregateType == null ? null : versionsByType.get(aggregateType);
     if (candidates == null) {
-      throw type.error(
-          record, "is " + MessageText.quote(aggregateType) + ", which is not in the option aggregates");
+      throw typeField.error(
+          record,
+          "is " + MessageText.quote(aggregateType) + ", which is not in the option aggregates");
     }
     return candidates;
   }
 
-  private String json(R record) {
-    Object value = field.read(record);
+  private String readJson(R record) {
+    Object value = payloadField.read(record);
     if (value instanceof String text) {
       return text;
     }
-    throw field.error(
+    throw payloadField.error(
         record,
         value == null
             ? "is null; apply SetTombstone before this transform"

@@ -16,8 +16,8 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Sets the topic according to the value of a field. The topic of each value is configured, because
- * a topic name that is derived from data might not exist, and then the producer would block.
+ * Sets the topic according to the value of a field. The topic for each value is configured, because
+ * the producer would block if a topic name that is derived from data did not exist.
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =

@@ -17,9 +17,9 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Sets the partition that Kafka's producer would choose for a record key with the field's value.
- * Used for records that are partitioned by a field other than the key, or whose serialized key
- * contains a schema id.
+ * Sets the partition that Kafka's producer would choose if the value of the field were the record
+ * key. Use this transform for records that are partitioned by a field other than the key, or whose
+ * serialized key contains a schema id.
  */
 public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
@@ -104,8 +104,8 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   private static int parseCount(String count) {
-    int parsed = (Integer) ConfigDef.parseType(ConfigName.TOPIC_PARTITIONS, count, Type.INT);
-    Range.atLeast(1).ensureValid(ConfigName.TOPIC_PARTITIONS, parsed);
-    return parsed;
+    int number = (Integer) ConfigDef.parseType(ConfigName.TOPIC_PARTITIONS, count, Type.INT);
+    Range.atLeast(1).ensureValid(ConfigName.TOPIC_PARTITIONS, number);
+    return number;
   }
 }

@@ -37,8 +37,8 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
           .high(ConfigName.TYPES, Type.LIST, List.of(), null)
           .doc("Values of type.field that make the record a tombstone.");
 
-  private FieldPath payload;
-  private FieldPath type;
+  private FieldPath payloadField;
+  private FieldPath typeField;
   private Set<String> types;
 
   public SetTombstone() {
@@ -48,35 +48,35 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    payload = FieldPath.of(config, ConfigName.PAYLOAD_FIELD);
-    type = FieldPath.of(config, ConfigName.TYPE_FIELD);
+    payloadField = FieldPath.of(config, ConfigName.PAYLOAD_FIELD);
+    typeField = FieldPath.of(config, ConfigName.TYPE_FIELD);
     types = Set.copyOf(config.getList(ConfigName.TYPES));
-    if (type == null && !types.isEmpty()) {
+    if (typeField == null && !types.isEmpty()) {
       throw new ConfigException(ConfigName.TYPE_FIELD, null, "required if types is set");
     }
-    if (type != null && types.isEmpty()) {
+    if (typeField != null && types.isEmpty()) {
       throw new ConfigException(ConfigName.TYPES, types, "required if type.field is set");
     }
   }
 
   @Override
   public R apply(R record) {
-    return isTombstone(record) ? withValue(record, null, null) : record;
+    return becomesTombstone(record) ? withValue(record, null, null) : record;
   }
 
-  private boolean isTombstone(R record) {
-    // Checked first, because a path into the value cannot be read from a tombstone.
-    if (record.value() == null || payload == null && type == null) {
+  private boolean becomesTombstone(R record) {
+    // Check for a null value first, because FieldPath cannot read fields of a null value.
+    if (record.value() == null || payloadField == null && typeField == null) {
       return true;
     }
-    String text = type == null ? null : type.readText(record);
+    String text = typeField == null ? null : typeField.readText(record);
     if (text != null && types.contains(text)) {
       return true;
     }
-    if (payload == null) {
+    if (payloadField == null) {
       return false;
     }
-    Object value = payload.read(record);
+    Object value = payloadField.read(record);
     return value == null || value instanceof String json && Json.isNull(json);
   }
 }

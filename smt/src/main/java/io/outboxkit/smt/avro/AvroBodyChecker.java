@@ -6,18 +6,18 @@ import java.util.List;
 import org.apache.avro.Schema;
 
 /**
- * Checks that bytes are exactly one Avro value of a schema, without decoding it to objects. Unlike
- * Avro's readers, it rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays or
- * nesting that would exhaust memory or stack. Logical types are not checked. Not thread-safe.
+ * Checks that bytes are exactly one Avro value of a schema, without creating objects. Unlike Avro's
+ * readers, the checker rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays
+ * or nesting that would exhaust memory or stack. It ignores logical types. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Limit of array and map items that take no bytes, such as nulls. */
+  /** Maximum number of array and map items that take no bytes, such as nulls. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
-  /** Maximum size, in bytes, of an int, an enum symbol or a union branch. */
+  /** Maximum size, in bytes, of an encoded int, enum symbol or union branch. */
   private static final int MAX_INT_BYTES = 5;
 
-  /** Maximum size, in bytes, of a long, a length, an item count or a block size. */
+  /** Maximum size, in bytes, of an encoded long, length, item count or block size. */
   private static final int MAX_LONG_BYTES = 10;
 
   private final Schema schema;
@@ -81,12 +81,13 @@ public final class AvroBodyChecker {
   private void checkBlocks(Schema items, boolean isMap, int depth) throws PayloadException {
     long index = 0;
     for (long count = readVarint(); count != 0; count = readVarint()) {
-      long size = count < 0 ? readVarint() : -1;
+      // A negative item count is followed by the size of the block in bytes.
+      long declaredSize = count < 0 ? readVarint() : -1;
       int start = offset;
-      for (long remaining = Math.abs(count); remaining != 0; remaining--) {
+      for (long itemsInBlock = Math.abs(count); itemsInBlock != 0; itemsInBlock--) {
         checkItem(items, isMap, depth, index++);
       }
-      if (count < 0 && offset - start != size) {
+      if (count < 0 && offset - start != declaredSize) {
         throw new PayloadException("the size of a block of items differs from its declared size");
       }
     }
@@ -137,9 +138,9 @@ public final class AvroBodyChecker {
   private long readVarint(int maxBytes) throws PayloadException {
     long value = 0;
     for (int i = 0; i < maxBytes; i++) {
-      int next = readUnsignedByte();
-      value |= (next & 0x7FL) << (7 * i);
-      if (next < 0x80) {
+      int nextByte = readUnsignedByte();
+      value |= (nextByte & 0x7FL) << (7 * i);
+      if (nextByte < 0x80) {
         return value >>> 1 ^ -(value & 1);
       }
     }

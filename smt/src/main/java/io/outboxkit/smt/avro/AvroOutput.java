@@ -7,20 +7,20 @@ import org.apache.avro.io.BinaryData;
 /**
  * Reusable buffer for one Avro value, with the positions of fields. The fields of a record are
  * written in the order of the JSON text, which jsonb sorts by name length, and then copied to the
- * order of the schema, so that no object tree is built. Avro's encoders write to a stream, where
- * this is not possible. Not thread-safe.
+ * order of the schema, so that no object tree is built. Avro's encoders are not suitable, because
+ * they write to a stream, in which fields cannot be moved. Not thread-safe.
  */
 public final class AvroOutput {
   /** Maximum size, in bytes, of a scalar. */
-  private static final int MAX_SCALAR = 10;
+  private static final int MAX_SCALAR_BYTES = 10;
 
   /** Maximum length of a string whose encoded length is one byte. */
-  private static final int MAX_SHORT = 63;
+  private static final int MAX_SHORT_LENGTH = 63;
 
-  /** Larger buffers are released after each value. */
+  /** Maximum size, in bytes, of a buffer that is kept for the next value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Maximum number of attempts to write a union branch, for one value. */
+  /** Maximum number of attempts to write union branches of one value. */
   private static final int MAX_ATTEMPTS = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
@@ -97,27 +97,27 @@ public final class AvroOutput {
   }
 
   void writeBoolean(boolean value) {
-    ensure(MAX_SCALAR);
+    ensure(MAX_SCALAR_BYTES);
     size += BinaryData.encodeBoolean(value, bytes, size);
   }
 
   void writeInt(int value) {
-    ensure(MAX_SCALAR);
+    ensure(MAX_SCALAR_BYTES);
     size += BinaryData.encodeInt(value, bytes, size);
   }
 
   void writeLong(long value) {
-    ensure(MAX_SCALAR);
+    ensure(MAX_SCALAR_BYTES);
     size += BinaryData.encodeLong(value, bytes, size);
   }
 
   void writeFloat(float value) {
-    ensure(MAX_SCALAR);
+    ensure(MAX_SCALAR_BYTES);
     size += BinaryData.encodeFloat(value, bytes, size);
   }
 
   void writeDouble(double value) {
-    ensure(MAX_SCALAR);
+    ensure(MAX_SCALAR_BYTES);
     size += BinaryData.encodeDouble(value, bytes, size);
   }
 
@@ -138,48 +138,48 @@ public final class AvroOutput {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }
 
-  /** Write a short ASCII string in one pass; return false for a longer or other text. */
+  /** Write a short ASCII string in one pass; return false for longer or non-ASCII text. */
   private boolean writeShortAscii(char[] text, int offset, int length) {
-    if (length > MAX_SHORT) {
+    if (length > MAX_SHORT_LENGTH) {
       return false;
     }
     ensure(1 + length);
-    int to = size + 1;
+    int start = size + 1;
     int bits = 0;
     for (int i = 0; i < length; i++) {
       char c = text[offset + i];
       bits |= c;
-      bytes[to + i] = (byte) c;
+      bytes[start + i] = (byte) c;
     }
     if (bits >= 0x80) {
       return false;
     }
     bytes[size] = (byte) (length << 1);
-    size = to + length;
+    size = start + length;
     return true;
   }
 
   private boolean writeAnyString(char[] text, int offset, int length) {
-    int encoded = Utf8.length(text, offset, length);
-    if (encoded < 0) {
+    int encodedLength = Utf8.length(text, offset, length);
+    if (encodedLength < 0) {
       return false;
     }
-    writeLong(encoded);
-    ensure(encoded);
+    writeLong(encodedLength);
+    ensure(encodedLength);
     Utf8.encode(text, offset, length, bytes, size);
-    size += encoded;
+    size += encodedLength;
     return true;
   }
 
   /** Insert the item count of an array or map before the items, which begin at {@code start}. */
   void closeBlock(int start, int count) {
     if (count > 0) {
-      ensure(2 * MAX_SCALAR);
-      // First written after the items, to determine the length of the encoded count.
-      int header = BinaryData.encodeLong(count, bytes, size);
-      System.arraycopy(bytes, start, bytes, start + header, size - start);
+      ensure(2 * MAX_SCALAR_BYTES);
+      // Encode the count after the items first, to determine its encoded length.
+      int countLength = BinaryData.encodeLong(count, bytes, size);
+      System.arraycopy(bytes, start, bytes, start + countLength, size - start);
       BinaryData.encodeLong(count, bytes, start);
-      size += header;
+      size += countLength;
     }
     writeLong(0);
   }
@@ -199,7 +199,7 @@ public final class AvroOutput {
     return slots[frame + 2 * field] >= 0;
   }
 
-  /** Store the field's positions: from {@code start} to the current position. */
+  /** Store the start of a field, and the current position as its end. */
   void fieldWritten(int frame, int field, int start) {
     slots[frame + 2 * field] = start;
     slots[frame + 2 * field + 1] = size;
@@ -225,9 +225,9 @@ public final class AvroOutput {
     size = start + length;
   }
 
-  private void ensure(int more) {
-    if (bytes.length - size < more) {
-      bytes = Arrays.copyOf(bytes, Math.max(Math.addExact(size, more), 2 * bytes.length));
+  private void ensure(int count) {
+    if (bytes.length - size < count) {
+      bytes = Arrays.copyOf(bytes, Math.max(Math.addExact(size, count), 2 * bytes.length));
     }
   }
 }

@@ -11,11 +11,11 @@ final class CollectionWriters {
   private CollectionWriters() {}
 
   static final class ArrayWriter extends ValueWriter {
-    private final ValueWriter items;
+    private final ValueWriter itemWriter;
 
-    ArrayWriter(ValueWriter items) {
+    ArrayWriter(ValueWriter itemWriter) {
       super("array", JsonToken.START_ARRAY);
-      this.items = items;
+      this.itemWriter = itemWriter;
     }
 
     @Override
@@ -25,7 +25,7 @@ final class CollectionWriters {
       int count = 0;
       while (parser.nextToken() != JsonToken.END_ARRAY) {
         try {
-          items.write(parser, out);
+          itemWriter.write(parser, out);
         } catch (PayloadException e) {
           throw e.within("[" + count + "]");
         }
@@ -36,11 +36,11 @@ final class CollectionWriters {
   }
 
   static final class MapWriter extends ValueWriter {
-    private final ValueWriter values;
+    private final ValueWriter valueWriter;
 
-    MapWriter(ValueWriter values) {
+    MapWriter(ValueWriter valueWriter) {
       super("map", JsonToken.START_OBJECT);
-      this.values = values;
+      this.valueWriter = valueWriter;
     }
 
     @Override
@@ -58,7 +58,7 @@ final class CollectionWriters {
         }
         parser.nextToken();
         try {
-          values.write(parser, out);
+          valueWriter.write(parser, out);
         } catch (PayloadException e) {
           throw e.within("{}");
         }

@@ -24,12 +24,12 @@ import org.apache.kafka.connect.data.Time;
 import org.apache.kafka.connect.data.Timestamp;
 
 /**
- * Maps an Avro schema and its values to Connect. Enums and decimal precisions become schema
- * parameters, as in AvroData of the Confluent and Apicurio converters. Types with micro- or
- * nanoseconds become INT64 with Debezium's schema names.
+ * Maps an Avro schema and its values to Connect. Names and symbols of enums and precisions of
+ * decimals become schema parameters, as in AvroData of the Confluent and Apicurio converters. Types
+ * with micro- or nanoseconds become INT64 with Debezium's schema names.
  */
 record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
-  /** AvroData's parameter for the enum's name, and the prefix of its parameters for the symbols. */
+  /** AvroData's parameter for an enum's name, and the prefix of its parameters for symbols. */
   private static final String ENUM_PARAMETER = "io.confluent.connect.avro.Enum";
 
   private static final String DECIMAL_PRECISION = "connect.decimal.precision";
@@ -51,7 +51,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return value == null ? null : converter.convert(schema, value);
   }
 
-  /** A mapping whose schema is not built yet, because a union with null makes it optional. */
+  /** A mapping with a schema that is not yet built, because a union can still make it optional. */
   private record Draft(SchemaBuilder builder, Converter converter) {
     static Draft of(SchemaBuilder builder, Function<Object, Object> converter) {
       return new Draft(builder, (schema, value) -> converter.apply(value));

@@ -11,8 +11,8 @@ import org.apache.avro.Schema;
 
 /**
  * Encodes JSON text as Avro binary. docs/smt.md lists the JSON values that each Avro type accepts.
- * Unknown and duplicate fields, missing fields without a default, numbers out of range and numbers
- * that would lose digits are rejected. Not thread-safe.
+ * Duplicate (and by default unknown) fields, missing fields without a default and numbers that
+ * overflow or, except for float and double, lose digits are rejected. Not thread-safe.
  */
 public final class JsonAvroEncoder {
   /** Handling of JSON fields that the Avro record does not have. */

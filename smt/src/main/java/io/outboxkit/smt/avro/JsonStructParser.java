@@ -11,7 +11,7 @@ import org.apache.kafka.connect.data.Struct;
 
 /**
  * Parses JSON text to Connect Structs of one Avro schema. The text is first encoded as Avro binary,
- * so that exactly the payloads are accepted that {@link JsonAvroEncoder} accepts. Not thread-safe.
+ * so that the accepted payloads are the same as for {@link JsonAvroEncoder}. Not thread-safe.
  */
 public final class JsonStructParser {
   private final JsonAvroEncoder encoder;

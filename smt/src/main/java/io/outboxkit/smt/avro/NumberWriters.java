@@ -9,11 +9,11 @@ import org.apache.avro.Conversions;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Writers of the numeric types. Only the writers of float and double round. */
+/** Writers of the numeric types. Only the writers of float and double round numbers. */
 final class NumberWriters {
   private NumberWriters() {}
 
-  /** Base class of the writers that accept JSON numbers, or numbers and strings. */
+  /** Base class of writers that accept JSON numbers only, or JSON numbers and strings. */
   abstract static class NumberWriter extends ValueWriter {
     NumberWriter(String expected) {
       super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT);
@@ -31,7 +31,7 @@ final class NumberWriters {
       return (int) value;
     }
 
-    /** Return the number as a long. {@code 1.0} and {@code 1e3} are also integers. */
+    /** Return the number as a long. {@code 1.0} and {@code 1e3} are accepted as integers. */
     final long exactLong(JsonParser parser) throws IOException, PayloadException {
       if (parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
         if (parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
@@ -78,11 +78,11 @@ final class NumberWriters {
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
       requireAccepted(parser);
-      // Not getFloatValue, which caches the float: if this union branch rejects the number as too
-      // large, the next branch would get the float, or an internal error.
+      // Not getFloatValue, which would cache the float. If this union branch then rejected a number
+      // as too large, the next branch would get the float or an internal error.
       float value = Float.parseFloat(parser.getText());
       if (value == 0 && parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
-        // The integer -0 equals 0, as in DoubleWriter.
+        // Write the integer -0 as 0, like DoubleWriter.
         value = 0;
       }
       if (!Float.isFinite(value)) {
@@ -110,7 +110,7 @@ final class NumberWriters {
 
   /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** Limits the quadratic cost of parsing. Jackson's limit for numbers is the same. */
+    /** Limit of the length, because parsing has quadratic cost. Jackson has the same limit. */
     private static final int MAX_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {
@@ -125,7 +125,7 @@ final class NumberWriters {
     }
 
     private BigDecimal parse(String text) throws PayloadException {
-      // BigDecimal also accepts digits of other scripts.
+      // Check the characters, because BigDecimal also accepts digits of other scripts.
       boolean plain = !text.isEmpty() && text.length() <= MAX_LENGTH;
       for (int i = 0; plain && i < text.length(); i++) {
         plain = "0123456789+-.eE".indexOf(text.charAt(i)) >= 0;
@@ -141,12 +141,12 @@ final class NumberWriters {
     }
   }
 
-  /** Writes decimals on bytes or fixed. Values that exceed scale or precision are not rounded. */
+  /** Writes decimals as bytes or fixed. Values that exceed scale or precision are rejected. */
   static final class DecimalWriter extends DecimalTextWriter {
     private final int precision;
     private final int scale;
 
-    /** Size in bytes of a fixed type; -1 for bytes. */
+    /** Size, in bytes, of a fixed type; -1 for the type bytes. */
     private final int fixedSize;
 
     DecimalWriter(LogicalTypes.Decimal type, int fixedSize) {
@@ -195,7 +195,7 @@ final class NumberWriters {
     }
   }
 
-  /** Writes big-decimals: each value has its own scale. */
+  /** Writes big-decimals. The encoded bytes of each value contain its scale. */
   static final class BigDecimalWriter extends DecimalTextWriter {
     private static final Schema BYTES = Schema.create(Schema.Type.BYTES);
 

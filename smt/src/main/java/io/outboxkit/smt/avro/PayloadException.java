@@ -4,8 +4,8 @@ import com.fasterxml.jackson.core.JsonToken;
 
 /**
  * Thrown for a payload that does not fit its Avro schema. The message has the path and the expected
- * type, but never the value. There is no stack trace, because each row of a backlog that was
- * written with an older schema version causes an exception.
+ * type, but never the value. The exception has no stack trace, because stack traces are costly, and
+ * each row of a backlog that was written with an older schema version causes an exception.
  */
 public final class PayloadException extends Exception {
   private static final long serialVersionUID = 1L;
@@ -28,7 +28,7 @@ public final class PayloadException extends Exception {
   }
 
   /**
-   * Return the exception with a step prepended to its path.
+   * Return a copy of the exception with a step prepended to its path.
    *
    * @param step a field name, {@code [3]} for an array item, or {@code {}} for a map value, whose
    *     key is data and must not appear in messages

@@ -18,15 +18,15 @@ import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.EncoderFactory;
 
 /**
- * Writes JSON objects as records. Fields can be in any order, missing fields take the schema's
+ * Writes JSON objects as records. Fields can be in any order, missing fields get the schema's
  * default, and unknown fields are rejected or skipped.
  */
 final class RecordWriter extends ValueWriter {
-  /** A field. Its default is Avro binary; null if the field has no default. */
+  /** A field. {@code defaultBytes} is its default as Avro binary, or null without a default. */
   private record Field(int index, String name, ValueWriter writer, byte[] defaultBytes) {}
 
-  private final Map<String, Field> byName = new HashMap<>();
-  private final List<Field> inOrder = new ArrayList<>();
+  private final Map<String, Field> fieldsByName = new HashMap<>();
+  private final List<Field> fields = new ArrayList<>();
   private final UnknownFields unknownFields;
 
   RecordWriter(Schema schema, UnknownFields unknownFields) {
@@ -35,29 +35,29 @@ final class RecordWriter extends ValueWriter {
   }
 
   void addField(Schema.Field field, ValueWriter writer) {
-    Field added = new Field(field.pos(), field.name(), writer, defaultOf(field));
-    byName.put(added.name(), added);
-    inOrder.add(added);
+    Field recordField = new Field(field.pos(), field.name(), writer, defaultOf(field));
+    fieldsByName.put(recordField.name(), recordField);
+    fields.add(recordField);
   }
 
   @Override
   void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
     requireToken(parser, JsonToken.START_OBJECT);
     int start = out.position();
-    int frame = out.openRecord(inOrder.size());
+    int frame = out.openRecord(fields.size());
     if (!writeInJsonOrder(parser, out, frame)) {
       reorder(out, frame, start);
     }
     out.closeRecord(frame);
   }
 
-  /** Return whether the JSON object has all fields of the schema, in the schema's order. */
+  /** Return whether the JSON object had all fields of the schema, in the order of the schema. */
   private boolean writeInJsonOrder(JsonParser parser, AvroOutput out, int frame)
       throws IOException, PayloadException {
     int written = 0;
     boolean ordered = true;
     for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
-      Field field = byName.get(name);
+      Field field = fieldsByName.get(name);
       if (field == null) {
         skipUnknown(name, parser, out);
         continue;
@@ -75,7 +75,7 @@ final class RecordWriter extends ValueWriter {
       out.fieldWritten(frame, field.index(), start);
       ordered &= field.index() == written++;
     }
-    return ordered && written == inOrder.size();
+    return ordered && written == fields.size();
   }
 
   private void skipUnknown(String name, JsonParser parser, AvroOutput out)
@@ -89,8 +89,8 @@ final class RecordWriter extends ValueWriter {
   }
 
   private void reorder(AvroOutput out, int frame, int start) throws PayloadException {
-    int reordered = out.position();
-    for (Field field : inOrder) {
+    int reorderedStart = out.position();
+    for (Field field : fields) {
       if (out.hasField(frame, field.index())) {
         out.copyField(frame, field.index());
       } else if (field.defaultBytes() != null) {
@@ -99,7 +99,7 @@ final class RecordWriter extends ValueWriter {
         throw field.writer().mismatch("neither the field nor a default").within(field.name());
       }
     }
-    out.replace(start, reordered);
+    out.replace(start, reorderedStart);
   }
 
   private static byte[] defaultOf(Schema.Field field) {

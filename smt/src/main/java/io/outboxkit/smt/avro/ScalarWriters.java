@@ -51,7 +51,7 @@ final class ScalarWriters {
     }
   }
 
-  /** Writes enum symbols. Unknown symbols are rejected: an enum's default is for readers only. */
+  /** Writes enum symbols. Unknown symbols are rejected, because only readers use the default. */
   static final class EnumWriter extends ValueWriter {
     private final Map<String, Integer> ordinals = new HashMap<>();
 
@@ -77,12 +77,12 @@ final class ScalarWriters {
   static final class UuidWriter extends ValueWriter {
     private static final int LENGTH = 36;
 
-    /** Faster than HexFormat.isHexDigit for each character. */
-    private static final boolean[] HEX = new boolean['f' + 1];
+    /** Whether a character is a hexadecimal digit. Faster than HexFormat.isHexDigit. */
+    private static final boolean[] IS_HEX_DIGIT = new boolean['f' + 1];
 
     static {
-      for (char c = 0; c < HEX.length; c++) {
-        HEX[c] = HexFormat.isHexDigit(c);
+      for (char c = 0; c < IS_HEX_DIGIT.length; c++) {
+        IS_HEX_DIGIT[c] = HexFormat.isHexDigit(c);
       }
     }
 
@@ -115,7 +115,7 @@ final class ScalarWriters {
       for (int i = 0; i < LENGTH; i++) {
         char c = text[offset + i];
         boolean dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? c != '-' : c >= HEX.length || !HEX[c]) {
+        if (dash ? c != '-' : c >= IS_HEX_DIGIT.length || !IS_HEX_DIGIT[c]) {
           return false;
         }
       }
@@ -131,7 +131,7 @@ final class ScalarWriters {
   static final class BytesWriter extends ValueWriter {
     private static final String HEX_PREFIX = "\\x";
 
-    /** Size in bytes of a fixed type; -1 for bytes. */
+    /** Size, in bytes, of a fixed type; -1 for the type bytes. */
     private final int fixedSize;
 
     BytesWriter(int fixedSize) {

@@ -6,7 +6,7 @@ import io.outboxkit.smt.avro.NumberWriters.NumberWriter;
 import io.outboxkit.smt.util.IsoDateTimeParser;
 import java.io.IOException;
 
-/** Writers of date, time and timestamp types, from ISO-8601 text or from Avro's integer. */
+/** Writers of date, time and timestamp types. Values are ISO-8601 text or integers. */
 final class TemporalWriters {
   private TemporalWriters() {}
 
@@ -64,7 +64,7 @@ final class TemporalWriters {
     }
   }
 
-  /** Writes timestamps from text with an offset, local timestamps from text without an offset. */
+  /** Writes timestamps from text with an offset and local timestamps from text without offset. */
   static final class TimestampWriter extends NumberWriter {
     private final IsoDateTimeParser iso = new IsoDateTimeParser();
     private final boolean local;

@@ -8,9 +8,9 @@ import java.util.List;
 import java.util.stream.Collectors;
 
 /**
- * Writes untagged JSON values as the first branch, in schema order, that accepts the value. If
- * unknown fields are ignored, several record branches can accept an object. The branch that skips
- * the fewest fields is then written.
+ * Writes a JSON value, which does not name its branch, as the first branch in schema order that
+ * accepts the value. If unknown fields are ignored, several record branches can accept an object.
+ * The branch that skips the fewest fields is then written.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
@@ -23,25 +23,25 @@ final class UnionWriter extends ValueWriter {
   @Override
   void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
-    int first = nextCandidate(0, token);
-    if (first == branches.length) {
+    int firstCandidate = nextCandidate(0, token);
+    if (firstCandidate == branches.length) {
       throw mismatch(parser);
     }
-    if (nextCandidate(first + 1, token) == branches.length) {
-      // Usually a union is null and one type, whose branch throws a more specific error.
-      out.writeInt(first);
-      branches[first].write(parser, out);
+    if (nextCandidate(firstCandidate + 1, token) == branches.length) {
+      // With only one candidate, its error is more specific than the error of the union.
+      out.writeInt(firstCandidate);
+      branches[firstCandidate].write(parser, out);
     } else if (token.isStructStart()) {
-      tryStructures(first, parser, out);
+      tryStructures(firstCandidate, parser, out);
     } else {
-      tryScalars(first, parser, out);
+      tryScalars(firstCandidate, parser, out);
     }
   }
 
-  private void tryScalars(int first, JsonParser parser, AvroOutput out)
+  private void tryScalars(int firstCandidate, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
-    for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
+    for (int i = firstCandidate; i < branches.length; i = nextCandidate(i + 1, token)) {
       if (tryBranch(i, parser, out)) {
         return;
       }
@@ -50,18 +50,18 @@ final class UnionWriter extends ValueWriter {
   }
 
   /** Try the branches with buffered tokens, because the parser can read the structure only once. */
-  private void tryStructures(int first, JsonParser parser, AvroOutput out)
+  private void tryStructures(int firstCandidate, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
     int start = out.position();
     int openSlots = out.openSlots();
     int skippedBefore = out.skippedFields();
-    byte[] best = null;
+    byte[] bestBytes = null;
     int fewestSkipped = 0;
     try (TokenBuffer tokens = new TokenBuffer(parser)) {
       tokens.forceUseOfBigDecimal(true);
       tokens.copyCurrentStructure(parser);
-      for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
+      for (int i = firstCandidate; i < branches.length; i = nextCandidate(i + 1, token)) {
         try (JsonParser replay = tokens.asParser()) {
           replay.nextToken();
           if (!tryBranch(i, replay, out)) {
@@ -72,17 +72,17 @@ final class UnionWriter extends ValueWriter {
         if (skipped == 0) {
           return;
         }
-        if (best == null || skipped < fewestSkipped) {
-          best = out.writtenFrom(start);
+        if (bestBytes == null || skipped < fewestSkipped) {
+          bestBytes = out.writtenFrom(start);
           fewestSkipped = skipped;
         }
         out.rollback(start, openSlots, skippedBefore);
       }
     }
-    if (best == null) {
+    if (bestBytes == null) {
       throw PayloadException.mismatch(expected(), token);
     }
-    out.writeFixed(best);
+    out.writeFixed(bestBytes);
     out.skipFields(fewestSkipped);
   }
 

@@ -8,8 +8,8 @@ import java.io.IOException;
 abstract class ValueWriter {
   private final String expected;
 
-  /** Bit set of the ordinals of the accepted tokens. */
-  private final int tokens;
+  /** Bit set, with a bit at the ordinal of each accepted token. */
+  private final int acceptedTokens;
 
   /**
    * @param expected description of the type for error messages
@@ -21,7 +21,7 @@ abstract class ValueWriter {
     for (JsonToken token : tokens) {
       bits |= 1 << token.ordinal();
     }
-    this.tokens = bits;
+    this.acceptedTokens = bits;
   }
 
   final String expected() {
@@ -29,10 +29,10 @@ abstract class ValueWriter {
   }
 
   final boolean accepts(JsonToken token) {
-    return (tokens & 1 << token.ordinal()) != 0;
+    return (acceptedTokens & 1 << token.ordinal()) != 0;
   }
 
-  /** Require one token, by a comparison, which is faster than {@link #accepts}. */
+  /** Require exactly this token. The comparison is faster than {@link #accepts}. */
   final void requireToken(JsonParser parser, JsonToken token) throws PayloadException {
     if (parser.currentToken() != token) {
       throw mismatch(parser);
@@ -58,7 +58,7 @@ abstract class ValueWriter {
     return PayloadException.mismatch(expected, parser.currentToken());
   }
 
-  /** Return the exception for a value of the right JSON type that is not valid. */
+  /** Return the exception for a value of an accepted JSON type that is not valid otherwise. */
   final PayloadException mismatch(String actual) {
     return new PayloadException("expected " + expected + ", found " + actual);
   }

@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Logical types to reject on Avro types for which they are not valid; Avro ignores them. */
+  /** Logical types that are rejected on a wrong Avro type, on which Avro would ignore them. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",
@@ -29,7 +29,7 @@ final class WriterCompiler {
           "local-timestamp-micros",
           "local-timestamp-nanos");
 
-  /** Writers by full name, for recursive records. */
+  /** Writers by the full name of their record. A recursive record refers to its own writer. */
   private final Map<String, RecordWriter> records = new HashMap<>();
 
   private final UnknownFields unknownFields;

@@ -34,6 +34,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Parser of OutboxRouter's {@code aggregate.T.*} keys. */
 final class AggregateConfig {
+  // Suffixes of the keys, which follow "aggregate.T".
   static final String TOPIC = ".topic";
   static final String PARTITIONS = ".partitions";
   static final String FORMAT = ".payload.format";
@@ -54,7 +55,7 @@ final class AggregateConfig {
   private final Map<Integer, SchemaVersion> schemasById = new HashMap<>();
   private final Map<String, AggregateRoute> routesByTopic = new HashMap<>();
 
-  /** Buffer of all encoders, because a router encodes one payload at a time. */
+  /** Buffer that all encoders share, because a router encodes one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
   AggregateConfig(AbstractConfig config) {
@@ -78,25 +79,25 @@ final class AggregateConfig {
     AbstractConfig config = keys.parse(definition(prefix));
     PayloadFormat format = PayloadFormat.of(config.getString(prefix + FORMAT));
     PayloadEncoder encoder = encoder(format, type, config);
-    List<String> tombstones = config.getList(prefix + TOMBSTONE_TYPES);
+    Set<String> tombstoneTypes = Set.copyOf(config.getList(prefix + TOMBSTONE_TYPES));
     return new AggregateRoute(
         type,
         config.getString(prefix + TOPIC),
         config.getInt(prefix + PARTITIONS),
         config.getString(prefix + PARTITION_FIELD),
         format,
-        tombstones.isEmpty() ? encoder : new TombstoneEncoder(Set.copyOf(tombstones), encoder));
+        tombstoneTypes.isEmpty() ? encoder : new TombstoneEncoder(tombstoneTypes, encoder));
   }
 
   private static ConfigDef definition(String prefix) {
-    String json = PayloadFormat.JSON.code();
+    String defaultFormat = PayloadFormat.JSON.code();
     ValidString formats = ValidString.in(PayloadFormat.codes());
     ValidString unknownFields = ValidString.in(REFUSE, IGNORE);
     return new OptionDefinitions()
         .undocumented(prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME)
         .undocumented(prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1))
         .undocumented(prefix + PARTITION_FIELD, Type.STRING, null, null)
-        .undocumented(prefix + FORMAT, Type.STRING, json, formats)
+        .undocumented(prefix + FORMAT, Type.STRING, defaultFormat, formats)
         .undocumented(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknownFields)
         .undocumented(prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
   }
@@ -126,8 +127,8 @@ final class AggregateConfig {
   private SchemaVersions<AvroBodyChecker> avroVersions(String type) {
     SchemaVersions<AvroBodyChecker> versions = versions(type, AvroBodyChecker::new);
     if (versions.size() > 1 && !hasVersionColumn) {
-      // Avro bytes written with one schema version may decode without an error, but to different
-      // values, with another version.
+      // If Avro bytes are decoded with a different version than they were written with, the result
+      // may be different values instead of an error.
       throw new ConfigException(
           AggregateKeys.PREFIX + type + ".schema.versions",
           versions.labels(),
@@ -149,7 +150,7 @@ final class AggregateConfig {
     return new SchemaVersions<>(type, versions);
   }
 
-  /** Require different ids for different schemas, as a schema registry assigns them. */
+  /** Require that different schemas have different ids, as in a schema registry. */
   private void requireUniqueId(String name, int id, SchemaVersion version) {
     SchemaVersion existing = schemasById.putIfAbsent(id, version);
     if (existing != null && !existing.schema().equals(version.schema())) {

@@ -18,8 +18,8 @@ import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
- * Parser of {@code aggregate.T.*} keys. A key is defined by its full name, because the aggregate
- * type T may contain dots. A blank value is treated as not set.
+ * Parser of {@code aggregate.T.*} keys. Keys are defined by their full names and not split at dots,
+ * because the aggregate type T may contain dots. A key with a blank value is treated as not set.
  */
 final class AggregateKeys {
   static final String PREFIX = "aggregate.";
@@ -27,17 +27,17 @@ final class AggregateKeys {
   private static final String VERSIONS = "versions";
 
   private final Map<String, Object> values;
-  private final Set<String> defined = new HashSet<>();
+  private final Set<String> parsedKeys = new HashSet<>();
 
   AggregateKeys(AbstractConfig config) {
     this.values = new TreeMap<>(config.originals());
     values.keySet().removeIf(name -> !name.startsWith(PREFIX));
   }
 
-  /** Throw ConfigException if a value is not valid, or if a key was parsed before. */
+  /** Parse keys; throw ConfigException if a value is not valid, or if a key was parsed before. */
   AbstractConfig parse(ConfigDef definition) {
     for (String name : definition.names()) {
-      if (!defined.add(name)) {
+      if (!parsedKeys.add(name)) {
         throw new ConfigException(
             name,
             MessageText.abbreviate(values.get(name)),
@@ -54,7 +54,7 @@ final class AggregateKeys {
     return parse(new OptionDefinitions().undocumented(key, type, NO_DEFAULT_VALUE, validator));
   }
 
-  /** A version of an aggregate type's schema, with the key that declares it. */
+  /** A version of an aggregate type's schema, with the key that declares the version. */
   record SchemaVersion(String label, String key, Schema schema) {
     ConfigException invalid(String reason) {
       return new ConfigException(
@@ -69,7 +69,7 @@ final class AggregateKeys {
     List<SchemaVersion> versions = new ArrayList<>();
     List<String> labels = parse(key, Type.LIST, null).getList(key);
     for (String label : labels) {
-      // With dots in labels, the key schema.1.id would be ambiguous for the versions 1 and 1.id.
+      // With dots in labels, schema.1.id could be the id of version 1 or the schema of 1.id.
       if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
         throw new ConfigException(key, labels, "version labels must match " + labelPattern);
       }
@@ -82,11 +82,11 @@ final class AggregateKeys {
     String json = parse(key, Type.STRING, null).getString(key);
     try {
       Schema schema = new Schema.Parser().parse(json);
-      // The constructor rejects logical types that are not valid for their Avro type.
+      // Created only to reject logical types that are not valid for their Avro type.
       new JsonAvroEncoder(schema);
       return new SchemaVersion(label, key, schema);
     } catch (RuntimeException e) {
-      // Avro 1.12.2 throws NullPointerException, not AvroRuntimeException, for undefined names.
+      // Not only AvroRuntimeException: Avro 1.12.2 throws NullPointerException for undefined names.
       throw new ConfigException(
           key, MessageText.abbreviate(json), "must be an Avro schema as JSON: " + e.getMessage());
     }
@@ -95,7 +95,7 @@ final class AggregateKeys {
   /** Throw ConfigException with the names of the supported keys if any key was not parsed. */
   void rejectUndefined(List<String> types, String supported) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
-      if (!defined.contains(entry.getKey())) {
+      if (!parsedKeys.contains(entry.getKey())) {
         throw new ConfigException(
             entry.getKey(),
             MessageText.abbreviate(entry.getValue()),

@@ -13,14 +13,14 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.Header;
 
 /**
- * Path of a field in a record: {@code key}, {@code key.a.b}, {@code value}, {@code value.a.b}
- * through Structs and Maps, or {@code header.NAME}, where NAME may contain dots. If several headers
- * have that name, the last one is read, as by Kafka's {@code Headers.lastHeader}.
+ * Path of a field in a record: {@code key}, {@code key.a.b}, {@code value}, {@code value.a.b} or
+ * {@code header.NAME}. The steps a and b are fields of Structs or keys of Maps. NAME may contain
+ * dots; if several headers have this name, the last header is read.
  */
 public final class FieldPath {
   private static final String SYNTAX = "key, key.field, value, value.field, or header.name";
 
-  /** Accepts null, the value of an option that is not set. */
+  /** Accepts a path, and null, which is the value of an option that is not set. */
   public static final ConfigDef.Validator VALIDATOR =
       Validators.optional(SYNTAX, (name, value) -> parse(name, (String) value));
 
@@ -38,13 +38,13 @@ public final class FieldPath {
     this.steps = steps;
   }
 
-  /** Return the path of an option with {@link #VALIDATOR}; null if the option is not set. */
+  /** Return the path that an option contains; null if the option is not set. */
   public static FieldPath of(AbstractConfig config, String option) {
     String text = config.getString(option);
     return text == null ? null : parse(option, text);
   }
 
-  /** Return the path; throw ConfigException if the text is not a path. */
+  /** Parse a path; throw ConfigException if the text is null or not a path. */
   public static FieldPath parse(String option, String text) {
     if (text != null) {
       int dot = text.indexOf('.');
@@ -65,8 +65,8 @@ public final class FieldPath {
    * Return the field's value; null if the record has no such header, or if the field or a container
    * on the path is null.
    *
-   * @throws DataException if a Struct or Map on the path lacks the field, or if the path starts
-   *     with {@code value} and the record is a tombstone
+   * @throws DataException if a field on the path does not exist, or if the path starts with {@code
+   *     value} and the record is a tombstone
    */
   public Object read(ConnectRecord<?> record) {
     if (root.equals(HEADER)) {
@@ -84,15 +84,15 @@ public final class FieldPath {
       if (value == null) {
         return null;
       }
-      value = field(value, step, record);
+      value = readField(value, step, record);
     }
     return value;
   }
 
   /**
-   * Return the field's value as text, also if it is an integer, a boolean or a UUID; null for null.
+   * Return a string, integer, boolean or UUID as text; null if the field's value is null.
    *
-   * @throws DataException if the value has another type, or if {@link #read} throws it
+   * @throws DataException if the value has a different type, or if {@link #read} throws it
    */
   public String readText(ConnectRecord<?> record) {
     Object value = read(record);
@@ -110,7 +110,7 @@ public final class FieldPath {
     throw error(record, "is of type " + typeOf(value) + ", not text");
   }
 
-  /** Return the simple name of the value's class, with the schema name of a Struct. */
+  /** Return the simple name of the value's class and, for a Struct, the name of its schema. */
   public static String typeOf(Object value) {
     if (value instanceof Struct struct) {
       return "Struct" + (struct.schema().name() == null ? "" : " " + struct.schema().name());
@@ -118,18 +118,18 @@ public final class FieldPath {
     return value.getClass().getSimpleName();
   }
 
-  /** Return an exception with the path and the record's topic. */
+  /** Return an exception whose message has the path, the topic of the record and the problem. */
   public DataException error(ConnectRecord<?> record, String problem) {
     return new DataException("Field %s on topic %s %s".formatted(text, record.topic(), problem));
   }
 
-  private Object field(Object container, String name, ConnectRecord<?> record) {
+  private Object readField(Object container, String name, ConnectRecord<?> record) {
     if (container instanceof Struct struct) {
       Field field = struct.schema().field(name);
       if (field == null) {
         throw unreadable(name, record, "there is no such field");
       }
-      // Not get(), which returns the field's default in place of null.
+      // Not get(), which returns the field's default if the value is null.
       return struct.getWithoutDefault(name);
     }
     if (container instanceof Map<?, ?> map) {

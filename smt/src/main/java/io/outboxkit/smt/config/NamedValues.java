@@ -6,11 +6,11 @@ import java.util.Map;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Parser of lists of {@code name:value}. Names may contain colons, values may not. */
+/** Parser of lists of {@code name:value} entries. A name can contain colons, a value cannot. */
 public final class NamedValues {
   private NamedValues() {}
 
-  /** Return the values by name, in order; throw ConfigException for an invalid list. */
+  /** Return the values by name, in list order; throw ConfigException if the list is not valid. */
   public static Map<String, String> parse(String option, List<String> entries) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String entry : entries) {
@@ -27,7 +27,7 @@ public final class NamedValues {
   }
 
   /**
-   * Return a validator of such a list.
+   * Return a validator of lists of {@code name:value} entries.
    *
    * @param syntax syntax of an entry for the option's documentation, such as {@code topic:count}
    */

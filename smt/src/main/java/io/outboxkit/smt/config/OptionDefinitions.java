@@ -2,9 +2,9 @@ package io.outboxkit.smt.config;
 
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Definitions of options, each by {@code high(name, type, default, validator).doc(text)}. */
+/** Option definitions, added with {@code high(name, type, default, validator).doc(text)}. */
 public final class OptionDefinitions extends ConfigDef {
-  /** An option without documentation; {@link #doc} adds it to the definitions. */
+  /** An option that lacks its documentation. {@link #doc} adds the option with this text. */
   public interface PendingOption {
     OptionDefinitions doc(String text);
   }
@@ -21,7 +21,7 @@ public final class OptionDefinitions extends ConfigDef {
     return option(name, type, defaultValue, validator, Importance.LOW);
   }
 
-  /** Add a key of one aggregate type, which is not part of the generated documentation. */
+  /** Define a key of one aggregate type. The generated documentation does not list such keys. */
   OptionDefinitions undocumented(String name, Type type, Object defaultValue, Validator validator) {
     return high(name, type, defaultValue, validator).doc("");
   }

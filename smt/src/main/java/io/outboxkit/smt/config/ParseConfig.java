@@ -36,7 +36,7 @@ public final class ParseConfig extends AbstractConfig {
     super(CONFIG_DEF, props, false);
   }
 
-  /** A version of an aggregate type's schema. */
+  /** A version of an aggregate type's schema, with the parser for this version. */
   public record Version(int number, JsonStructParser parser) {}
 
   /**
@@ -46,21 +46,21 @@ public final class ParseConfig extends AbstractConfig {
    */
   public Map<String, List<Version>> versions() {
     AggregateKeys keys = new AggregateKeys(this);
-    Map<String, List<Version>> versions = new LinkedHashMap<>();
+    Map<String, List<Version>> versionsByType = new LinkedHashMap<>();
     List<String> types = getList(ConfigName.AGGREGATES);
     for (String type : types) {
-      List<Version> parsers = new ArrayList<>();
+      List<Version> versionsOfType = new ArrayList<>();
       for (SchemaVersion version : keys.schemaVersions(type, LABEL_PATTERN)) {
         int number = Integer.parseInt(version.label());
         try {
-          parsers.add(new Version(number, new JsonStructParser(version.schema(), number)));
+          versionsOfType.add(new Version(number, new JsonStructParser(version.schema(), number)));
         } catch (IllegalArgumentException e) {
           throw version.invalid(e.getMessage());
         }
       }
-      versions.put(type, parsers);
+      versionsByType.put(type, versionsOfType);
     }
     keys.rejectUndefined(types, "aggregate.T.schema.versions and .schema.V for each version V");
-    return versions;
+    return versionsByType;
   }
 }

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
 public final class RouterConfig extends AbstractConfig {
-  /** Names of the options. Options with the meaning of an EventRouter option have its name. */
+  /** Option names. An option with the meaning of an EventRouter option has the same name. */
   public interface ConfigName {
     String TABLE = "table";
     String MESSAGE_PREFIX = "message.prefix";
@@ -153,9 +153,7 @@ public final class RouterConfig extends AbstractConfig {
   private final Map<String, AggregateRoute> routes;
   private final HeaderPlacements placements;
 
-  /**
-   * Throw ConfigException if an option is missing, unknown or not valid, or if options conflict.
-   */
+  /** Throw ConfigException if an option is missing, unknown or invalid, or if options conflict. */
   public RouterConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
     requireTableOrMessages();
@@ -224,7 +222,7 @@ public final class RouterConfig extends AbstractConfig {
     return routes;
   }
 
-  /** Return whether the payload column must be bytea; otherwise it must be jsonb, json or text. */
+  /** Return true if the payload column must be bytea, false if it must be jsonb, json or text. */
   public boolean payloadIsBinary() {
     return routes.values().iterator().next().format().isBinary();
   }
@@ -256,8 +254,8 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   /**
-   * Require that all formats are binary or all are text, because all aggregates share one payload
-   * column. With message.prefix, require text formats, because messages contain JSON.
+   * Require that either all formats are binary or all are text, because all aggregates share one
+   * payload column. With message.prefix, require text formats, because messages contain JSON.
    */
   private void requireOnePayloadType() {
     for (AggregateRoute route : routes.values()) {
@@ -276,7 +274,7 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Dead letters in an aggregate's topic would be read as events of that aggregate. */
+  /** Require a separate topic: consumers would read dead letters as events of the aggregate. */
   private void requireDeadLetterTopic() {
     String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
     if (topic == null) {

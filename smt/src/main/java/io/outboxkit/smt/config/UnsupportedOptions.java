@@ -6,7 +6,7 @@ import java.util.TreeSet;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Rejects keys that are not options. Connect would silently ignore a misspelled option. */
+/** Rejects keys that are not options, because Connect would silently ignore them. */
 public final class UnsupportedOptions {
   /** Keys that Connect itself defines for each transform. */
   private static final Set<String> CONNECT_KEYS =
@@ -20,7 +20,7 @@ public final class UnsupportedOptions {
       "write traceparent as a field of the headers column, or add a column traceparent and set"
           + " table.fields.additional.placement=traceparent:header";
 
-  /** Replacements of EventRouter's options; docs/smt.md has the same table. */
+  /** Replacements for options of EventRouter; docs/smt.md has the same table. */
   private static final Map<String, String> EVENT_ROUTER_REPLACEMENTS =
       Map.of(
           "route.topic.regex", TOPIC_REPLACEMENT,
@@ -38,8 +38,8 @@ public final class UnsupportedOptions {
   private UnsupportedOptions() {}
 
   /**
-   * Throw ConfigException for a key that is not an option. Keys {@code aggregate.*} are not checked
-   * if the definition has the option {@code aggregates}.
+   * Throw ConfigException for a key that is not an option. Keys {@code aggregate.*} are accepted if
+   * the definition has the option {@code aggregates}, because AggregateKeys checks these keys.
    */
   public static void reject(String transform, Map<String, ?> props, ConfigDef definition) {
     Set<String> options = definition.names();

@@ -10,14 +10,14 @@ import org.apache.kafka.common.config.ConfigDef.LambdaValidator;
 import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Validators of option values. They accept null, the value of an option that is not set. */
+/** Validators of option values. They accept null, which is the value of an unset option. */
 public final class Validators {
   private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[A-Za-z0-9._-]{1,249}");
   private static final Pattern TABLE = Pattern.compile("[^.]+\\..+");
   private static final Pattern PASS_THROUGH_ENTRY =
       Pattern.compile("transactions|schema-changes|messages|table:\\S+\\.\\S+");
 
-  /** Rejects invalid topic names, because sends to such a topic would time out. */
+  /** Rejects invalid topic names, because sending a record to such a topic would time out. */
   public static final Validator TOPIC_NAME =
       ofString(
           "topic name: 1 to 249 letters, digits, '.', '_' and '-'",
@@ -47,7 +47,7 @@ public final class Validators {
 
   private Validators() {}
 
-  /** Return a validator that accepts null, and otherwise the values that the check accepts. */
+  /** Return a validator that accepts null and all values that the check accepts. */
   public static Validator optional(String allowed, Validator check) {
     return LambdaValidator.with(
         (name, value) -> {

@@ -9,8 +9,8 @@ import java.util.regex.Pattern;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
- * Columns that are added as headers, in EventRouter's syntax: {@code column:header} or {@code
- * column:header:name}.
+ * Columns that are added as headers. The entries have the syntax of EventRouter: {@code
+ * column:header} or {@code column:header:name}.
  *
  * @param lenient whether the table may lack a column
  */

@@ -4,13 +4,13 @@ import java.util.Locale;
 
 /**
  * Thrown for a row that cannot be routed. The message has column names, field paths and expected
- * types, but never values of the row. There is no stack trace, because all rows of a backlog can be
- * invalid.
+ * types, but never values of the row. The exception has no stack trace, because many rows of a
+ * backlog can be invalid, and stack traces are costly.
  */
 public final class InvalidRowException extends Exception {
   private static final long serialVersionUID = 1L;
 
-  /** Reasons. Their codes are part of the contract with consumers of dead letters. */
+  /** Reasons why rows are invalid. The codes are part of the contract with consumers. */
   public enum Reason {
     MESSAGE_INVALID,
     MESSAGE_NOT_TRANSACTIONAL,

@@ -6,15 +6,15 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
  * An inserted row of the outbox table, or a logical decoding message with the same columns. Strings
- * are null for SQL NULL. They are validated when the row is routed.
+ * are null for SQL NULL. The values are validated when the row is routed.
  *
  * @param key aggregate id
  * @param schemaVersion label of the payload's schema version; null if the row names no version
  * @param payload text, byte array or ByteBuffer; null for SQL NULL, and for JSON null in a message.
  *     If a message is not a JSON object, the payload is its entire content
- * @param headers JSON text
+ * @param headers JSON text of the headers column
  * @param eventTime UTC with six fraction digits; null if the column is not a valid time
- * @param sequence the header source_sequence
+ * @param sequence value of the header source_sequence
  * @param lsn LSN of the event; null if the source has no LSN
  * @param commitMillis commit time in milliseconds since 1970; null if the source has no time
  */
@@ -38,10 +38,10 @@ public record OutboxRow(
 
   /** All columns of the row, or all members of the message. */
   public interface Columns {
-    /** Throw InvalidRowException for a message that is not valid as a whole. */
+    /** Throw InvalidRowException if the row comes from a message that is not valid. */
     void requireValid() throws InvalidRowException;
 
-    /** Return the column as text, null for SQL NULL; throw DataException if the table lacks it. */
+    /** Return a column's text; null for SQL NULL. Throw DataException for an unknown column. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */

@@ -15,18 +15,18 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/** One encoder for each {@link PayloadFormat}. SQL NULL is a tombstone in every format. */
+/** One encoder for each {@link PayloadFormat}. SQL NULL becomes a tombstone in every format. */
 public final class PayloadEncoders {
   private PayloadEncoders() {}
 
-  /** Encodes JSON text as Avro in Confluent wire format. JSON null is also a tombstone. */
+  /** Encodes JSON text as Avro in Confluent wire format. JSON null also becomes a tombstone. */
   public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
       implements PayloadEncoder {
     /**
-     * Encode with the row's schema version, or with the latest version that accepts the payload,
-     * because a backlog can contain rows that were written before a schema change. If unknown
-     * fields are ignored, encode with the version that skips the fewest fields, so that a field
-     * that only an older version has is not lost.
+     * Encode with the row's schema version or, if the row names no version, with the latest version
+     * that accepts the payload, because a backlog can contain rows from before a schema change. If
+     * unknown fields are ignored, encode with the version that skips the fewest fields, so that a
+     * field that only an older version has is not lost.
      */
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -34,8 +34,8 @@ public final class PayloadEncoders {
       if (payload == null || Json.isNull(payload)) {
         return null;
       }
-      PayloadException latestError = null;
-      byte[] best = null;
+      PayloadException latestVersionError = null;
+      byte[] bestValue = null;
       int fewestSkipped = 0;
       for (Version<JsonAvroEncoder> version : versions.candidates(row)) {
         try {
@@ -44,25 +44,25 @@ public final class PayloadEncoders {
           if (out.skippedFields() == 0) {
             return out.toByteArray();
           }
-          if (best == null || out.skippedFields() < fewestSkipped) {
-            best = out.toByteArray();
+          if (bestValue == null || out.skippedFields() < fewestSkipped) {
+            bestValue = out.toByteArray();
             fewestSkipped = out.skippedFields();
           }
         } catch (PayloadException e) {
-          latestError = latestError == null ? e : latestError;
+          latestVersionError = latestVersionError == null ? e : latestVersionError;
         }
       }
-      if (best != null) {
-        return best;
+      if (bestValue != null) {
+        return bestValue;
       }
-      throw versions.mismatch(row, latestError);
+      throw versions.mismatch(row, latestVersionError);
     }
   }
 
   /**
-   * Adds the header of the Confluent wire format to Avro bodies, which must be valid for the row's
-   * schema version, or for the only version. Other versions are not tried, because with another
-   * version the bytes could decode to different values.
+   * Adds the header of the Confluent wire format to Avro bodies. A body must be valid for the row's
+   * schema version, or for the only version. Other versions are not tried, because the bytes could
+   * decode to different values without an error.
    */
   public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
       implements PayloadEncoder {
@@ -122,7 +122,7 @@ public final class PayloadEncoders {
           candidates.stream()
               .map(version -> version.id() + " (version " + version.label() + ")")
               .collect(Collectors.joining(" or "));
-      // The message omits the actual id: in a value without a header, these bytes are data.
+      // Omit the actual id from the message, because these bytes can be data of the payload.
       throw invalid(
           (row.schemaVersion() == null
                   ? "does not have the schema id of a configured version"
@@ -157,7 +157,7 @@ public final class PayloadEncoders {
     }
   }
 
-  /** Encodes rows of the given event types as tombstones, without reading their payload. */
+  /** Encodes rows of the given event types as tombstones, without reading their payloads. */
   public record TombstoneEncoder(Set<String> eventTypes, PayloadEncoder delegate)
       implements PayloadEncoder {
     @Override

@@ -3,7 +3,7 @@ package io.outboxkit.smt.outbox;
 import java.util.Arrays;
 import java.util.Locale;
 
-/** Formats of the payload column, with the codes of {@code payload.format}. */
+/** Formats of the payload column. Their codes are the values of {@code payload.format}. */
 public enum PayloadFormat {
   JSON,
   AVRO,
@@ -14,7 +14,7 @@ public enum PayloadFormat {
     return name().toLowerCase(Locale.ROOT).replace('_', '-');
   }
 
-  /** Return whether the column must be bytea; otherwise it must be jsonb, json or text. */
+  /** Return true if the column must be bytea, false if it must be jsonb, json or text. */
   public boolean isBinary() {
     return this == AVRO || this == CONFLUENT_AVRO;
   }

@@ -20,8 +20,8 @@ public final class RecordHeaders {
   public static final Set<String> NAMES =
       Set.of(EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE);
 
-  /** Kafka writes the lengths of name and value as varints of up to 5 bytes. */
-  private static final int FRAMING = 10;
+  /** Maximum size, in bytes, of two varints: the length of a name and the length of its value. */
+  private static final int MAX_FRAMING_BYTES = 10;
 
   private RecordHeaders() {}
 
@@ -58,7 +58,7 @@ public final class RecordHeaders {
   public static long charsOf(ConnectHeaders headers) {
     long chars = 0;
     for (Header header : headers) {
-      chars += FRAMING + header.key().length() + ((String) header.value()).length();
+      chars += MAX_FRAMING_BYTES + header.key().length() + ((String) header.value()).length();
     }
     return chars;
   }
@@ -67,7 +67,7 @@ public final class RecordHeaders {
   public static long sizeOf(ConnectHeaders headers) {
     long size = 0;
     for (Header header : headers) {
-      size += FRAMING + Utf8.length(header.key()) + Utf8.length((String) header.value());
+      size += MAX_FRAMING_BYTES + Utf8.length(header.key()) + Utf8.length((String) header.value());
     }
     return size;
   }

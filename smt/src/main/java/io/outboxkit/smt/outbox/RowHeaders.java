@@ -17,7 +17,7 @@ import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Converts the JSON object of a row's headers column to headers.
+ * Parser of the headers column, which has the record headers of a row as a JSON object.
  *
  * @param reserved names that a row must not set, each with the reason
  */
@@ -26,8 +26,8 @@ public record RowHeaders(Map<String, String> reserved) {
    * Add the row's headers: strings unchanged, other values as compact JSON text.
    *
    * @param json the column's text; null and JSON null add nothing
-   * @throws InvalidRowException if the text is not a JSON object, or if a name is reserved,
-   *     repeated or empty, or has an unpaired surrogate
+   * @throws InvalidRowException if the text is not a JSON object, if a name is reserved, repeated
+   *     or empty, or if a name or a value has an unpaired surrogate
    */
   public void addTo(ConnectHeaders headers, String json) throws InvalidRowException {
     if (json == null) {

@@ -9,12 +9,12 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * The versions of one aggregate type's value schema, at least one, latest first.
+ * The schema versions of one aggregate type, in a list that begins with the latest version.
  *
  * @param <C> encoder or checker for the payloads of one version
  */
 public final class SchemaVersions<C> {
-  /** A version with the registry's schema id. */
+  /** A schema version with its id in the schema registry. */
   public record Version<C>(String label, int id, C codec) {}
 
   private final String type;
@@ -29,22 +29,22 @@ public final class SchemaVersions<C> {
     }
   }
 
-  /** Return the row's version, or all versions if the row names none; throw if it is unknown. */
+  /** Return the version that the row names, or all versions if the row does not name a version. */
   List<Version<C>> candidates(OutboxRow row) throws InvalidRowException {
     if (row.schemaVersion() == null) {
       return versions;
     }
-    List<Version<C>> labeled = byLabel.get(row.schemaVersion());
-    if (labeled == null) {
+    List<Version<C>> labeledVersions = byLabel.get(row.schemaVersion());
+    if (labeledVersions == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
           "schema version %s is not one of the versions of aggregate type %s (%s)"
               .formatted(MessageText.quote(row.schemaVersion()), type, labels()));
     }
-    return labeled;
+    return labeledVersions;
   }
 
-  /** Return the row's version, or the only version; throw if there is no such version. */
+  /** Return the row's version; if the row names no version, require that there is only one. */
   Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
@@ -61,7 +61,7 @@ public final class SchemaVersions<C> {
   }
 
   /** Return the exception for a payload that fits no version, with the latest version's error. */
-  InvalidRowException mismatch(OutboxRow row, PayloadException latestError) {
+  InvalidRowException mismatch(OutboxRow row, PayloadException latestVersionError) {
     String problem =
         row.schemaVersion() == null
             ? "fits no schema version of aggregate type %s (%s)".formatted(type, labels())
@@ -70,7 +70,7 @@ public final class SchemaVersions<C> {
     return new InvalidRowException(
         Reason.PAYLOAD_INVALID,
         "the payload %s; the error with version %s is: %s"
-            .formatted(problem, label, latestError.getMessage()));
+            .formatted(problem, label, latestVersionError.getMessage()));
   }
 
   public String labels() {

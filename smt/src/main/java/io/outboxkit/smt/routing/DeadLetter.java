@@ -19,21 +19,21 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * and {@code source_sequence}. If this object would be too large, the value has only the
  * coordinates of the row: the columns that identify the event, WAL positions and a payload hash.
  *
- * @param key aggregate id, or null
+ * @param key aggregate id; null if the row has no aggregate id
  */
 record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
-  /** Maximum length of texts in coordinates. Longer texts are replaced by their hash. */
-  private static final int MAX_COORDINATE = 255;
+  /** Maximum length of a text in the coordinates. A longer text is replaced by its hash. */
+  private static final int MAX_COORDINATE_LENGTH = 255;
 
   static DeadLetter withAllColumns(
-      OutboxRow row, RowHeaders rowHeaders, InvalidRowException error) {
+      OutboxRow row, RowHeaders headerParser, InvalidRowException error) {
     byte[] value =
         jsonObject(
             json -> {
               row.columns().writeFields(json);
               json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
             });
-    return of(row.key(), value, headers(row, rowHeaders), error);
+    return of(row.key(), value, headers(row, headerParser), error);
   }
 
   static DeadLetter withCoordinates(OutboxRow row, InvalidRowException error) {
@@ -64,7 +64,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
 
   private static DeadLetter of(
       String key, byte[] value, ConnectHeaders headers, InvalidRowException error) {
-    // The row has these headers if it was inserted again from a dead letter.
+    // A row that was inserted again from a dead letter can already have these headers.
     headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());
@@ -76,7 +76,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
   }
 
   private static byte[] jsonObject(FieldsWriter writer) {
-    // Written as text first, because Jackson's generator for bytes fails on an unpaired surrogate.
+    // Write text first, because Jackson's generator for bytes fails on an unpaired surrogate.
     StringWriter text = new StringWriter();
     try (JsonGenerator json = Json.FACTORY.createGenerator(text)) {
       json.writeStartObject();
@@ -94,13 +94,13 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     json.writeNumberField("payload_bytes", bytes == null ? 0 : bytes.length);
   }
 
-  private static ConnectHeaders headers(OutboxRow row, RowHeaders rowHeaders) {
+  private static ConnectHeaders headers(OutboxRow row, RowHeaders headerParser) {
     ConnectHeaders headers = RecordHeaders.of(row);
     row.columns().addPlacedTo(headers);
     try {
-      ConnectHeaders withRowHeaders = headers.duplicate();
-      rowHeaders.addTo(withRowHeaders, row.headers());
-      return withRowHeaders;
+      ConnectHeaders allHeaders = headers.duplicate();
+      headerParser.addTo(allHeaders, row.headers());
+      return allHeaders;
     } catch (InvalidRowException e) {
       return headers;
     }
@@ -111,7 +111,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
   }
 
   private static String hashIfLong(String text) {
-    return text == null || text.length() <= MAX_COORDINATE
+    return text == null || text.length() <= MAX_COORDINATE_LENGTH
         ? text
         : "sha256:" + Bytes.sha256(utf8(text));
   }

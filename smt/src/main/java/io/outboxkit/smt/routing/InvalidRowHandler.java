@@ -14,26 +14,26 @@ import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Converts rows that cannot be routed to dead letters, or stops the task. */
+/** Converts invalid rows to dead letters, or stops the task. */
 public final class InvalidRowHandler {
   private static final Logger LOG = LoggerFactory.getLogger(InvalidRowHandler.class);
 
-  private final boolean deadLetters;
+  private final boolean writesDeadLetters;
   private final String topic;
   private final int maxRecordBytes;
-  private final RowHeaders rowHeaders;
-  private final Set<Reason> warned = EnumSet.noneOf(Reason.class);
+  private final RowHeaders headerParser;
+  private final Set<Reason> loggedReasons = EnumSet.noneOf(Reason.class);
 
   public InvalidRowHandler(RouterConfig config) {
-    this.deadLetters = config.writesDeadLetters();
+    this.writesDeadLetters = config.writesDeadLetters();
     this.topic = config.getString(ConfigName.DEAD_LETTER_TOPIC);
     this.maxRecordBytes = config.getInt(ConfigName.MAX_RECORD_BYTES);
-    this.rowHeaders = new RowHeaders(config.reservedHeaders());
+    this.headerParser = new RowHeaders(config.reservedHeaders());
   }
 
-  /** Return the dead letter of a row; throw DataException with {@code invalid.rows=fail}. */
+  /** Return the dead letter for a row; throw DataException if {@code invalid.rows=fail}. */
   public <R extends ConnectRecord<R>> R handle(R record, OutboxRow row, InvalidRowException error) {
-    if (!deadLetters) {
+    if (!writesDeadLetters) {
       throw new DataException(
           String.format(
               "Outbox row with source_sequence %s is invalid (%s): %s; set invalid.rows=dead-letter"
@@ -41,11 +41,11 @@ public final class InvalidRowHandler {
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    // A row that is invalid for a different reason can also be too large.
+    // With any other reason, the row can still be too large for a dead letter with all columns.
     DeadLetter letter =
         error.reason() == Reason.RECORD_TOO_LARGE
             ? null
-            : DeadLetter.withAllColumns(row, rowHeaders, error);
+            : DeadLetter.withAllColumns(row, headerParser, error);
     if (letter == null || letter.size() > maxRecordBytes) {
       letter = DeadLetter.withCoordinates(row, error);
     }
@@ -60,14 +60,14 @@ public final class InvalidRowHandler {
         letter.headers());
   }
 
-  /** Log the first row with each reason at WARN, and further rows at DEBUG to limit the log. */
+  /** Log the first row with each reason at WARN. Log further rows at DEBUG to limit the log. */
   private void log(OutboxRow row, InvalidRowException error) {
     String format = "Writing invalid outbox row with source_sequence {} to topic {} ({}): {}";
-    Object[] values = {row.sequence(), topic, error.reason().code(), error.getMessage()};
-    if (warned.add(error.reason())) {
-      LOG.warn(format + ". Further rows with this reason are logged at DEBUG.", values);
+    Object[] arguments = {row.sequence(), topic, error.reason().code(), error.getMessage()};
+    if (loggedReasons.add(error.reason())) {
+      LOG.warn(format + ". Further rows with this reason are logged at DEBUG.", arguments);
     } else {
-      LOG.debug(format, values);
+      LOG.debug(format, arguments);
     }
   }
 }

@@ -21,7 +21,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 public final class RowRouter {
   private final Map<String, AggregateRoute> routes;
   private final int maxRecordBytes;
-  private final RowHeaders rowHeaders;
+  private final RowHeaders headerParser;
 
   /** Null if cloudevents.source is not set. */
   private final CloudEventHeaders cloudEvents;
@@ -29,18 +29,18 @@ public final class RowRouter {
   public RowRouter(RouterConfig config) {
     this.routes = config.routes();
     this.maxRecordBytes = config.getInt(ConfigName.MAX_RECORD_BYTES);
-    this.rowHeaders = new RowHeaders(config.reservedHeaders());
+    this.headerParser = new RowHeaders(config.reservedHeaders());
     this.cloudEvents = config.cloudEvents();
   }
 
-  /** Return the record for the row; throw InvalidRowException if it violates the contract. */
+  /** Return the record for a row; throw InvalidRowException if the row violates the contract. */
   public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
     row.columns().requireValid();
     AggregateRoute route = routeOf(row);
     requireComplete(row);
     ConnectHeaders headers = RecordHeaders.of(row);
     row.columns().addPlacedTo(headers);
-    rowHeaders.addTo(headers, row.headers());
+    headerParser.addTo(headers, row.headers());
     Integer partition = partition(route, row);
     byte[] value = route.encoder().encode(row);
     if (cloudEvents != null) {
@@ -79,10 +79,10 @@ public final class RowRouter {
     }
   }
 
-  private static void requireText(String text, Reason reason, String name)
+  private static void requireText(String text, Reason reason, String description)
       throws InvalidRowException {
     if (text == null || text.isEmpty()) {
-      throw new InvalidRowException(reason, name + " is null or empty");
+      throw new InvalidRowException(reason, description + " is null or empty");
     }
   }
 
@@ -99,7 +99,7 @@ public final class RowRouter {
 
   private void requireSize(String key, byte[] value, ConnectHeaders headers)
       throws InvalidRowException {
-    // Nearly every record passes this cheap check with the maximum of three bytes per char.
+    // Nearly every record passes this cheap check, which assumes the maximum of 3 bytes per char.
     if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
         <= maxRecordBytes) {
       return;

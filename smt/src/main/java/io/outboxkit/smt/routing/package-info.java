@@ -1,2 +1,2 @@
-/** Writes outbox rows as records of their aggregate's topic or of the dead letter topic. */
+/** Converts outbox rows to records for the topics of aggregates or for the dead letter topic. */
 package io.outboxkit.smt.routing;

@@ -16,11 +16,11 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Fields of the outbox table's columns, resolved once per row schema.
+ * Connect fields of the outbox table's columns, looked up once per row schema.
  *
  * @param schemaVersion column with the schema version; null if no such column is configured
  * @param headers column with additional headers; null if the table lacks this column
- * @param placed columns that are added as headers
+ * @param placedColumns columns that are added as headers
  */
 record ColumnMapping(
     Schema schema,
@@ -32,13 +32,13 @@ record ColumnMapping(
     Field payload,
     Field timestamp,
     Field headers,
-    List<PlacedColumn> placed) {
+    List<PlacedColumn> placedColumns) {
 
   record PlacedColumn(Field column, String header) {}
 
-  /** Throw DataException if the table lacks a column, or if a column's type is not supported. */
+  /** Throw DataException if the table lacks a column, or if the type of a column is unsupported. */
   static ColumnMapping of(Schema schema, RouterConfig config) {
-    Field payload = required(schema, config, ConfigName.PAYLOAD_FIELD);
+    Field payload = requiredColumn(schema, config, ConfigName.PAYLOAD_FIELD);
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
     if (!config.payloadIsBinary()) {
       requireText(payload, config);
@@ -50,25 +50,25 @@ record ColumnMapping(
     }
     return new ColumnMapping(
         schema,
-        required(schema, config, ConfigName.ID_FIELD),
-        required(schema, config, ConfigName.KEY_FIELD),
-        required(schema, config, ConfigName.ROUTE_BY_FIELD),
-        required(schema, config, ConfigName.TYPE_FIELD),
+        requiredColumn(schema, config, ConfigName.ID_FIELD),
+        requiredColumn(schema, config, ConfigName.KEY_FIELD),
+        requiredColumn(schema, config, ConfigName.ROUTE_BY_FIELD),
+        requiredColumn(schema, config, ConfigName.TYPE_FIELD),
         config.getString(ConfigName.SCHEMA_VERSION_FIELD) == null
             ? null
-            : required(schema, config, ConfigName.SCHEMA_VERSION_FIELD),
+            : requiredColumn(schema, config, ConfigName.SCHEMA_VERSION_FIELD),
         payload,
-        required(schema, config, ConfigName.TIMESTAMP_FIELD),
+        requiredColumn(schema, config, ConfigName.TIMESTAMP_FIELD),
         headers,
-        placed(schema, config));
+        placedColumns(schema, config));
   }
 
   /**
-   * Return the column as text: strings unchanged, integers and booleans in decimal notation.
-   * Integers with a schema name are rejected, because they represent another type, such as a date.
+   * Return the value as text: strings unchanged, integers in decimal notation, booleans as true or
+   * false. Integers with a schema name are rejected, because they represent a type such as date.
    *
    * @return null for SQL NULL
-   * @throws DataException if the column has another type
+   * @throws DataException if the column has an unsupported type
    */
   static String text(Struct row, Field column) {
     Object value = value(row, column);
@@ -92,13 +92,13 @@ record ColumnMapping(
 
   /** Return the column's value; null for SQL NULL, even if the column has a default. */
   static Object value(Struct row, Field column) {
-    // get() returns the default instead of null. getWithoutDefault() is slower.
+    // get() is faster, but would return the default of a column instead of null.
     return column.schema().defaultValue() == null
         ? row.get(column)
         : row.getWithoutDefault(column.name());
   }
 
-  private static Field required(Schema schema, RouterConfig config, String option) {
+  private static Field requiredColumn(Schema schema, RouterConfig config, String option) {
     String name = config.getString(option);
     Field column = schema.field(name);
     if (column == null) {
@@ -108,12 +108,12 @@ record ColumnMapping(
     return column;
   }
 
-  private static List<PlacedColumn> placed(Schema schema, RouterConfig config) {
-    List<PlacedColumn> placed = new ArrayList<>();
+  private static List<PlacedColumn> placedColumns(Schema schema, RouterConfig config) {
+    List<PlacedColumn> columns = new ArrayList<>();
     for (HeaderPlacements.Entry entry : config.placements().entries()) {
       Field column = schema.field(entry.column());
       if (column != null) {
-        placed.add(new PlacedColumn(column, entry.header()));
+        columns.add(new PlacedColumn(column, entry.header()));
       } else if (!config.placements().lenient()) {
         throw new DataException(
             "Table %s has no column %s; correct %s, or set %s=ignore"
@@ -124,7 +124,7 @@ record ColumnMapping(
                     ConfigName.PLACEMENT_MISSING));
       }
     }
-    return List.copyOf(placed);
+    return List.copyOf(columns);
   }
 
   private static void requireText(Field column, RouterConfig config) {
@@ -163,8 +163,8 @@ record ColumnMapping(
     @Override
     public void addPlacedTo(ConnectHeaders headers) {
       // Iterates by index, because an iterator would be allocated for every record.
-      for (int i = 0; i < mapping.placed.size(); i++) {
-        PlacedColumn placed = mapping.placed.get(i);
+      for (int i = 0; i < mapping.placedColumns.size(); i++) {
+        PlacedColumn placed = mapping.placedColumns.get(i);
         RecordHeaders.add(headers, placed.header(), text(row, placed.column()));
       }
     }

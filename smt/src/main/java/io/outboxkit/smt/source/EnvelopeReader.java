@@ -28,12 +28,12 @@ public final class EnvelopeReader {
   private final String table;
   private final String messagePrefix;
   private final int sourceEpoch;
-  private final MessageReader messages;
+  private final MessageReader messageReader;
   private final PassThrough passThrough;
   private final RowOperations operations;
   private final EventTime eventTime = new EventTime();
 
-  // Resolved for the schemas of the previous record, which change only if the table changes.
+  // Caches for the schemas of the previous record. Schemas change only if the table changes.
   private EnvelopeFields cachedFields;
   private ColumnMapping cachedColumns;
 
@@ -42,14 +42,14 @@ public final class EnvelopeReader {
     this.table = config.table();
     this.messagePrefix = config.messagePrefix();
     this.sourceEpoch = config.getInt(ConfigName.SOURCE_EPOCH);
-    this.messages = new MessageReader(config);
+    this.messageReader = new MessageReader(config);
     this.passThrough = new PassThrough(config.getList(ConfigName.PASS_THROUGH));
     this.operations = new RowOperations(config);
   }
 
   /**
    * Return the outbox row or message; null if the record is passed on unchanged, {@link
-   * OutboxRow#SKIPPED} if it is dropped.
+   * OutboxRow#SKIPPED} if the record is dropped.
    *
    * @throws DataException if the record must stop the task, or if a column is not supported
    */
@@ -116,9 +116,9 @@ public final class EnvelopeReader {
       return null;
     }
     Struct source = (Struct) envelope.get(fields.source());
-    return messages.read(
+    return messageReader.read(
         message.get("content"),
-        // Debezium sets no transaction for non-transactional messages (PgOutputMessageDecoder).
+        // Only transactional messages have a transaction id (PgOutputMessageDecoder of Debezium).
         EnvelopeFields.get(source, fields.transaction()) != null,
         sequenceOf(source, fields),
         (Long) EnvelopeFields.get(source, fields.lsn()),
@@ -150,12 +150,12 @@ public final class EnvelopeReader {
         (Long) EnvelopeFields.get(source, fields.lsn()));
   }
 
-  /** Debezium sets source.ts_us and source.ts_ms to the commit time. */
+  /** Return the commit time. Debezium stores this time in source.ts_us and source.ts_ms. */
   private static Long commitMillis(Struct source, EnvelopeFields fields) {
-    Long micros = (Long) EnvelopeFields.get(source, fields.micros());
+    Long micros = (Long) EnvelopeFields.get(source, fields.timestampMicros());
     return micros != null
         ? Long.valueOf(Math.floorDiv(micros, 1000L))
-        : (Long) EnvelopeFields.get(source, fields.millis());
+        : (Long) EnvelopeFields.get(source, fields.timestampMillis());
   }
 
   private boolean isOutbox(String schemaName, String tableName) {
@@ -169,24 +169,24 @@ public final class EnvelopeReader {
         && table.endsWith(tableName);
   }
 
-  private void requirePassThrough(ConnectRecord<?> record, String name) {
-    if (HEARTBEAT.equals(name)) {
-      // Without heartbeats the replication slot would not advance.
+  private void requirePassThrough(ConnectRecord<?> record, String schemaName) {
+    if (HEARTBEAT.equals(schemaName)) {
+      // Always passed on, because without heartbeats the replication slot would not advance.
       return;
     }
-    if (TRANSACTION.equals(name)) {
+    if (TRANSACTION.equals(schemaName)) {
       passThrough.require(
           "transactions", record, "transaction metadata", "provide.transaction.metadata=false");
-    } else if (name != null && name.endsWith(SCHEMA_CHANGE_SUFFIX)) {
+    } else if (schemaName != null && schemaName.endsWith(SCHEMA_CHANGE_SUFFIX)) {
       passThrough.require(
           "schema-changes", record, "a schema change", "include.schema.changes=false");
-    } else if (NOTIFICATION.equals(name)) {
+    } else if (NOTIFICATION.equals(schemaName)) {
       throw PassThrough.rejected(
           record, "a notification", "remove sink from notification.enabled.channels");
     } else {
       throw PassThrough.rejected(
           record,
-          "a value with schema " + name + ", not a Debezium change event",
+          "a value with schema " + schemaName + ", not a Debezium change event",
           MISPLACED_REMEDY);
     }
   }
@@ -195,11 +195,11 @@ public final class EnvelopeReader {
     if (cachedFields != null && cachedFields.schema() == schema) {
       return cachedFields;
     }
-    EnvelopeFields resolved = EnvelopeFields.of(schema);
-    if (resolved != null) {
-      cachedFields = resolved;
+    EnvelopeFields fields = EnvelopeFields.of(schema);
+    if (fields != null) {
+      cachedFields = fields;
     }
-    return resolved;
+    return fields;
   }
 
   private ColumnMapping columnsOf(Schema schema) {
@@ -210,9 +210,8 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Fields of a Debezium change event, resolved once per envelope schema (Debezium 3.7:
-   * io.debezium.data.Envelope, io.debezium.connector.AbstractSourceInfoStructMaker and
-   * PostgresSourceInfoStructMaker).
+   * Fields of a Debezium change event, looked up once per envelope schema. Debezium 3.7 defines
+   * these fields in Envelope, AbstractSourceInfoStructMaker and PostgresSourceInfoStructMaker.
    */
   private record EnvelopeFields(
       Schema schema,
@@ -223,8 +222,8 @@ public final class EnvelopeReader {
       Field sourceTable,
       Field lsn,
       Field sequence,
-      Field micros,
-      Field millis,
+      Field timestampMicros,
+      Field timestampMillis,
       Field transaction,
       Field message) {
 

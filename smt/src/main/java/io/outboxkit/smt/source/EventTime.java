@@ -7,8 +7,8 @@ import java.time.ZoneOffset;
 import java.time.temporal.ChronoUnit;
 
 /**
- * Formats the header event_time: UTC with six fraction digits, {@code 2026-11-20T18:31:38.123456Z},
- * so that texts sort by time. Not thread-safe.
+ * Formats the header event_time as UTC with six fraction digits, such as {@code
+ * 2026-11-20T18:31:38.123456Z}, so that the values sort by time. Not thread-safe.
  */
 final class EventTime {
   private static final int LENGTH = 27;
@@ -23,7 +23,7 @@ final class EventTime {
    * @param value Debezium's value: ISO-8601 text with an offset (timestamptz), or ticks since 1970
    *     in UTC (timestamp)
    * @param schemaName name of the column's schema, which determines the resolution of the ticks
-   * @return null if the value is not valid, or outside the years 0 to 9999
+   * @return the header's value; null if the time is not valid, or outside the years 0 to 9999
    */
   String format(Object value, String schemaName) {
     if (value instanceof String text) {
@@ -40,7 +40,7 @@ final class EventTime {
         : null;
   }
 
-  /** Return whether a valid timestamp already has the format of the header, the usual case. */
+  /** Return whether a valid timestamp already has the format of the header, as is usual. */
   private static boolean isHeaderForm(String text) {
     return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
   }
@@ -83,10 +83,10 @@ final class EventTime {
   }
 
   private static void writeDigits(int value, char[] target, int offset, int count) {
-    int remaining = value;
+    int remainingValue = value;
     for (int i = offset + count - 1; i >= offset; i--) {
-      target[i] = (char) ('0' + remaining % 10);
-      remaining /= 10;
+      target[i] = (char) ('0' + remainingValue % 10);
+      remainingValue /= 10;
     }
   }
 }

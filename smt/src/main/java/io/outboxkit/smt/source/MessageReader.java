@@ -32,6 +32,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * whose members are the columns of the outbox table. Not thread-safe.
  */
 final class MessageReader {
+  // Names of the message members, as configured for the columns of the outbox table.
   private final String id;
   private final String key;
   private final String aggregateType;
@@ -61,8 +62,8 @@ final class MessageReader {
   }
 
   /**
-   * Read a message. If its content is not valid, {@link OutboxRow.Columns#requireValid} throws the
-   * exception, so that the message can become a dead letter.
+   * Read a message. If the content is not valid, the exception is not thrown here, but by {@link
+   * OutboxRow.Columns#requireValid}, so that the message can become a dead letter.
    *
    * @param content Debezium's {@code message.content}
    * @throws DataException if the content is text instead of bytes
@@ -75,23 +76,23 @@ final class MessageReader {
               + " connector");
     }
     byte[] bytes = content == null ? new byte[0] : Bytes.of(content);
-    Map<String, Member> parsed = null;
-    InvalidRowException problem = null;
+    Map<String, Member> parsedMembers = null;
+    InvalidRowException error = null;
     try {
-      parsed = parse(bytes);
-      validate(parsed, transactional);
+      parsedMembers = parse(bytes);
+      validate(parsedMembers, transactional);
     } catch (InvalidRowException e) {
-      problem = e;
+      error = e;
     }
-    Map<String, Member> members = parsed == null ? Map.of() : parsed;
+    Map<String, Member> members = parsedMembers == null ? Map.of() : parsedMembers;
     return new OutboxRow(
-        new MessageColumns(parsed, bytes, problem, placements),
+        new MessageColumns(parsedMembers, bytes, error, placements),
         text(members, id),
         text(members, key),
         text(members, aggregateType),
         text(members, eventType),
         schemaVersion == null ? null : text(members, schemaVersion),
-        parsed != null ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
+        parsedMembers != null ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
         members.containsKey(headers) ? members.get(headers).json() : null,
         eventTime.format(text(members, timestamp), null),
         sequence,
@@ -99,7 +100,7 @@ final class MessageReader {
         commitMillis);
   }
 
-  /** Return the members by name, in order. */
+  /** Return the members by name, in the order of the JSON text. */
   private static Map<String, Member> parse(byte[] content) throws InvalidRowException {
     try {
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
@@ -177,18 +178,18 @@ final class MessageReader {
     return member == null || !member.isText() ? null : member.textOrNull();
   }
 
-  /** Return null for JSON null, which corresponds to SQL NULL in a row. */
+  /** Return the JSON text of the payload; null for JSON null, which corresponds to SQL NULL. */
   private String payload(Map<String, Member> members) {
     Member member = members.get(payload);
     return member == null || member.token() == JsonToken.VALUE_NULL ? null : member.json();
   }
 
   /**
-   * A member of a message's object.
+   * A member of a message's JSON object.
    *
    * @param token first token of the value
    * @param json the value's JSON text, unchanged
-   * @param text the unescaped text of a string, or the JSON text of any other value
+   * @param text the content of a string, or the JSON text of any other value
    */
   private record Member(JsonToken token, String json, String text) {
     static Member read(JsonParser parser, String message) throws IOException {
@@ -217,25 +218,25 @@ final class MessageReader {
    * The members of a message.
    *
    * @param members null if the content is not a JSON object
-   * @param problem null if the message is valid
+   * @param error null if the message is valid
    */
   private record MessageColumns(
       Map<String, Member> members,
       byte[] content,
-      InvalidRowException problem,
+      InvalidRowException error,
       HeaderPlacements placements)
       implements OutboxRow.Columns {
 
     @Override
     public void requireValid() throws InvalidRowException {
-      if (problem != null) {
-        throw problem;
+      if (error != null) {
+        throw error;
       }
     }
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // Only a message without this member is invalid. A table without the column stops the task.
+      // Null only makes the message invalid, whereas a table without the column stops the task.
       return MessageReader.text(members, column);
     }
 

@@ -4,7 +4,7 @@ import java.util.List;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
-/** Rejects records that are not outbox events, unless {@code pass.through} lists them. */
+/** Rejects records that are not outbox events, unless {@code pass.through} lists their kind. */
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
 

@@ -8,7 +8,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Determines which operations on the outbox table are routed, skipped, or stop the task. */
+/** Determines whether an operation on the outbox table is routed, is skipped or stops the task. */
 final class RowOperations {
   private static final Logger LOG = LoggerFactory.getLogger(RowOperations.class);
 
@@ -19,8 +19,8 @@ final class RowOperations {
   private static final String TRUNCATE = "t";
 
   /**
-   * Header of the create event that Debezium sends after a delete event for an update of the
-   * primary key (RelationalChangeRecordEmitter).
+   * Header of a create event. Debezium sends a delete event and then a create event with this
+   * header for an update of the primary key (RelationalChangeRecordEmitter).
    */
   private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
@@ -50,7 +50,7 @@ final class RowOperations {
     return ignoresDeletes;
   }
 
-  /** Log a skipped operation with its source_sequence; throw DataException if it stops the task. */
+  /** Log a skipped update with its source_sequence; throw DataException to stop the task. */
   void requireSkippable(String operation, Supplier<String> sequence) {
     if (READ.equals(operation)) {
       throw new DataException(
@@ -75,7 +75,7 @@ final class RowOperations {
     }
   }
 
-  /** Log the first skipped update at the configured level, others at DEBUG to limit the log. */
+  /** Log the first skipped update at the configured level. Log further updates at DEBUG. */
   private void logSkipped(Supplier<String> sequence) {
     if (updateLogged && !LOG.isDebugEnabled()) {
       return;
@@ -83,13 +83,13 @@ final class RowOperations {
     String format =
         "Skipped an update of a row of {} at {} ({}={}): only inserts are routed. Further updates"
             + " are logged at DEBUG.";
-    Object[] values = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
+    Object[] arguments = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
     if (updateLogged) {
-      LOG.debug(format, values);
+      LOG.debug(format, arguments);
     } else if (updateBehavior.equals(RouterConfig.ERROR)) {
-      LOG.error(format, values);
+      LOG.error(format, arguments);
     } else {
-      LOG.warn(format, values);
+      LOG.warn(format, arguments);
     }
     updateLogged = true;
   }

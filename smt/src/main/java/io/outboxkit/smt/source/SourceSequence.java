@@ -4,17 +4,17 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Formats the header source_sequence: source epoch, LSN of the last commit, and LSN of the event in
- * hexadecimal, such as {@code 0001_0000000002ba5d10-0000000002ba5d48}. The text sorts by WAL order.
- * The separator is not a colon, because Connect's SimpleHeaderConverter parses digits before a
- * colon as a number.
+ * Formats the header source_sequence: source epoch, LSN of the last commit and LSN of the event,
+ * all in hexadecimal, such as {@code 0001_0000000002ba5d10-0000000002ba5d48}. The values sort in
+ * WAL order. The separator is not a colon, because Connect's SimpleHeaderConverter parses digits
+ * before a colon as a number.
  */
 final class SourceSequence {
   static final int LENGTH = 38;
 
   private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
-  /** Digits of 2^63 - 1. A larger number with as many digits overflows to a negative number. */
+  /** Number of digits of 2^63 - 1. Larger numbers of this length overflow to negative numbers. */
   private static final int MAX_DIGITS = 19;
 
   private SourceSequence() {}
@@ -23,31 +23,31 @@ final class SourceSequence {
    * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event:
    *     {@code [null,"188902120"]}; null if the source has no sequence
    * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
-   * @throws DataException if source.sequence has another format
+   * @throws DataException if source.sequence has a different format
    */
   static String format(int epoch, String sourceSequence, Long lsn) {
-    long commit = 0;
-    long event = lsn == null ? 0 : lsn;
+    long commitLsn = 0;
+    long eventLsn = lsn == null ? 0 : lsn;
     if (sourceSequence != null) {
       int comma = sourceSequence.indexOf(',');
       int last = sourceSequence.length() - 1;
       if (comma < 0 || sourceSequence.charAt(0) != '[' || sourceSequence.charAt(last) != ']') {
         throw unknownFormat();
       }
-      commit = parseLsn(sourceSequence, 1, comma, 0);
-      event = parseLsn(sourceSequence, comma + 1, last, event);
+      commitLsn = parseLsn(sourceSequence, 1, comma, 0);
+      eventLsn = parseLsn(sourceSequence, comma + 1, last, eventLsn);
     }
     byte[] text = new byte[LENGTH];
     writeHex(epoch, text, 0, 4);
     text[4] = '_';
-    writeHex(commit, text, 5, 16);
+    writeHex(commitLsn, text, 5, 16);
     text[21] = '-';
-    writeHex(event, text, 22, 16);
+    writeHex(eventLsn, text, 22, 16);
     return new String(text, StandardCharsets.ISO_8859_1);
   }
 
-  /** Parse {@code null} or a quoted number in [from, to). */
-  private static long parseLsn(String text, int from, int to, long missing) {
+  /** Parse a quoted number in [from, to); return {@code defaultLsn} for {@code null}. */
+  private static long parseLsn(String text, int from, int to, long defaultLsn) {
     int start = from;
     int end = to;
     while (start < end && text.charAt(start) == ' ') {
@@ -57,7 +57,7 @@ final class SourceSequence {
       end--;
     }
     if (end - start == 4 && text.startsWith("null", start)) {
-      return missing;
+      return defaultLsn;
     }
     if (end - start < 3 || text.charAt(start) != '"' || text.charAt(end - 1) != '"') {
       throw unknownFormat();
@@ -65,7 +65,7 @@ final class SourceSequence {
     return parseNumber(text, start + 1, end - 1);
   }
 
-  /** Parse digits as Long.parseLong does, at half the cost. */
+  /** Parse digits like Long.parseLong, at half its cost. */
   private static long parseNumber(String text, int from, int to) {
     if (to - from > MAX_DIGITS) {
       throw unknownFormat();
@@ -85,10 +85,10 @@ final class SourceSequence {
   }
 
   private static void writeHex(long value, byte[] target, int offset, int digits) {
-    long remaining = value;
+    long remainingBits = value;
     for (int i = offset + digits - 1; i >= offset; i--) {
-      target[i] = HEX[(int) (remaining & 0xF)];
-      remaining >>>= 4;
+      target[i] = HEX[(int) (remainingBits & 0xF)];
+      remainingBits >>>= 4;
     }
   }
 

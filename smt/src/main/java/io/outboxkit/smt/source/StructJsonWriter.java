@@ -13,7 +13,7 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
-/** Writes Structs as JSON. Values of json and jsonb columns are embedded, bytes become base64. */
+/** Writes Structs as JSON. Values of json and jsonb columns are embedded; bytes become base64. */
 final class StructJsonWriter {
   private static final String JSON_SCHEMA = "io.debezium.data.Json";
 
@@ -57,7 +57,7 @@ final class StructJsonWriter {
     } else if (value instanceof java.util.Date date) {
       json.writeString(date.toInstant().toString());
     } else {
-      // Null, or one of the remaining types of Connect: string, boolean, number, byte array.
+      // The value is null or has a remaining Connect type: string, boolean, number, byte array.
       json.writeObject(value);
     }
   }

@@ -9,7 +9,7 @@ import java.util.HexFormat;
 public final class Bytes {
   private Bytes() {}
 
-  /** Return the array itself, a copy of the buffer's remaining bytes, or null for null. */
+  /** Return a byte array itself, a copy of a buffer's remaining bytes, or null for null. */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
       byte[] bytes = new byte[buffer.remaining()];

@@ -6,18 +6,18 @@ import java.time.LocalDate;
 /**
  * Parser of dates, times and timestamps in the ISO-8601 forms that PostgreSQL, Debezium and JSON
  * libraries write: {@code 2026-11-20}, {@code 18:31:38.123456}, {@code
- * 2026-11-20T18:31:38.123456+00:00}. Also accepts the offsets {@code Z}, {@code +00} and {@code
- * +0530} and a space instead of the T; rejects infinity, years BC, 24:00 and leap seconds. The
- * parse methods return whether the text is valid. Used instead of DateTimeFormatter, which would
- * dominate the cost of a record. Not thread-safe.
+ * 2026-11-20T18:31:38.123456+00:00}. The offsets {@code Z}, {@code +00} and {@code +0530} and a
+ * space instead of the T are also accepted. Infinity, years BC, 24:00 and leap seconds are
+ * rejected. The parse methods return whether the text is valid. DateTimeFormatter is not used,
+ * because it would dominate the cost of a record. Not thread-safe.
  */
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
 
-  /** Longer than the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
+  /** Exceeds the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
   private static final int MAX_LENGTH = 48;
 
-  /** Terminated by U+0000, which is neither a digit nor a separator. */
+  /** The text and U+0000, which ends reading because it is neither a digit nor a separator. */
   private final char[] text = new char[MAX_LENGTH + 1];
 
   private int length;
@@ -25,7 +25,7 @@ public final class IsoDateTimeParser {
   private long epochSecond;
   private int nano;
 
-  /** Return the seconds since 1970-01-01T00:00:00, or since midnight for a time. */
+  /** Return the seconds since 1970-01-01T00:00:00, or since midnight if only a time was parsed. */
   public long epochSecond() {
     return epochSecond;
   }
@@ -35,7 +35,7 @@ public final class IsoDateTimeParser {
     return Math.floorDiv(epochSecond, (long) SECONDS_PER_DAY);
   }
 
-  /** Return the nanoseconds of the second. */
+  /** Return the fraction of the second, in nanoseconds. */
   public int nano() {
     return nano;
   }
@@ -67,9 +67,9 @@ public final class IsoDateTimeParser {
   /** Parse a date, a time and an offset. */
   public boolean parseTimestamp(String value) {
     length = value.length();
-    int copied = Math.min(length, MAX_LENGTH);
-    value.getChars(0, copied, text, 0);
-    reset(copied);
+    int copiedLength = Math.min(length, MAX_LENGTH);
+    value.getChars(0, copiedLength, text, 0);
+    reset(copiedLength);
     return readTimestamp();
   }
 
@@ -78,22 +78,22 @@ public final class IsoDateTimeParser {
   }
 
   private void load(char[] value, int offset, int count) {
-    // A text over MAX_LENGTH is truncated. atEnd() then rejects it, because length is larger.
+    // A longer text is truncated to MAX_LENGTH, and rejected because atEnd() then returns false.
     length = count;
-    int copied = Math.min(length, MAX_LENGTH);
-    System.arraycopy(value, offset, text, 0, copied);
-    reset(copied);
+    int copiedLength = Math.min(length, MAX_LENGTH);
+    System.arraycopy(value, offset, text, 0, copiedLength);
+    reset(copiedLength);
   }
 
-  private void reset(int copied) {
-    text[copied] = 0;
+  private void reset(int copiedLength) {
+    text[copiedLength] = 0;
     position = 0;
     epochSecond = 0;
     nano = 0;
   }
 
   private boolean readDate() {
-    // PostgreSQL writes years above 9999 without a sign.
+    // Up to six digits, because PostgreSQL writes years above 9999 without a sign.
     int year = readNumber(4, 6);
     int month = year >= 0 && skip('-') ? readNumber(2, 2) : -1;
     int day = month >= 0 && skip('-') ? readNumber(2, 2) : -1;
@@ -162,9 +162,7 @@ public final class IsoDateTimeParser {
     return true;
   }
 
-  /**
-   * Read all digits at the position and return their value, or -1 if there are too few or too many.
-   */
+  /** Read a number; return -1 if the number of its digits is out of range. */
   private int readNumber(int minDigits, int maxDigits) {
     int start = position;
     int value = 0;

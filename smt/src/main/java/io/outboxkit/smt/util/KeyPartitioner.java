@@ -8,7 +8,7 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
-/** The default partitioner of Kafka's Java producer. */
+/** Partitions record keys like the default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
   private static final Map<Class<?>, Serde<?>> SERDES =
       Map.of(
@@ -32,13 +32,13 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitions;
   }
 
-  /** Serialize a key with Kafka's serializer for its class; return null if there is none. */
-  @SuppressWarnings("unchecked") // each serde is of its class in the map
+  /** Serialize a key with Kafka's serializer for its class; return null if the class has none. */
+  @SuppressWarnings("unchecked") // each serde serializes the class that is its key
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    if (key instanceof Boolean bool) { // older Kafka has no serializer
+    if (key instanceof Boolean bool) { // older Kafka clients have no BooleanSerializer
       return new byte[] {(byte) (bool ? 1 : 0)};
     }
     Serde<Object> serde = (Serde<Object>) SERDES.get(key.getClass());

@@ -2,20 +2,21 @@ package io.outboxkit.smt.util;
 
 /** Formats names and option values for error messages and logs, without data of payloads. */
 public final class MessageText {
-  private static final int MAX_NAME = 64;
-  private static final int MAX_VALUE = 60;
+  private static final int MAX_NAME_LENGTH = 64;
+  private static final int MAX_VALUE_LENGTH = 60;
 
   private MessageText() {}
 
   /**
    * Return the name in quotes if it is an identifier (letters, digits, {@code _ . -}, at most 64
-   * characters), otherwise only its length. A name in a payload can be data, such as a map's key.
+   * characters), otherwise only its length, because a name in a payload can be data, such as a map
+   * key.
    */
   public static String quote(String name) {
     if (name == null) {
       return "null";
     }
-    boolean identifier = !name.isEmpty() && name.length() <= MAX_NAME;
+    boolean identifier = !name.isEmpty() && name.length() <= MAX_NAME_LENGTH;
     for (int i = 0; identifier && i < name.length(); i++) {
       char c = name.charAt(i);
       boolean letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
@@ -27,6 +28,6 @@ public final class MessageText {
   /** Return the first 60 characters of an option's value. */
   public static String abbreviate(Object value) {
     String text = String.valueOf(value);
-    return text.length() <= MAX_VALUE ? text : text.substring(0, MAX_VALUE) + "...";
+    return text.length() <= MAX_VALUE_LENGTH ? text : text.substring(0, MAX_VALUE_LENGTH) + "...";
   }
 }

@@ -1,6 +1,6 @@
 package io.outboxkit.smt.util;
 
-/** UTF-8 encoding and validation without allocation, and without Java's replacement characters. */
+/** UTF-8 encoding and validation. The methods allocate no memory and replace no characters. */
 public final class Utf8 {
   private Utf8() {}
 
@@ -28,7 +28,7 @@ public final class Utf8 {
     return bytes;
   }
 
-  /** Return an upper bound of the size of {@code String.getBytes}, exact for valid text. */
+  /** Return the encoded size in bytes; an upper bound if the text has unpaired surrogates. */
   public static int length(String text) {
     if (text == null) {
       return 0;
@@ -37,14 +37,14 @@ public final class Utf8 {
     for (int i = 0; i < text.length(); i++) {
       char c = text.charAt(i);
       if (c >= 0x80) {
-        // A pair is two chars and four bytes. An unpaired surrogate counts 2, but becomes one '?'.
+        // Two bytes for each surrogate of a pair. An unpaired surrogate is encoded as 1 byte, '?'.
         bytes += c < 0x800 || Character.isSurrogate(c) ? 1 : 2;
       }
     }
     return bytes;
   }
 
-  /** Encode text without unpaired surrogates to {@code target}. */
+  /** Encode text, which must not have unpaired surrogates, to {@code target}. */
   public static void encode(char[] text, int offset, int length, byte[] target, int position) {
     int index = position;
     int end = offset + length;
@@ -95,7 +95,7 @@ public final class Utf8 {
     return true;
   }
 
-  /** Return the length of the sequence at index {@code i}; 0 if the sequence is not valid. */
+  /** Return the length of the UTF-8 sequence at index {@code i}; 0 if the sequence is not valid. */
   private static int sequenceLength(byte[] bytes, int i, int to) {
     int first = bytes[i];
     if (first >= 0) {
@@ -110,7 +110,7 @@ public final class Utf8 {
       return 0;
     }
     int second = bytes[i + 1] & 0xFF;
-    // The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
+    // This range excludes overlong forms, surrogates and code points above U+10FFFF.
     int min = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     int max = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     boolean valid = second >= min && second <= max;

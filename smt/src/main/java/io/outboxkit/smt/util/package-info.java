@@ -1,2 +1,2 @@
-/** Text, bytes, hashes and timestamps. */
+/** Text, JSON, bytes, timestamps and partitions. */
 package io.outboxkit.smt.util;
