@@ -1,20 +1,20 @@
 #!/bin/sh
 # Write compose/.env, readable by its owner only: compose/.env.example with a random value for each empty password.
 #   scripts/compose-env.sh [PROFILE...]    PROFILE: secure, three-brokers, observability, or `none`
-# An existing file is only extended by new variables, and its lines that depend on the PROFILEs are changed.
+# If the file exists, only add variables that it lacks, and change the lines that depend on the PROFILEs.
 set -eu
 cd "$(dirname "$0")/../compose"
 umask 077
 
 files=compose.yaml
 replication=1
-insync=1
-exporter=disable
+min_insync=1
+exporter_sslmode=disable
 for profile in "$@"; do
   case "$profile" in
   none) ;;
-  three-brokers) replication=3 insync=2 files="$files:$profile.yaml" ;;
-  secure) exporter=require files="$files:$profile.yaml" ;;
+  three-brokers) replication=3 min_insync=2 files="$files:$profile.yaml" ;;
+  secure) exporter_sslmode=require files="$files:$profile.yaml" ;;
   observability) files="$files:$profile.yaml" ;;
   *)
     echo "error: unknown profile $profile" >&2
@@ -24,16 +24,16 @@ for profile in "$@"; do
   esac
 done
 
-if [ "$replication$exporter" = 3require ]; then
+if [ "$replication$exporter_sslmode" = 3require ]; then
   echo "error: the profiles secure and three-brokers cannot be combined: kafka-2 and kafka-3 would have no TLS" >&2
   echo "hint:  choose one of them" >&2
   exit 2
 fi
 
-fill_in() { # LINE: print it, with a generated value if it is an empty password or cluster id
+fill_in() { # LINE: print the line, with a generated value if it sets an empty password or cluster id
   case "$1" in
   *_PASSWORD=) printf '%s%s\n' "$1" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
-  # Without a leading dash, which the storage tool would parse as an option.
+  # The id must not begin with a dash, which the storage tool would parse as an option.
   KAFKA_CLUSTER_ID=) printf '%s%s\n' "$1" "k$(od -An -tx1 -N12 /dev/urandom | tr -d ' \n' | cut -c1-20)w" ;;
   *) printf '%s\n' "$1" ;;
   esac
@@ -53,7 +53,7 @@ else # add variables that a later version of the example has
 fi
 if [ "$#" -gt 0 ]; then
   sed -e "s|^COMPOSE_FILE=.*|COMPOSE_FILE=$files|" -e "s|^KAFKA_REPLICATION=.*|KAFKA_REPLICATION=$replication|" \
-    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$exporter|" .env >.env.new
+    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$min_insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$exporter_sslmode|" .env >.env.new
   mv .env.new .env
 fi
 

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Start the stack of compose/.env; return when every service is healthy. For a service that is not, print the last lines
-# of its log; for a port in use, print the variable that sets it.
+# Start the stack of compose/.env; return when every service is healthy. For an unhealthy service, print the last lines
+# of its log; for a port in use, print the variable that sets the port.
 set -u
 cd "$(dirname "$0")/../compose"
 wait_seconds=${OUTBOX_COMPOSE_SECONDS:-180} # per dependency, and for all services at the end
-lines=15
+log_lines=15
 
-port_in_use() { # from the engine's message: "... 127.0.0.1:15432 ...: port is already allocated", "address already in use"
+port_in_use() { # print the port of the engine's message: "... 127.0.0.1:15432 ...: port is already allocated", "address already in use"
   grep -E 'already (allocated|in use)|[Pp]orts are not available' "$output" | sed -n 's/.*127\.0\.0\.1:\([0-9][0-9]*\).*/\1/p' | head -n 1
 }
 
-explain_port() { # PORT; a variable of the shell overrides compose/.env
+explain_port() { # PORT; the shell's environment is searched first, because it overrides compose/.env
   name=$({ env; cat .env 2>/dev/null; } | sed -n "s/^\([A-Z0-9_]*_PORT\)=$1\$/\1/p" | head -n 1)
   echo "hint:  port $1 is in use: change ${name:-it} in compose/.env, then run the command again" >&2
 }
@@ -24,7 +24,7 @@ not_ready() { # print services that failed or are not healthy, one per line: nam
 show_logs() { # LINES of not_ready
   printf '%s\n' "$1" | while read -r service state details; do
     echo "--- $service ($state${details:+, $details}): the last lines of its log" >&2
-    docker compose logs --no-color --no-log-prefix --tail "$lines" "$service" >&2
+    docker compose logs --no-color --no-log-prefix --tail "$log_lines" "$service" >&2
   done
 }
 

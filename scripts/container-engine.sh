@@ -27,7 +27,7 @@ fail() { # MESSAGE HINT
   exit 1
 }
 
-bounded() { # SECONDS COMMAND...: macOS has no timeout(1)
+bounded() { # SECONDS COMMAND...: run with a time limit, or without one on macOS, which has no timeout(1)
   if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift && "$@"; fi
 }
 
@@ -35,7 +35,7 @@ engine_responds() { bounded 10 docker info >/dev/null 2>&1; }
 
 has_compose() { docker compose version >/dev/null 2>&1; }
 
-is_new_enough() { # VERSION: at least $min_compose
+is_new_enough() { # VERSION: true if it is at least $min_compose
   [ "$(printf '%s\n%s\n' "$min_compose" "${1#v}" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" = "$min_compose" ]
 }
 
@@ -85,7 +85,7 @@ wait_for_engine() {
   done
 }
 
-compose_plugin() {
+provide_compose_plugin() {
   has_compose && return 0
   command -v go >/dev/null 2>&1 || fail "\`docker compose\` (version 2) is not installed" \
     "install it: https://docs.docker.com/compose/install/linux/; with Go 1.24 or later on the PATH this script builds it"
@@ -137,7 +137,7 @@ import_base_image() {
   rm -rf "$tree"
 }
 
-install_updates() { # TREE: debootstrap installs the release; apt sources of this machine include security updates
+install_updates() { # TREE: install security updates, which debootstrap omits, from the apt sources of this machine
   list=/etc/apt/sources.list.d/debian.sources
   grep -q bookworm-security $list 2>/dev/null || return 0
   cp $list "$1/etc/apt/sources.list.d/" && rm -f "$1/etc/apt/sources.list"
@@ -155,7 +155,7 @@ slim_down() { # TREE: delete the files that Debian's slim images lack
 up() {
   mkdir -p "$work"
   start_engine
-  compose_plugin
+  provide_compose_plugin
   import_base_image
   status
 }

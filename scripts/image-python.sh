@@ -2,7 +2,7 @@
 # Resolve the Python packages of the images, for Python 3.11 of Debian bookworm on Linux:
 #   build/images/tools      outbox-kit and its dependencies
 #   build/images/pyspark    PySpark, for the image `spark`
-# The images copy them, so that `docker build` needs no package index.
+# The images copy these folders, so that `docker build` needs no package index.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
@@ -29,9 +29,9 @@ mkdir -p $images
   exit 1
 }
 install $images/tools $images/wheels/outbox_kit-*.whl
-# The first line of each script is the path of this machine's Python.
-for command in $images/tools/bin/outbox*; do
-  sed -i.old '1s|.*|#!/usr/bin/python3|' "$command" && rm "$command.old"
+# The first line of each script is the path of this machine's Python: replace it by the path in the image.
+for script in $images/tools/bin/outbox*; do
+  sed -i.old '1s|.*|#!/usr/bin/python3|' "$script" && rm "$script.old"
 done
 # PySpark is published as a source distribution only, so build a wheel.
 "$python" -m pip wheel -q --disable-pip-version-check --no-deps -c constraints.txt -w $images/wheels pyspark

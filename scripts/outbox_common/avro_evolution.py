@@ -1,7 +1,7 @@
 """Detection of schema changes after which existing records cannot be read, or are read with different values.
 
 Avro resolves fields by physical type alone: a long of milliseconds is read as a long of microseconds without an
-error, and a registry calls the change compatible. Therefore this comparison includes logical types.
+error, and a registry accepts the change as compatible. Therefore this comparison includes logical types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROMOTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that the reader's schema declares differently from the writer's."""
+    """A field that the reader's schema declares differently from the writer's schema."""
 
     field: str
     written: str
@@ -32,13 +32,13 @@ class Difference:
     """True: the bytes are read as a different value. False: they cannot be read."""
 
 
-def differences(writer: str, reader: str) -> list[Difference]:
-    """Return the fields written under `writer` that `reader` reads as a different value or not at all.
+def differences(writer_schema: str, reader_schema: str) -> list[Difference]:
+    """Return the fields of records of `writer_schema` that `reader_schema` reads as a different value or not at all.
 
-    Fields that are removed, or added with a default, are not differences.
+    Fields that the reader's schema removes, or adds with a default, are not differences.
     """
-    comparison = _Comparison(load(writer), load(reader))
-    return list(comparison.record_differences(comparison.writer.root, comparison.reader.root, ""))
+    comparison = _Comparison(load(writer_schema), load(reader_schema))
+    return list(comparison.record_differences(comparison.writer_schema.root, comparison.reader_schema.root, ""))
 
 
 def field_paths(schema: str) -> set[str]:
@@ -47,72 +47,76 @@ def field_paths(schema: str) -> set[str]:
     return set(_paths(tree, tree.root, "", ()))
 
 
-def _paths(schema: Schema, node: Node, path: str, enclosing: tuple[str, ...]) -> Iterator[str]:
+def _paths(schema: Schema, node: Node, path: str, enclosing_names: tuple[str, ...]) -> Iterator[str]:
     for branch in schema.branches(node):
         kind = kind_of(branch)
-        if kind == "record" and branch["name"] not in enclosing:
+        if kind == "record" and branch["name"] not in enclosing_names:
             for name, field_type in field_types(branch).items():
                 yield f"{path}{name}"
-                yield from _paths(schema, field_type, f"{path}{name}.", (*enclosing, branch["name"]))
+                yield from _paths(schema, field_type, f"{path}{name}.", (*enclosing_names, branch["name"]))
         elif kind in ("array", "map"):
-            yield from _paths(schema, branch["items" if kind == "array" else "values"], path, enclosing)
+            yield from _paths(schema, branch["items" if kind == "array" else "values"], path, enclosing_names)
 
 
 class _Comparison:
     """Parallel walk over the writer's and the reader's schema."""
 
-    def __init__(self, writer: Schema, reader: Schema) -> None:
-        self.writer, self.reader = writer, reader
+    def __init__(self, writer_schema: Schema, reader_schema: Schema) -> None:
+        self.writer_schema, self.reader_schema = writer_schema, reader_schema
         self._visited: set[tuple[str, str]] = set()
 
-    def record_differences(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
-        if kind_of(writer) != "record" or kind_of(reader) != "record":
+    def record_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
+        if kind_of(writer_type) != "record" or kind_of(reader_type) != "record":
             return
-        pair = (str(writer["name"]), str(reader["name"]))
+        pair = (str(writer_type["name"]), str(reader_type["name"]))
         if pair in self._visited:  # a recursive type
             return
         self._visited.add(pair)
-        written = field_types(writer)
-        for field in reader["fields"]:
-            source = source_field(field, written)
+        written_types = field_types(writer_type)
+        for field in reader_type["fields"]:
+            source = source_field(field, written_types)
             if source is not None:
-                yield from self._type_differences(written[source], field["type"], f"{path}{field['name']}")
+                yield from self._type_differences(written_types[source], field["type"], f"{path}{field['name']}")
             elif "default" not in field:
-                expected = f"{_describe(self.reader.branches(field['type']))} without a default"
+                expected = f"{_describe(self.reader_schema.branches(field['type']))} without a default"
                 yield Difference(f"{path}{field['name']}", "nothing", expected, readable=False)
 
-    def _type_differences(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
-        for written in self.writer.branches(writer):
-            branches = self.reader.branches(reader)
-            expected = _resolve(written, branches)
-            if expected is None:
-                yield Difference(path, _describe([written]), _describe(branches), readable=False)
+    def _type_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
+        for written_type in self.writer_schema.branches(writer_type):
+            branches = self.reader_schema.branches(reader_type)
+            expected_type = _resolve(written_type, branches)
+            if expected_type is None:
+                yield Difference(path, _describe([written_type]), _describe(branches), readable=False)
                 continue
-            written_as, read_as = _logical_type(written), _logical_type(expected)
+            written_as, read_as = _logical_type(written_type), _logical_type(expected_type)
             if written_as != read_as:
-                yield Difference(path, written_as or kind_of(written), read_as or kind_of(expected), readable=True)
-            elif not _has_all_values(written, expected):
-                yield Difference(path, _describe([written]), f"a different {_describe([expected])}", readable=False)
-            elif kind_of(written) == "record":
-                yield from self.record_differences(written, expected, f"{path}.")
-            elif kind_of(written) == "array":
-                yield from self._type_differences(written["items"], expected["items"], f"{path}[]")
-            elif kind_of(written) == "map":
-                yield from self._type_differences(written["values"], expected["values"], f"{path}{{}}")
+                yield Difference(
+                    path, written_as or kind_of(written_type), read_as or kind_of(expected_type), readable=True
+                )
+            elif not _has_all_values(written_type, expected_type):
+                yield Difference(
+                    path, _describe([written_type]), f"a different {_describe([expected_type])}", readable=False
+                )
+            elif kind_of(written_type) == "record":
+                yield from self.record_differences(written_type, expected_type, f"{path}.")
+            elif kind_of(written_type) == "array":
+                yield from self._type_differences(written_type["items"], expected_type["items"], f"{path}[]")
+            elif kind_of(written_type) == "map":
+                yield from self._type_differences(written_type["values"], expected_type["values"], f"{path}{{}}")
 
 
-def _resolve(written: Node, branches: list[Node]) -> Node:
-    """Return the reader's branch that Avro selects: same name, else same kind, else a promotion."""
-    promoted = [branch for branch in branches if kind_of(branch) in _PROMOTIONS.get(kind_of(written), ())]
-    return next(iter([*same_kind(written, branches), *promoted]), None)
+def _resolve(written_type: Node, branches: list[Node]) -> Node:
+    """Return the reader's branch that Avro selects: the same name, else the same kind, else a promotion; else None."""
+    promoted = [branch for branch in branches if kind_of(branch) in _PROMOTIONS.get(kind_of(written_type), ())]
+    return next(iter([*same_kind(written_type, branches), *promoted]), None)
 
 
-def _has_all_values(written: Node, expected: Node) -> bool:
+def _has_all_values(written_type: Node, expected_type: Node) -> bool:
     """Return whether the reader's enum or fixed type can represent every value of the writer's."""
-    if kind_of(written) == "enum" and kind_of(expected) == "enum":
-        return "default" in expected or set(written["symbols"]) <= set(expected["symbols"])
-    if kind_of(written) == "fixed" and kind_of(expected) == "fixed":
-        return bool(written["size"] == expected["size"])
+    if kind_of(written_type) == "enum" and kind_of(expected_type) == "enum":
+        return "default" in expected or set(written_type["symbols"]) <= set(expected_type["symbols"])
+    if kind_of(written_type) == "fixed" and kind_of(expected_type) == "fixed":
+        return bool(written_type["size"] == expected_type["size"])
     return True
 
 

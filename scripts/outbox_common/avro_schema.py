@@ -14,7 +14,7 @@ Definitions = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with full names. A named type is defined at its first use; later uses are its full name."""
+    """A schema with full names. A named type is defined at its first use; later uses refer to its full name."""
 
     root: Node
     named: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
 
 
 def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, Node]) -> str | None:
-    """Return the name of the writer's field that a reader's field is read from: same name, else an alias."""
+    """Return the writer's field from which a reader's field is read: the same name, else an alias; else None."""
     names = (reader_field["name"], *reader_field.get("aliases", ()))
     return next((name for name in names if name in writer_fields), None)
 

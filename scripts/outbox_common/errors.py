@@ -1,4 +1,4 @@
-"""Expected errors that both packages raise. The `errors` module of each package lists them with its own.
+"""Expected errors that both packages raise. The `errors` module of each package also exports them.
 
 A message states what failed and the value (never a secret, never a payload); `hint` is the next step. The command
 line prints both, and the traceback only with `--debug`.

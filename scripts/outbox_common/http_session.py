@@ -46,7 +46,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why a request has no response of the service, and a hint."""
+    """Reason why the service did not respond to a request, and a hint."""
 
     reason: str
     hint: str
@@ -65,7 +65,7 @@ class BearerToken(AuthBase):
         return request
 
 
-# Reasons by the class name of an error of requests or urllib3, the most specific first.
+# Reasons by class name of the errors of requests and urllib3, with the most specific class first.
 _NOT_SENT_REASONS = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
     **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
@@ -96,7 +96,7 @@ class HttpSession(requests.Session):
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
-            # As bytes, because requests encodes text as Latin-1.
+            # Passed as UTF-8 bytes, because requests would encode text as Latin-1.
             self.auth = HTTPBasicAuth(endpoint.username.encode(), (endpoint.password or "").encode())
         if endpoint.ca_file:
             self.verify = endpoint.ca_file
@@ -148,7 +148,7 @@ class HttpSession(requests.Session):
         return f"the request was sent with {sent} and was {result}; {keys} in the environment file"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
-        """Return the target of a redirect of the request for `path`, and the URL to set.
+        """Return the failure of a redirected request for `path`: the target as reason, the URL to set as hint.
 
         Redirects are not followed: the target would receive the credentials, and a redirected PUT becomes a GET. User
         info and query of the target are omitted, because they can contain secrets.
@@ -187,7 +187,7 @@ class HttpSession(requests.Session):
         return Failure(type(error).__name__, f"{check}, and check that the service is running", sent=True)
 
     def _availability_hint(self) -> str:
-        """Return the hint for a closed connection: with TLS 1.3 it can mean that a client certificate is required."""
+        """Return the hint for a closed connection. With TLS 1.3 the cause can be a missing client certificate."""
         check = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
             return f"{check}; if it requires a client certificate, set {self._section}.certificate_file"
@@ -202,7 +202,7 @@ class HttpSession(requests.Session):
         return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
 
     def _explain_tls(self, error: ssl.SSLError) -> Failure:
-        """Explain a TLS error. Only with a certificate alert it is certain that the server did not read the request."""
+        """Explain a TLS error. Only a certificate alert proves that the server has not read the request."""
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if _CERTIFICATE_ALERT.search(reason):
             hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"

@@ -107,7 +107,7 @@ class RegistryReader:
         return inline(schema.text, list(texts.values()))
 
     def _collect_references(self, schema: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
-        """Collect the texts of all references in dependency order."""
+        """Add the texts of all references to `texts`, in dependency order."""
         for reference in schema.references:
             key = (reference.subject, reference.version)
             if key in texts:

@@ -22,8 +22,8 @@ PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
 ROUTED_BY = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
-MAX_BLOCK_MS_LIMIT = 600_000  # while the producer waits, the state of the connector is RUNNING
-# Defaults of Kafka's producer (ProducerConfig), or of Connect if Connect sets them (Worker.baseProducerProps).
+MAX_BLOCK_MS_LIMIT = 600_000  # max.block.ms above this hides an outage: RUNNING is shown while the producer blocks
+# Defaults of Kafka's producer (ProducerConfig), except for values that Connect sets (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
     "buffer.memory": 33_554_432,
@@ -56,7 +56,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One schema version of an aggregate: label, registry id and text; None if the config lacks it."""
+    """One schema version of an aggregate: label, registry id and text. `text` is None if the config has no text."""
 
     label: str
     id: str
@@ -65,7 +65,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of an aggregate type (if `aggregate` is empty: of every type); the setting `key` defines the topic."""
+    """Topic of an aggregate type, or of all types if `aggregate` is empty. `key` is the config key of the topic."""
 
     aggregate: str
     topic: str
@@ -162,7 +162,7 @@ def router_routes(router: Transform) -> Iterator[Route]:
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
-    """Yield the routes of Debezium's EventRouter: one topic per aggregate type, by a pattern."""
+    """Yield the routes of Debezium's EventRouter: a pattern and its replacement define the topic of each type."""
     pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
     replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY}")
     for name in aggregates:
@@ -172,19 +172,19 @@ def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Ite
 
 
 def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Route]:
-    """Yield the routes of RouteByField, with the partitions of SetPartition."""
+    """Yield the routes of RouteByField, with the number of partitions and the field from SetPartition."""
     steps = [step.settings for step in chain if step.class_name == SET_PARTITION]
     for name, topic in split_pairs(transform.settings.get("topics", "")).items():
-        step = next((step for step in steps if topic in split_pairs(step.get("topic.partitions", ""))), None)
-        step = step or next((step for step in steps if "partitions" in step), {})
-        count = split_pairs(step.get("topic.partitions", "")).get(topic, step.get("partitions"))
-        field = step.get("field", "key")
+        settings = next((entry for entry in steps if topic in split_pairs(entry.get("topic.partitions", ""))), None)
+        settings = settings or next((entry for entry in steps if "partitions" in entry), {})
+        count = split_pairs(settings.get("topic.partitions", "")).get(topic, settings.get("partitions"))
+        field = settings.get("field", "key")
         column = field.removeprefix("value.") if field.startswith("value.") else None
         yield Route(name, topic, f"{transform.prefix}topics: {name}", count, column)
 
 
 def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Route]:
-    """Yield the topic that Debezium names after the table, renamed by each RegexRouter of the chain."""
+    """Yield the route to the topic that Debezium names after the table and each RegexRouter of the chain renames."""
     routers = [transform for transform in chain if transform.class_name == REGEX_ROUTER]
     topic: str | None = f"{config.get('topic.prefix', '')}.{config.get('table.include.list', '')}"
     for transform in routers:
@@ -198,7 +198,7 @@ def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterat
 
 
 def _replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Apply Java's `matches` and `replaceFirst` to `text`; None if Python cannot evaluate the expression."""
+    """Return Java's `replaceFirst` of `text` if all of it matches; None if Python cannot evaluate the expression."""
     try:
         compiled = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
         if compiled.fullmatch(text) is None:

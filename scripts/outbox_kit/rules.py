@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of one rule, as reports contain it. The meaning of an `id` never changes: alerts refer to it."""
+    """Outcome of one rule, for reports. The meaning of an `id` never changes, because alerts refer to ids."""
 
     id: str
     status: Status
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[T]):
-    """Rule on data of type T. `condition` describes the condition that it checks, `reason` the failure it prevents."""
+    """Rule on data of type T. `condition` describes what the rule checks, `reason` the failure that it prevents."""
 
     id: str
     condition: str
@@ -98,5 +98,5 @@ def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
 
 
 def unknown(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
-    """Return one UNKNOWN check per rule, with the reason why it was not evaluated."""
+    """Return one UNKNOWN check per rule, with the reason why the rules were not evaluated."""
     return [rule.check(Finding(None, reason, rule.condition)) for rule in rules]

@@ -26,7 +26,7 @@ def wait_for(
 ) -> T:
     """Call `poll` at once and then every `interval` seconds until it returns a value; return that value.
 
-    Raises WaitTimeoutError after `seconds`. `poll` raises an error for a permanent failure, which ends the wait.
+    Raises WaitTimeoutError after `seconds`. An error that `poll` raises, for a permanent failure, ends the wait.
     """
     retrying = Retrying(
         stop=stop_after_delay(seconds),

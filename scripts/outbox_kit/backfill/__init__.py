@@ -1,6 +1,6 @@
 """Commands that write the latest states of aggregates to the outbox, and `adopt`, which replaces a foreign connector.
 
-All except `adopt` require a deployed pipeline. They do not change deployed objects (package deployment).
+All commands except `adopt` require a deployed pipeline, and do not change deployed objects (package deployment).
 """
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt

@@ -38,7 +38,7 @@ ONLY_INSERTS = {"skipped.operations": "u,d,t"}
 
 @dataclass(frozen=True)
 class AdoptResult:
-    """Names of the new and the old connector, and the offset at which the new one started."""
+    """Names of the new and the old connector, and the offset at which the new connector started."""
 
     connector: str
     old: str
@@ -69,7 +69,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
 
 
 def _refuse_two_connectors(deployment: Deployment, old: ForeignConnector) -> None:
-    """Refuse two connectors on the slot: NEW may exist only if an interrupted run of adopt created it."""
+    """Raise RefusedError for two connectors on the slot: only an interrupted run of adopt may have created NEW."""
     name = deployment.pipeline.connector.name
     if old.name == name:
         raise RefusedError(
@@ -84,7 +84,7 @@ def _refuse_two_connectors(deployment: Deployment, old: ForeignConnector) -> Non
 
 
 def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
-    """Refuse a missing slot or publication: a new one would omit rows that OLD has not sent."""
+    """Raise RefusedError for a missing slot or publication: its replacement would omit rows that OLD has not sent."""
     database = deployment.read_database()
     source = deployment.pipeline.source
     if database.slot is None or database.publication is None:
@@ -101,14 +101,14 @@ def _replace(
     """Start the new connector, delete the old one, and return the offset at which the new one started."""
     source, name = deployment.pipeline.source, deployment.pipeline.connector.name
     with postgres_client.connected(deployment.environment.source) as connection:
-        position = wait_transactions_ended(connection)
+        end_lsn = wait_transactions_ended(connection)
         if old.publication != source.publication and old.is_running:
             progress(f"wait until connector {old.name} has read the creation of publication {source.publication}")
-            wait_confirmed(connection, source.slot, position, old.name)
+            wait_confirmed(connection, source.slot, end_lsn, old.name)
         offset = _switch_connectors(deployment, connection, old, config, progress)
         # The old connector is deleted last: while it exists, `outbox apply` refuses to run, and adopt can be repeated.
         progress(f"wait until connector {name} has read the WAL of publication {old.publication}")
-        wait_confirmed(connection, source.slot, position, name)
+        wait_confirmed(connection, source.slot, end_lsn, name)
     progress(f"delete connector {old.name}")
     connect_lifecycle.remove(deployment.connect, old.name, progress=progress)
     return offset

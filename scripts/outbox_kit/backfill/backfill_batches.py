@@ -17,7 +17,7 @@ from outbox_kit.progress import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_EVERY_S = 1.0
-# Planner's estimate of the row count, -1 before the first ANALYZE; for partitioned tables since PostgreSQL 14.
+# Planner's estimate of the row count, -1 before the first ANALYZE. Partitioned tables have it since PostgreSQL 14.
 ESTIMATE_SQL: LiteralString = "select reltuples::bigint as rows from pg_class where oid = to_regclass(%s)"
 
 
@@ -90,11 +90,11 @@ def _backfill_type(
 
 
 def _write_batch(session: Session, states: AggregateStates, table: ProgressTable, size: int) -> BackfillProgress:
-    """Write the states of the next keys and the progress in one transaction."""
+    """Write the states of the next keys, and the progress, in one transaction; return the progress."""
     connection = session.connection
     with session.transaction(f"rows of {states.backfill.table}"):
         stored = table.lock(connection)
-        if stored.finished_at is not None:  # by a concurrent backfill
+        if stored.finished_at is not None:  # a concurrent backfill has finished
             return stored
         keys = states.next_keys(connection, stored.last_key, size)
         if not keys:
@@ -123,12 +123,12 @@ class ProgressMeter:
             self._progress(self.describe())
 
     def describe(self) -> str:
-        """Return counts, rate, and the remaining number estimated by the planner."""
-        done = self._current.rows + self._current.skipped
-        remaining = "" if self._estimate is None else f", about {max(0, self._estimate - done)} left"
-        skipped = f", {self._current.skipped} skipped" if self._current.skipped else ""
+        """Return counts, rate, and the number of remaining aggregates according to the planner's estimate."""
+        processed = self._current.rows + self._current.skipped
+        remaining_text = "" if self._estimate is None else f", about {max(0, self._estimate - processed)} left"
+        skipped_text = f", {self._current.skipped} skipped" if self._current.skipped else ""
         rate = self._rows_now / self._seconds if self._seconds else 0
-        return f"{self._aggregate_type}: {self._current.rows} rows{skipped}, {rate:.0f} rows/s{remaining}"
+        return f"{self._aggregate_type}: {self._current.rows} rows{skipped_text}, {rate:.0f} rows/s{remaining_text}"
 
     def limit_rate(self, rows_per_second: float) -> None:
         """Sleep until the rate is at most `rows_per_second`."""
@@ -138,8 +138,8 @@ class ProgressMeter:
 
     def finish(self, final: BackfillProgress) -> BackfillResult:
         self._current = final
-        skipped = f", {final.skipped} skipped, because the query does not return them" if final.skipped else ""
-        self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped}")
+        skipped_text = f", {final.skipped} skipped, because the query does not return them" if final.skipped else ""
+        self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped_text}")
         return BackfillResult(self._aggregate_type, final.rows, final.skipped, self._rows_now, round(self._seconds, 3))
 
     @property

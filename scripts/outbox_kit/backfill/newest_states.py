@@ -34,7 +34,7 @@ UNIQUE_KEY_SQL: LiteralString = """
 
 @dataclass(frozen=True)
 class PublishedKeys:
-    """Result of publish(): keys whose row exists, and keys for which a state was written."""
+    """Result of publish(): keys whose business row exists, and keys for which a state was written."""
 
     locked_keys: list[str]
     written_keys: list[str]
@@ -79,7 +79,7 @@ class AggregateStates:
         return PublishedKeys(locked, self._insert(connection, self._states(), values) if locked else [])
 
     def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
-        """Write tombstones for those of `keys` that have no row; return the keys that were written.
+        """Write tombstones for the `keys` that have no business row; return the keys that were written.
 
         A missing row cannot be locked, so the table is locked against all writers. If a row was inserted meanwhile,
         its state is written instead of a tombstone.
@@ -172,7 +172,7 @@ class AggregateStates:
 
 
 def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str, *, delete: bool) -> AggregateStates:
-    """Return the states of one aggregate type, after checking its `backfill`. Raises ConfigurationError."""
+    """Check the `backfill` of an aggregate type, and return access to its states. Raises ConfigurationError."""
     aggregate = pipeline.aggregates.get(aggregate_type)
     if aggregate is None:
         hint = f"known aggregates: {', '.join(sorted(pipeline.aggregates))}"

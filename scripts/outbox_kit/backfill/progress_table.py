@@ -15,7 +15,7 @@ TABLE_NAME = "outbox_backfill"
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """Progress of one backfill: the last key that was read, and the number of rows."""
+    """Progress of one backfill: the last key that was read, and the numbers of written and skipped aggregates."""
 
     last_key: str | None
     rows: int
@@ -53,7 +53,7 @@ class ProgressTable:
         )
 
     def begin(self, connection: Connection, *, restart: bool) -> BackfillProgress:
-        """Return the stored progress, or insert a new row if there is none or with `restart`."""
+        """Return the stored progress; insert a row if there is none. `restart` deletes the stored row first."""
         key = (self.pipeline.name, self.aggregate_type)
         if restart:
             delete = sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s")

@@ -33,23 +33,24 @@ def republish(
     For a key without a business row, `tombstones` writes a tombstone. Without `tombstones`, a RefusedError lists these
     keys after the other keys were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
-    written: set[str] = set()
+    written_keys: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session:
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
         requested = states.normalize_keys(session.connection, list(keys))
-        without_row: list[str] = []
+        missing_keys: list[str] = []
         for chunk in _chunks(sorted(requested)):
             published = retry_deadlocks()(_publish, session, states, chunk)
-            written |= set(published.written_keys)
-            without_row += [key for key in chunk if key not in set(published.locked_keys)]
-            progress(f"{aggregate_type}: {len(written)} of {len(requested)} written")
-        if tombstones and without_row:
+            written_keys |= set(published.written_keys)
+            missing_keys += [key for key in chunk if key not in set(published.locked_keys)]
+            progress(f"{aggregate_type}: {len(written_keys)} of {len(requested)} written")
+        if tombstones and missing_keys:
             table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_SECONDS))
-            for chunk in _chunks(without_row):
-                written |= retry_deadlocks()(_write_tombstones, table_session, states, chunk)
-                progress(f"{aggregate_type}: {len(written)} of {len(requested)} written, including tombstones")
-    _refuse_missing(states, [key for key in requested if key not in written], len(written), tombstones=tombstones)
-    return len(written)
+            for chunk in _chunks(missing_keys):
+                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, chunk)
+                progress(f"{aggregate_type}: {len(written_keys)} of {len(requested)} written, including tombstones")
+    unwritten_keys = [key for key in requested if key not in written_keys]
+    _refuse_unwritten(states, unwritten_keys, len(written_keys), tombstones=tombstones)
+    return len(written_keys)
 
 
 def _publish(session: Session, states: AggregateStates, keys: Sequence[str]) -> PublishedKeys:
@@ -62,13 +63,13 @@ def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[
         return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
 
 
-def _refuse_missing(states: AggregateStates, missing: list[str], written: int, *, tombstones: bool) -> None:
-    if not missing:
+def _refuse_unwritten(states: AggregateStates, keys: list[str], written_count: int, *, tombstones: bool) -> None:
+    if not keys:
         return
-    examples = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
+    listed_keys = ", ".join(keys[:MAX_LISTED]) + (", ..." if len(keys) > MAX_LISTED else "")
     raise RefusedError(
-        f"{plural(len(missing), 'key')} not written, because {states.backfill.table} has no such row or the query does "
-        f"not return it: {examples}; {plural(written, 'other key')} written",
+        f"{plural(len(keys), 'key')} not written, because {states.backfill.table} has no such row or the query does "
+        f"not return it: {listed_keys}; {plural(written_count, 'other key')} written",
         "insert an outbox row of the key with its partition field (a tombstone requires it), or change the query"
         if tombstones
         else "add --tombstones to write tombstones for deleted aggregates",
@@ -76,6 +77,6 @@ def _refuse_missing(states: AggregateStates, missing: list[str], written: int, *
 
 
 def _chunks(keys: Iterable[str]) -> Iterator[list[str]]:
-    remaining = iter(keys)
-    while chunk := list(islice(remaining, BATCH_SIZE)):
+    iterator = iter(keys)
+    while chunk := list(islice(iterator, BATCH_SIZE)):
         yield chunk

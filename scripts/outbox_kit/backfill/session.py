@@ -54,7 +54,7 @@ class LockMonitor:
 
     @property
     def description(self) -> str:
-        """Description of the blocking sessions in the last poll that returned any."""
+        """Description of the blocking sessions in the last poll that returned a session."""
         return ", ".join(map(postgres_client.describe_session, self._blocking_sessions)) or "an unknown session"
 
     def _poll(self) -> None:
@@ -86,8 +86,8 @@ class Session:
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
             try:
                 with self.connection.transaction():
-                    limits = {"lock_timeout": self.lock_seconds * 1000, "statement_timeout": STATEMENT_TIMEOUT_MS}
-                    for name, limit in limits.items():
+                    timeouts = {"lock_timeout": self.lock_seconds * 1000, "statement_timeout": STATEMENT_TIMEOUT_MS}
+                    for name, limit in timeouts.items():
                         statement = sql.SQL("set local {} = {}").format(sql.Identifier(name), sql.Literal(round(limit)))
                         self.connection.execute(statement)
                     self._refuse_lost_slot()
@@ -133,5 +133,5 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
 
 def retry_deadlocks() -> Retrying:
     """Return a retry of transactions that PostgreSQL aborted because of a deadlock."""
-    aborted = retry_if_exception_type(psycopg.errors.DeadlockDetected)
-    return Retrying(stop=stop_after_attempt(DEADLOCK_ATTEMPTS), retry=aborted, reraise=True)
+    is_deadlock = retry_if_exception_type(psycopg.errors.DeadlockDetected)
+    return Retrying(stop=stop_after_attempt(DEADLOCK_ATTEMPTS), retry=is_deadlock, reraise=True)

@@ -52,8 +52,8 @@ def apply(
 ) -> bool:
     """Make the `changes` of diff(). Return whether the connector was started.
 
-    A new connector starts with an offset. Without an offset, a restart before the first event would begin at the
-    server's current LSN, and rows written since the slot was created would be lost without an error
+    A new connector gets an offset before its start. Without an offset, a restart before the first event would begin at
+    the server's current LSN, and rows written since the slot was created would be lost without an error
     (PostgresOffsetContext).
     """
     updater = _ConnectorUpdater(client, name, config, start, state, progress)
@@ -66,7 +66,7 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. A method that can start the connector returns whether it started it."""
+    """Makes the changes of one connector. Methods that can start it return whether the connector was started."""
 
     client: ConnectClient
     name: str
@@ -94,7 +94,7 @@ class _ConnectorUpdater:
     def _start(self) -> bool:
         """Bring a connector that was stopped before this apply into the declared state."""
         wait_stopped(self.client, self.name)
-        return self._leave_stopped(was_stopped=True)
+        return self._seed_and_request_state(was_stopped=True)
 
     def _update(self) -> bool:
         """Change the config while the connector is stopped. A paused or stopped connector remains in its state.
@@ -107,12 +107,12 @@ class _ConnectorUpdater:
         try:
             stop(self.client, self.name, progress=self.progress)
             put_config(self.client, self.name, self.config, self.progress)
-            return self._leave_stopped()
+            return self._seed_and_request_state()
         except OutboxKitError as error:
             raise type(error)(f"{error.message}; {self._resume_old_config()}", error.hint) from None
 
     def _resume_old_config(self) -> str:
-        """After a failed update, resume the connector unless it has the new config; describe its state."""
+        """After a failed update, resume the connector unless it has the new config; return a text about its state."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):
@@ -126,7 +126,7 @@ class _ConnectorUpdater:
         status = self.client.status(self.name)
         if self.state == "stopped" or (status and status.connector == "STOPPED"):
             stop(self.client, self.name, progress=self.progress)
-            return self._leave_stopped()
+            return self._seed_and_request_state()
         return self._request_state()
 
     def _delete_offsets(self) -> None:
@@ -138,8 +138,8 @@ class _ConnectorUpdater:
             self.progress,
         )
 
-    def _leave_stopped(self, *, was_stopped: bool = False) -> bool:
-        """Enter the declared state with an offset. A stopped connector needs the offset for a later resume."""
+    def _seed_and_request_state(self, *, was_stopped: bool = False) -> bool:
+        """Ensure that the stopped connector has a usable offset (also for a later resume), then request the state."""
         ensure_offset(self.client, self.name, self.start, self.progress, was_stopped=was_stopped)
         return self._request_state()
 

@@ -66,11 +66,11 @@ def _plugins(live: ConnectState) -> Finding:
     severity=Severity.WARNING,
 )
 def _smt_version(live: ConnectState) -> Finding:
-    used = {value for key, value in live.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
-    installed = {live.observed.versions[name] for name in used if name in live.observed.versions}
-    if not installed:
-        return Finding(None if used else True, "none installed" if used else "none used", __version__)
-    return Finding(installed == {__version__}, ", ".join(sorted(installed)), __version__)
+    types = {value for key, value in live.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
+    versions = {live.observed.versions[name] for name in types if name in live.observed.versions}
+    if not versions:
+        return Finding(None if types else True, "none installed" if types else "none used", __version__)
+    return Finding(versions == {__version__}, ", ".join(sorted(versions)), __version__)
 
 
 @RULES.rule(

@@ -33,7 +33,7 @@ class ConnectorStatus:
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """One connector of the cluster; a new one has no status yet."""
+    """One connector of the cluster; a new connector has no status yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None
@@ -70,7 +70,7 @@ class ConnectClient(RestClient):
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
     def all_connectors(self) -> dict[str, LiveConnector]:
-        """Return every connector of the cluster, except new ones that have no status yet."""
+        """Return every connector of the cluster, except new connectors that have no status yet."""
         response = self._call("GET", "/connectors?expand=info&expand=status")
         return {
             name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
@@ -103,14 +103,14 @@ class ConnectClient(RestClient):
         )
 
     def create_stopped(self, name: str, config: dict[str, str]) -> None:
-        """Create a connector in state STOPPED, so that its offsets can be written first."""
+        """Create a connector in state STOPPED, so that its offsets can be written before its start."""
         self._call("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
 
     def update(self, name: str, config: dict[str, str]) -> None:
         self._call("PUT", f"/connectors/{path_segment(name)}/config", config)
 
     def resume(self, name: str) -> None:
-        """Resume a paused or stopped connector; no effect on a FAILED one. Asynchronous."""
+        """Resume a paused or stopped connector; a FAILED connector stays FAILED. Asynchronous."""
         self._call("PUT", f"/connectors/{path_segment(name)}/resume")
 
     def pause(self, name: str) -> None:

@@ -16,9 +16,9 @@ from outbox_kit.pipeline import UNKNOWN
 
 PIPELINE_KEY = "outboxkit.pipeline"
 FINGERPRINT_KEY = "outboxkit.fingerprint"
-# Keys that outbox-kit adds: Connect also stores keys that no plugin defines.
+# Keys that outbox-kit adds to the config. Connect also stores keys that no plugin defines.
 OWN_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
-# Added by the worker.
+# Keys that the worker adds.
 SERVER_KEYS = frozenset({"name"})
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 SECRET_KEY = re.compile(

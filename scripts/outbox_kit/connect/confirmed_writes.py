@@ -9,7 +9,7 @@ from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.progress import Reporter
 from outbox_kit.waiting import Observation, wait_for
 
-# After a herder time-out the worker usually completes the request within seconds of the rebalance.
+# After a timeout in the herder, the worker usually completes the request seconds after the rebalance.
 CONFIRM_TIMEOUT_S = 30.0
 
 

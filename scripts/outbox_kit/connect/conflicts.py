@@ -13,7 +13,7 @@ POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
 # Debezium's defaults.
 DEBEZIUM_DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
-# Keys whose value must be unique, and the keys that define the scope: a server, a database, the Kafka cluster.
+# Keys whose value must be unique in a scope (server, database, Kafka cluster), and the keys that identify the scope.
 SCOPES: dict[str, tuple[str, ...]] = {
     "slot.name": ("database.hostname", "database.port"),
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
@@ -65,25 +65,25 @@ def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mappi
 def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
     """Return connectors that the same pipeline created under another name.
 
-    The pipeline may be deployed to a second environment through the same Connect cluster: only connectors with the
-    same slot or prefix are returned.
+    Only connectors with the same slot or prefix are returned, because the pipeline may also be deployed to a second
+    environment through the same Connect cluster.
     """
     pipeline = config.get(PIPELINE_KEY)
-    scoped = [(key, _value_in_scope(config, key)) for key in ("slot.name", "topic.prefix")]
+    scoped_values = [(key, _value_in_scope(config, key)) for key in ("slot.name", "topic.prefix")]
     return sorted(
         other
         for other, connector in other_connectors.items()
         if pipeline
         and other != name
         and connector.config.get(PIPELINE_KEY) == pipeline
-        and any(value and value == _value_in_scope(connector.config, key) for key, value in scoped)
+        and any(value and value == _value_in_scope(connector.config, key) for key, value in scoped_values)
     )
 
 
 def _value_in_scope(config: dict[str, str], key: str) -> tuple[str, ...] | None:
     """Return the value with its scope; None if the connector has no such setting."""
-    postgres = config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
-    settings = {**DEBEZIUM_DEFAULTS, **config} if postgres else config
-    if key not in settings or (SCOPES[key] and not postgres):
+    is_postgres = config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
+    settings = {**DEBEZIUM_DEFAULTS, **config} if is_postgres else config
+    if key not in settings or (SCOPES[key] and not is_postgres):
         return None
-    return (settings[key], *(settings.get(scope, "") for scope in SCOPES[key]))
+    return (settings[key], *(settings.get(scope_key, "") for scope_key in SCOPES[key]))

@@ -12,8 +12,8 @@ PARTITION_CHANGED = (
 )
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 DATABASE_CHANGED = "the LSN of the offset is not valid in another database"
-# By pattern of the config key. EventRouter and OutboxRouter use the same setting for the key column, the chain of
-# outbox-postgres-chain uses ValueToKey.
+# Dangers by pattern of the config key. EventRouter and OutboxRouter have the same setting for the key column; the
+# chain of outbox-postgres-chain sets the key with ValueToKey.
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),
@@ -33,19 +33,19 @@ REPUBLISH_HINT = "afterwards run `outbox backfill --restart`"
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
     """Return every danger of these changes as one text, each with its key and values; empty if there is none."""
-    rated_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
+    dangerous_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
     dangers = [
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
-        for change, danger in rated_changes
+        for change, danger in dangerous_changes
     ]
-    if any(danger.startswith(STATES_AFFECTED) for _, danger in rated_changes):
+    if any(danger.startswith(STATES_AFFECTED) for _, danger in dangerous_changes):
         dangers.append(REPUBLISH_HINT)
     return "; ".join(dangers)
 
 
 def _danger(change: KeyChange, desired: dict[str, str]) -> str:
-    step = VALUE_TO_KEY.fullmatch(change.key)
-    if step and desired.get(f"{step[1]}.type", "").endswith(".ValueToKey"):
+    match = VALUE_TO_KEY.fullmatch(change.key)
+    if match and desired.get(f"{match[1]}.type", "").endswith(".ValueToKey"):
         return KEY_CHANGED
     danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
     # A new route does not affect existing topics.

@@ -98,8 +98,8 @@ def wait_for_declared_state(
 ) -> bool:
     """Wait until the connector is in its declared state. Raises WaitTimeoutError, FailedError.
 
-    A connector that was paused or stopped after the plan was made remains so, unless this apply `started` it. Return
-    whether it was RUNNING for `stability_seconds`.
+    A connector that was paused or stopped after the plan was made keeps that state, unless this apply `started` it.
+    Return whether the connector was RUNNING for `stability_seconds`.
     """
     if state == "stopped":
         wait_stopped(client, name)
@@ -165,7 +165,7 @@ def resume_on_error(client: ConnectClient, name: str, progress: Reporter, *, was
 
 
 def is_stopped(status: ConnectorStatus) -> bool:
-    """Return whether the connector is STOPPED without tasks: only then its offsets can be changed."""
+    """Return whether the connector is STOPPED without tasks. Its offsets can be changed only in this state."""
     return status.connector == "STOPPED" and not status.tasks
 
 
@@ -174,12 +174,12 @@ def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
 
 
 def is_running(status: ConnectorStatus | None) -> bool:
-    """Return whether connector and tasks, at least one, are RUNNING. Shortly after a start there is no task."""
+    """Return whether the connector and all its tasks (at least one) are RUNNING. A new connector has no task yet."""
     return bool(status and status.tasks and {status.connector, *status.tasks} == {"RUNNING"})
 
 
 def _is_paused(status: ConnectorStatus | None) -> bool:
-    """Return whether connector and tasks are PAUSED. After pausing a STOPPED connector there is no task."""
+    """Return whether connector and tasks are PAUSED. A STOPPED connector that was then paused has no task."""
     return status is not None and {status.connector, *status.tasks} == {"PAUSED"}
 
 
@@ -188,7 +188,7 @@ def has_failed(status: ConnectorStatus | None) -> bool:
 
 
 def raise_if_failed(name: str, status: ConnectorStatus | None) -> None:
-    """Raise FailedError if the connector or a task is FAILED, which only a restart changes."""
+    """Raise FailedError if the connector or a task is FAILED. Only a restart ends this state."""
     if status and has_failed(status):
         raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART_HINT)
 

@@ -32,7 +32,7 @@ def seed(lsn: int) -> dict[str, int]:
 
 
 def is_seed(offset: dict[str, Any] | None) -> bool:
-    """Return whether an offset is absent or was written by seed(): Debezium adds keys when it commits."""
+    """Return whether an offset is absent or was made by seed(). Offsets that Debezium commits have more keys."""
     return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
@@ -44,8 +44,8 @@ def offset_of_prefix(offsets: list[dict[str, Any]], prefix: str) -> dict[str, An
 def highest_lsn(offset: dict[str, Any] | None) -> int:
     """Return the highest LSN of an offset; 0 if there is no offset.
 
-    Debezium confirms `lsn_commit` to the slot. `lsn` is the LSN of the last event. In concurrent transactions it can be
-    lower than the commit LSN of another transaction (PostgresStreamingChangeEventSource.commitOffset, 3.7).
+    Debezium confirms `lsn_commit` to the slot. `lsn`, the LSN of the last event, can be lower than `lsn_commit` if
+    transactions are concurrent (PostgresStreamingChangeEventSource.commitOffset, 3.7).
     """
     return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
 
@@ -82,7 +82,7 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
 
 
 def _reason_unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
-    """Return why the connector must not start at this offset; empty if it may."""
+    """Return why the connector must not start at this offset; an empty text if it may start."""
     lsn = highest_lsn(offset)
     if start.ignore_stored_offset and was_stopped:
         return "the offset belongs to an earlier connector"

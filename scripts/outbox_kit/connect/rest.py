@@ -45,7 +45,7 @@ class RebalanceError(RejectedError):
 
 
 class NotFoundError(RejectedError):
-    """The connector does not exist, or not yet."""
+    """The connector does not exist, or was created only a moment ago."""
 
 
 class AlreadyExistsError(RejectedError):
@@ -62,9 +62,9 @@ def path_segment(name: str) -> str:
 
 def is_rebalance(reason: str) -> bool:
     """Return whether an error is caused by a rebalance. Other messages can contain a connector name with such words."""
-    lower = reason.lower()
-    is_other_error = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
-    return not is_other_error and any(fragment in lower for fragment in REBALANCE_MESSAGES)
+    message = reason.lower()
+    is_other_error = message.endswith("already exists") or message.startswith(TIMED_OUT)
+    return not is_other_error and any(fragment in message for fragment in REBALANCE_MESSAGES)
 
 
 class WorkerUnreachableError(UnreachableError):
@@ -74,7 +74,7 @@ class WorkerUnreachableError(UnreachableError):
 class RestClient:
     """Sends requests to one worker: the first of its addresses that responds to a read.
 
-    There is no failover after this response: a read could reach a different cluster, and a write be executed twice.
+    After this response there is no failover: a read could reach a different cluster, and a write could run twice.
     Raises UnreachableError if no worker responds, RejectedError and its subclasses.
     """
 
@@ -170,7 +170,7 @@ class RestClient:
         return self._rejection(message, status, connect_message)
 
     def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. HTTP 404 without `message` is not from Connect."""
+        """Return the error for a rejected request. A response 404 without `message` is not from Connect."""
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")

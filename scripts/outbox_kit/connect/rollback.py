@@ -59,7 +59,7 @@ def roll_back(
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
-    """Return why the connector must not run with the last working config; empty if it may."""
+    """Return why the connector must not run with the last working config; an empty text if it may."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):

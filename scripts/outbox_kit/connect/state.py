@@ -41,7 +41,7 @@ class ActualConnector:
 
 
 def read_actual(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and all others. The number of requests does not depend on the number of connectors."""
+    """Read the connector and the other connectors, with a number of requests that does not grow with their number."""
     other_connectors = client.all_connectors()
     listed = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
@@ -52,14 +52,14 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def stored_lsn(actual: ActualConnector) -> int:
-    """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number, else 0."""
+    """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number; 0 without offset."""
     prefix = (actual.config or {}).get("topic.prefix")
     offsets = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
     return max(map(highest_lsn, offsets), default=0)
 
 
 def epoch(config: dict[str, str] | None) -> int:
-    """Return the source epoch that a config writes; 0 without the setting."""
+    """Return the source epoch in a config; 0 if the config has none."""
     value = (config or {}).get(EPOCH_KEY, "0")
     return int(value) if value.isdecimal() else 0
 
@@ -97,7 +97,7 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
 
 
 def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
-    """Raise RefusedError if the lock file's source epoch is below the live one, or, if `increased`, not above it."""
+    """Raise RefusedError if the lock's source epoch is below the connector's, or, if `increased`, not above it."""
     actual_epoch, lock_epoch = epoch(actual.config), lock.source_epoch if lock else 1
     if actual_epoch > lock_epoch or (increased and actual_epoch == lock_epoch):
         raise RefusedError(
@@ -129,7 +129,7 @@ def diff(
     if actual.config is None:
         reason = "reads the slot and writes to the topics"
         return [*changes, Change("connect", "connector", name, "create", reason, after=after)]
-    # This comes first, because it stops the connector, which must not run again with its old offset.
+    # The reset of the offset comes first: it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "the slot was replaced"))
     changes += _config_changes(name, desired, actual.config)
@@ -154,8 +154,8 @@ def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str]) 
     if all(change.unknown for change in differences):
         return []
     # The fingerprint depends on the other keys, so it is shown only if no other key differs.
-    shown = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
-    after = "; ".join(change.text for change in shown)
+    shown_differences = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
+    after = "; ".join(change.text for change in shown_differences)
     danger = config_dangers(differences, desired)
     return [Change("connect", "connector", name, "update", _reason(desired, actual), after=after, danger=danger)]
 
@@ -171,7 +171,7 @@ def _reason(desired: dict[str, str], actual: dict[str, str]) -> str:
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
     """Return whether an apply ended between creating or stopping the connector and starting it.
 
-    A connector that never ran has no offset or a seeded one; otherwise Debezium has written its offset.
+    A connector that never ran has no offset or a seeded offset. Otherwise Debezium has written its offset.
     """
     if actual.status is None or actual.status.connector != "STOPPED":
         return False

@@ -9,14 +9,14 @@ from itertools import takewhile
 CAUSED_BY = "Caused by: "
 POSTGRES_EXCEPTION = "PSQLException"
 MAX_CHARACTERS = 400
-# Parts that may quote a row: Jackson's source, Connect's structs and records, the row that PostgreSQL rejects.
+# Text that may quote a row: Jackson's source, Connect's structs and records, the row that PostgreSQL rejects.
 PAYLOAD_PATTERN = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
 
 
 def root_cause(traces: tuple[str, ...]) -> str:
-    """Return the innermost cause in the first trace, or, if there is one, PostgreSQL's error with its hint.
+    """Return PostgreSQL's error with its hint if the first trace contains one, else the innermost cause.
 
     Stack frames and text that may quote a row are removed.
     """
@@ -31,11 +31,11 @@ def root_cause(traces: tuple[str, ...]) -> str:
 
 
 def _causes(trace: str) -> Iterator[str]:
-    """Yield the exception and its causes. Indented lines, the causes of suppressed exceptions, are omitted."""
+    """Yield the exception and its causes. Indented lines (causes of suppressed exceptions) are omitted."""
     lines = trace.splitlines() or [""]
     for number, line in enumerate(lines):
         if number == 0 or line.startswith(CAUSED_BY):
             # The message of an exception ends before the first stack frame.
-            message = takewhile(lambda text: not text.startswith(("\t", CAUSED_BY)), lines[number + 1 :])
-            hint = next((text.strip() for text in message if text.strip().startswith("Hint:")), "")
+            message_lines = takewhile(lambda text: not text.startswith(("\t", CAUSED_BY)), lines[number + 1 :])
+            hint = next((text.strip() for text in message_lines if text.strip().startswith("Hint:")), "")
             yield " ".join(filter(None, (line.removeprefix(CAUSED_BY).strip(), hint)))

@@ -56,7 +56,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
 def _validate_live_config(
     client: ConnectClient, name: str, config: dict[str, str] | None, desired: dict[str, str]
 ) -> Validation | None:
-    """Validate the live config, with masked values replaced by the rendered ones."""
+    """Validate the live config, with masked values replaced by the values rendered from the files."""
     if config is None:
         return None
     unmasked = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}

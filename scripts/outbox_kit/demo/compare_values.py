@@ -1,4 +1,4 @@
-"""Comparison of the source's rows with a target's, by column value.
+"""Comparison of the rows of the source with the rows of a target, by column value.
 
 A target's rows come from a PostgreSQL table, or from the JSON export of a lake table. Values are converted to canonical
 values by the type of each field in the aggregate's Avro schema. Results contain keys and column names, never values.
@@ -22,7 +22,7 @@ from psycopg.rows import dict_row
 from outbox_kit.errors import ConfigurationError
 
 KEY = "aggregate_id"
-"""Column of a target with the record key; a source row without it is identified by its `id`."""
+"""Column of a target with the record key; a source row has no such column, and is identified by its `id`."""
 
 MAX_EXAMPLES = 10
 """Maximum number of keys per kind of difference in a Comparison."""
@@ -30,7 +30,7 @@ MAX_EXAMPLES = 10
 KINDS = ("missing", "unexpected", "duplicated", "different")
 """Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
 
-TargetRows = Iterable[Mapping[str, Any]]
+Rows = Iterable[Mapping[str, Any]]
 """Rows by column name. A value is a Python object or its text: decimals, ISO dates, ISO times with an
 offset, JSON arrays. A null must be None: a missing column counts as different."""
 
@@ -39,7 +39,7 @@ Canonical = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class DifferentRow:
-    """A row that both sides have, and the columns whose values differ."""
+    """A row that source and target have, and the columns whose values differ."""
 
     key: str
     columns: tuple[str, ...]
@@ -47,7 +47,7 @@ class DifferentRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one aggregate's rows in one target differ from the source; the counts are of rows.
+    """Differences between the source rows and the target rows of one aggregate; all counts are numbers of rows.
 
     missing: in the source only. unexpected: in the target only. duplicated: keys that the target
     has more than once. different: rows whose values differ. Each tuple has the first MAX_EXAMPLES by key.
@@ -88,10 +88,8 @@ class _Unreadable:
     __hash__ = None  # type: ignore[assignment]
 
 
-def compare(
-    aggregate: str, target: str, *, schema: Mapping[str, Any], source: TargetRows, rows: TargetRows
-) -> Comparison:
-    """Compare the source's rows of an aggregate with a target's; `schema` is the parsed .avsc.
+def compare(aggregate: str, target: str, *, schema: Mapping[str, Any], source: Rows, rows: Rows) -> Comparison:
+    """Compare the source rows of an aggregate with the target `rows`; `schema` is the parsed .avsc file.
 
     Columns that are not in the schema are ignored. Reads both sides into memory.
     Raises ConfigurationError for a schema with a type that has no canonical form.
@@ -155,7 +153,7 @@ def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
     return {field["name"]: _canonical_form(field["name"], field["type"]) for field in schema["fields"]}
 
 
-def _rows_by_key(rows: TargetRows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows_by_key(rows: Rows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in rows:
         key = row[KEY] if KEY in row else row["id"]
         yield str(key), {name: _canonical(forms[name], value) for name, value in row.items() if name in forms}
@@ -231,10 +229,10 @@ def _date(value: Any) -> date:  # noqa: ANN401
 
 
 def _instant(value: Any) -> datetime:  # noqa: ANN401
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    if moment.utcoffset() is None:
+    timestamp = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if timestamp.utcoffset() is None:
         raise ValueError("no offset")
-    return moment.astimezone(UTC)
+    return timestamp.astimezone(UTC)
 
 
 _FORMS: dict[str, Canonical] = {

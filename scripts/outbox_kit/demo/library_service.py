@@ -1,7 +1,7 @@
 """The example service: a library of authors and books that writes an event for each change.
 
-Each function writes the business row and the outbox row in one transaction: the open one of the
-connection, otherwise a new one. The payload is built from the row as the database returns it, so that
+Each function writes the business row and the outbox row in one transaction: the connection's open
+transaction, otherwise a new one. The payload is built from the row as the database returns it, so that
 defaults, rounding and other sessions' changes to the same row are included. Every function takes the
 row's lock before it writes the event: events of one aggregate are committed in the order of its states.
 """
@@ -117,15 +117,15 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
     Return the ids of the books; return None, without an event, if the author does not exist.
     """
     with _in_transaction(connection):
-        # Lock the author before its books: no book can be added then, and a fixed order prevents deadlocks.
+        # Lock the author before its books: no book can be added meanwhile, and the fixed order prevents deadlocks.
         if not _lock_author(connection, author_id, "for update"):
             return None
         query = sql.SQL("select id from library.book where author_id = %s order by id for update")
-        books = _ids(connection, query, [author_id])
-        connection.execute("delete from library.book where id = any(%s)", [books])
-        emit_many(connection, [_removal("book", book) for book in books])
+        book_ids = _ids(connection, query, [author_id])
+        connection.execute("delete from library.book where id = any(%s)", [book_ids])
+        emit_many(connection, [_removal("book", book_id) for book_id in book_ids])
         _remove(connection, "author", author_id)
-        return books
+        return book_ids
 
 
 def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
@@ -140,8 +140,8 @@ def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fiel
 def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[BookChanges]) -> bool:
     """Change a book; return False, without an event, if the book or its new author does not exist."""
     with _in_transaction(connection):
-        author = changes.get("author_id")
-        if author is not None and not _lock_author(connection, author, "for key share"):
+        author_id = changes.get("author_id")
+        if author_id is not None and not _lock_author(connection, author_id, "for key share"):
             return False
         return _change(connection, "book", book_id, dict(changes))
 

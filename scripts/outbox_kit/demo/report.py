@@ -68,7 +68,7 @@ class DemoReport:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + monotonic() - started, 3)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON-ready data; it has keys and column names, never values."""
+        """Return the report as data for JSON; it contains keys and column names, never column values."""
         workload = self.workload
         return {
             "match": self.match,
@@ -81,7 +81,7 @@ class DemoReport:
         }
 
     def tables(self) -> list[Table]:
-        """Return the report as tables, without empty ones."""
+        """Return the report as tables, without empty tables."""
         tables = [self._written(), self._compared(), self._differences(), self._times()]
         return [table for table in tables if table.rows]
 
@@ -117,10 +117,10 @@ class DemoReport:
     def _differences(self) -> Table:
         rows: list[tuple[str, ...]] = []
         for entry in self.comparisons:
-            table = (entry.target, entry.aggregate)
+            first_cells = (entry.target, entry.aggregate)
             for kind in KINDS[:3]:
-                rows += [(*table, key, kind) for key in getattr(entry, kind)]
-            rows += [(*table, row.key, f"differs in {', '.join(row.columns)}") for row in entry.different]
+                rows += [(*first_cells, key, kind) for key in getattr(entry, kind)]
+            rows += [(*first_cells, row.key, f"differs in {', '.join(row.columns)}") for row in entry.different]
         return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "difference"), tuple(rows))
 
     def _times(self) -> Table:

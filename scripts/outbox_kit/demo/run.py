@@ -95,15 +95,15 @@ class Demo:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
             with report.step("apply"):
                 self._apply(deployment, state)
-            earlier = dead_letters.count(deployment.kafka, deployment.pipeline)
+            count_before = dead_letters.count(deployment.kafka, deployment.pipeline)
             with report.step("workload"):
                 self._write(report, state)
             with report.step("verify"):
                 self._wait_running(deployment, state)
                 self._verify(deployment)
-            report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - earlier
+            report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - count_before
             # The workload's dead letters must not fail the next `outbox verify`; existing ones are not acknowledged.
-            if not earlier:
+            if not count_before:
                 dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
             self._materialize()
@@ -128,28 +128,28 @@ class Demo:
         self.progress("a second apply changed nothing")
 
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
-        """Wait until the connector runs: a worker that is killed during the workload is restarted.
+        """Wait until the connector runs, because a worker that was killed during the workload needs time to restart.
 
         Connect still reports RUNNING for a killed worker, so the slot must be active too. A rebalance may move the task
         of a restarted worker, so several polls in sequence must succeed.
         """
-        stable = 0
+        stable_polls = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
 
         def poll() -> Observation[bool]:
-            nonlocal stable
+            nonlocal stable_polls
             try:
                 status = deployment.connect.status(name)
             except UnreachableError as error:
-                stable = 0
+                stable_polls = 0
                 return Observation(None, error.message)
             with psycopg.connect(state.postgres) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
             description = status.text if status else "no status yet"
-            stable = stable + 1 if is_running(status) and active else 0
+            stable_polls = stable_polls + 1 if is_running(status) and active else 0
             description += f", slot {'active' if active else 'not active'}"
-            return Observation(True if stable >= STABLE_POLLS else None, description)
+            return Observation(True if stable_polls >= STABLE_POLLS else None, description)
 
         hint = "see `outbox stack logs connect`"
         wait_for("the connector to run", poll, seconds=RUNNING_SECONDS, interval=POLL_INTERVAL_S, hint=hint)
@@ -171,15 +171,15 @@ class Demo:
         java_home = find_java().resolve().parent.parent
         environment = {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, cwd=self.root, env=environment, stdout=subprocess.PIPE, timeout=SPARK_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             message = f"the Spark job took more than {SPARK_SECONDS} s"
             raise OutboxKitError(message, "run `outbox-materialize`") from None
-        if done.returncode != 0:
+        if result.returncode != 0:
             raise OutboxKitError(
-                f"the Spark job ended with exit code {done.returncode}", "see the output of the job above"
+                f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"
             )
 
     def compare(self, report: DemoReport, state: StackState) -> None:

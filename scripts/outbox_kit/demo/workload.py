@@ -29,7 +29,7 @@ Connect = Callable[[], psycopg.Connection[Any]]
 
 @dataclass(frozen=True)
 class WorkloadCounts:
-    """Counts of a run. `events` and the fields after it count committed outbox rows only."""
+    """Counts of a run. `events`, `tombstones` and `events_by_aggregate` count committed outbox rows only."""
 
     committed: int
     rolled_back: int
@@ -57,13 +57,13 @@ def run(
     connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source
     with closing(connect()) as connection:
         shared = SharedIds.load(connection)
-    counts = [transactions // writers + (index < transactions % writers) for index in range(writers)]
+    shares = [transactions // writers + (index < transactions % writers) for index in range(writers)]
     tally = Tally()
     started = time.monotonic()
     with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
         futures = [
             pool.submit(_run_writer, connect, Random(f"{seed}/{index}"), count, shared, tally)  # noqa: S311
-            for index, count in enumerate(counts)
+            for index, count in enumerate(shares)
         ]
         _report_progress(futures, tally, transactions, progress)
     return tally.counts(time.monotonic() - started)
@@ -74,19 +74,19 @@ def write_invalid(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
 
     They have no business row, so that source and target tables can still be compared.
     """
-    book, magazine = str(uuid4()), str(uuid4())
+    book_id, magazine_id = str(uuid4()), str(uuid4())
     events = [
         OutboxEvent(
             aggregate_type="book",
-            aggregate_id=book,
+            aggregate_id=book_id,
             event_type="book_added",
-            payload={"id": book, "title": 42, "status": "BURNT"},
+            payload={"id": book_id, "title": 42, "status": "BURNT"},
         ),
         OutboxEvent(
             aggregate_type="magazine",
-            aggregate_id=magazine,
+            aggregate_id=magazine_id,
             event_type="magazine_added",
-            payload={"id": magazine, "title": "no schema has been declared for magazines"},
+            payload={"id": magazine_id, "title": "no schema has been declared for magazines"},
         ),
     ]
     with connection.transaction():
@@ -96,9 +96,9 @@ def write_invalid(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
 
 def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
     """Report once a second from this thread, so that `progress` need not be thread-safe."""
-    waiting = set(futures)
-    while waiting:
-        done, waiting = wait(waiting, timeout=1, return_when=FIRST_EXCEPTION)
+    running = set(futures)
+    while running:
+        done, running = wait(running, timeout=1, return_when=FIRST_EXCEPTION)
         progress(f"{tally.finished} of {transactions} transactions")
         if any(future.exception() for future in done):
             tally.stop.set()
@@ -116,7 +116,7 @@ def _run_writer(connect: Connect, rng: Random, transactions: int, shared: Shared
 
 
 class Tally:
-    """Counts of transactions and events over all writers, and the event that stops the writers."""
+    """Counts of transactions and events over all writers, and the flag `stop` that ends the writers."""
 
     def __init__(self) -> None:
         self.stop = Event()

@@ -80,7 +80,7 @@ IdUpdate = tuple[Callable[[UUID], None], UUID]
 
 @dataclass
 class Effects:
-    """Effects of one transaction when it is committed; events are counted by aggregate type."""
+    """Events of one transaction by aggregate type, and the updates of shared ids after its commit or rollback."""
 
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)
@@ -115,7 +115,7 @@ class Writer:
         }
 
     def transact(self) -> tuple[Effects, bool]:
-        """Run one transaction that writes; return its effects and whether it was committed."""
+        """Run transactions until one writes a row; return its effects and whether it was committed."""
         roll_back = self._rng.random() < ROLLBACK_SHARE
         steps = self._random_steps()
         while True:
@@ -136,8 +136,8 @@ class Writer:
                     raise psycopg.Rollback
         except (DeadlockDetected, SerializationFailure):  # conflict with another session: try another step
             wrote = False
-        for call, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
-            call(key)
+        for update_ids, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
+            update_ids(key)
         return wrote, effects
 
     def _add_author(self, effects: Effects) -> bool:
@@ -145,34 +145,34 @@ class Writer:
         return True
 
     def _add_author_with_books(self, effects: Effects) -> bool:
-        author = self._new_author(effects)
-        return all(self._new_book(effects, author) for _ in range(self._rng.randint(1, 4)))
+        author_id = self._new_author(effects)
+        return all(self._new_book(effects, author_id) for _ in range(self._rng.randint(1, 4)))
 
     def _add_book(self, effects: Effects) -> bool:
-        return any(self._new_book(effects, author) for author in self._shared.authors.choose(self._rng))
+        return any(self._new_book(effects, author_id) for author_id in self._shared.authors.choose(self._rng))
 
     def _change_author(self, effects: Effects) -> bool:
-        for author in self._shared.authors.choose(self._rng):
-            if library_service.change_author(self._connection, author, **samples.author(self._rng)):
+        for author_id in self._shared.authors.choose(self._rng):
+            if library_service.change_author(self._connection, author_id, **samples.author(self._rng)):
                 effects.states["author"] += 1
         return bool(effects.states)
 
     def _change_books(self, effects: Effects) -> bool:
-        for book in self._shared.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
-            if library_service.change_book(self._connection, book, **samples.book(self._rng)):
+        for book_id in self._shared.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
+            if library_service.change_book(self._connection, book_id, **samples.book(self._rng)):
                 effects.states["book"] += 1
         return bool(effects.states)
 
     def _change_book_twice(self, effects: Effects) -> bool:
         """Write two states of one book in one transaction: the later one must be in the targets."""
-        for author in self._shared.authors.choose(self._rng):
-            for book in self._shared.books.choose(self._rng):
+        for author_id in self._shared.authors.choose(self._rng):
+            for book_id in self._shared.books.choose(self._rng):
                 for _ in range(2):
-                    # Setting author_id locks the author first. Else the second update locks it after the book:
-                    # PostgreSQL then checks the foreign key of a row that the same transaction has written.
+                    # Setting author_id locks the author first. Otherwise the second update would lock it after the
+                    # book: PostgreSQL checks the foreign key of a row that the same transaction has written.
                     fields = samples.book(self._rng)
-                    fields["author_id"] = author
-                    effects.states["book"] += library_service.change_book(self._connection, book, **fields)
+                    fields["author_id"] = author_id
+                    effects.states["book"] += library_service.change_book(self._connection, book_id, **fields)
         return bool(effects.states.total())
 
     def _change_after_savepoint_rollback(self, effects: Effects) -> bool:
@@ -184,65 +184,65 @@ class Writer:
         return self._change_books(effects)
 
     def _move_book(self, effects: Effects) -> bool:
-        for author in self._shared.authors.choose(self._rng):
-            for book in self._shared.books.choose(self._rng):
-                if library_service.change_book(self._connection, book, author_id=author):
+        for author_id in self._shared.authors.choose(self._rng):
+            for book_id in self._shared.books.choose(self._rng):
+                if library_service.change_book(self._connection, book_id, author_id=author_id):
                     effects.states["book"] += 1
         return bool(effects.states)
 
     def _remove_book(self, effects: Effects) -> bool:
-        for book in self._shared.books.choose(self._rng):
-            if library_service.remove_book(self._connection, book):
-                self._count_removed_book(effects, book)
+        for book_id in self._shared.books.choose(self._rng):
+            if library_service.remove_book(self._connection, book_id):
+                self._count_removed_book(effects, book_id)
         return bool(effects.tombstones)
 
     def _remove_author(self, effects: Effects) -> bool:
-        for author in self._shared.authors.choose(self._rng):
-            books = library_service.remove_author(self._connection, author)
-            if books is None:
+        for author_id in self._shared.authors.choose(self._rng):
+            book_ids = library_service.remove_author(self._connection, author_id)
+            if book_ids is None:
                 continue
             effects.tombstones["author"] += 1
-            effects.on_commit.append((self._shared.authors.discard, author))
-            for book in books:
-                self._count_removed_book(effects, book)
+            effects.on_commit.append((self._shared.authors.discard, author_id))
+            for book_id in book_ids:
+                self._count_removed_book(effects, book_id)
         return bool(effects.tombstones)
 
     def _replace_book(self, effects: Effects) -> bool:
         """Change, remove and re-create one book: the targets must have the last state, not the tombstone before it."""
-        for author in self._shared.authors.choose(self._rng):
-            for book in self._shared.books.choose(self._rng):
+        for author_id in self._shared.authors.choose(self._rng):
+            for book_id in self._shared.books.choose(self._rng):
                 # The change also locks the author, so that the new book can refer to it.
-                if library_service.change_book(self._connection, book, author_id=author):
+                if library_service.change_book(self._connection, book_id, author_id=author_id):
                     effects.states["book"] += 1
-                    effects.tombstones["book"] += library_service.remove_book(self._connection, book)
-                    self._new_book(effects, author, book)
+                    effects.tombstones["book"] += library_service.remove_book(self._connection, book_id)
+                    self._new_book(effects, author_id, book_id)
         return bool(effects.tombstones)
 
     def _return_book(self, effects: Effects) -> bool:
         """Re-create a book that an earlier transaction removed, with the same id."""
-        for author in self._shared.authors.choose(self._rng):
-            for book in self._shared.removed_books.take(self._rng):
-                effects.on_rollback.append((self._shared.removed_books.add, book))
-                self._new_book(effects, author, book)
+        for author_id in self._shared.authors.choose(self._rng):
+            for book_id in self._shared.removed_books.take(self._rng):
+                effects.on_rollback.append((self._shared.removed_books.add, book_id))
+                self._new_book(effects, author_id, book_id)
         return bool(effects.states)
 
     def _new_author(self, effects: Effects) -> UUID:
-        author = library_service.add_author(self._connection, **samples.author(self._rng))
+        author_id = library_service.add_author(self._connection, **samples.author(self._rng))
         effects.states["author"] += 1
-        effects.on_commit.append((self._shared.authors.add, author))
-        return author
+        effects.on_commit.append((self._shared.authors.add, author_id))
+        return author_id
 
-    def _new_book(self, effects: Effects, author: UUID, key: UUID | None = None) -> bool:
+    def _new_book(self, effects: Effects, author_id: UUID, key: UUID | None = None) -> bool:
         fields = samples.book(self._rng)
-        fields["author_id"] = author
-        book = library_service.add_book(self._connection, book_id=key, **fields)
-        if book is None:
+        fields["author_id"] = author_id
+        book_id = library_service.add_book(self._connection, book_id=key, **fields)
+        if book_id is None:
             return False
         effects.states["book"] += 1
-        effects.on_commit.append((self._shared.books.add, book))
+        effects.on_commit.append((self._shared.books.add, book_id))
         return True
 
-    def _count_removed_book(self, effects: Effects, book: UUID) -> None:
+    def _count_removed_book(self, effects: Effects, book_id: UUID) -> None:
         effects.tombstones["book"] += 1
-        effects.on_commit.append((self._shared.books.discard, book))
-        effects.on_commit.append((self._shared.removed_books.add, book))
+        effects.on_commit.append((self._shared.books.discard, book_id))
+        effects.on_commit.append((self._shared.removed_books.add, book_id))

@@ -27,9 +27,9 @@ from outbox_kit.postgres.state import ActualDatabase, read_actual
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
-# Keys of the environment file that a connector config contains.
+# Keys of the environment file whose values a connector config contains.
 RENDERED_KEYS = ("source.host", "source.port", "source.database", "source.connector")
-# Keys of the environment file that the SQL script for a DBA contains.
+# Keys of the environment file whose values the SQL script for a DBA contains.
 SQL_KEYS = (
     *("source.host", "source.port", "source.database"),
     *("source.admin.user", "source.connector.user", "source.verifier.user"),
@@ -71,7 +71,7 @@ class Deployment:
 
     @cached_property
     def kafka(self) -> KafkaClient:
-        """Created on first use, because the client then connects in the background."""
+        """Kafka client. It is created on first use, because a new client connects in the background at once."""
         return KafkaClient(self.environment.kafka)
 
     @property
@@ -79,7 +79,7 @@ class Deployment:
         return lock_file(self.pipeline, self.environment)
 
     def lock(self) -> Lock | None:
-        """Read the lock file; None before the first apply. Raises ConfigurationError."""
+        """Return the content of the lock file; None before the first apply. Raises ConfigurationError."""
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
             message = f"lock file {self.lock_file} belongs to {lock.pipeline!r} in {lock.environment!r}"
@@ -97,7 +97,7 @@ class Deployment:
         return render_connector(self.pipeline, self.environment, lock, self.templates)
 
     def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
-        """Return the connector's config without schema versions and ids, which a registration defines."""
+        """Return the connector's config without schema versions and ids, which are known only after registration."""
         return self.render(lock.model_copy(update={"schemas": {}}) if lock else None)
 
     def read_database(self) -> ActualDatabase:

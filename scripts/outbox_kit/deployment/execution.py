@@ -44,11 +44,11 @@ def apply(
 ) -> list[Change]:
     """Make every pending change, wait until the connector runs, and return the changes.
 
-    The plan is made first, so that apply refuses before the first change, for example a dangerous change whose object
-    is not in `allow`, or a plan that differs from `shown_plan`. `recover` accepts a replaced slot or database: the
-    source epoch is increased, so that new states replace all older ones, and the connector starts at the slot's LSN.
-    `rollback` restores the last working config if the connector fails with the new one. Wait at most `wait_seconds` for
-    another apply of the pipeline.
+    The plan is made before the first change. Nothing is changed if the plan differs from `shown_plan`, or contains a
+    dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
+    increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
+    restores the last working config if the connector fails with the new config. If another apply of the pipeline is
+    running, wait at most `wait_seconds` until it ends.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
@@ -143,7 +143,7 @@ def _apply_connect(
         if started and has_run:
             wait_until_reading(deployment)
     except connect_lifecycle.FailedError as failure:
-        # After an apply that was interrupted between config and start, the only change is the start.
+        # If an earlier apply was interrupted after it had written the config, the start is the only change.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
             raise
         raise roll_back(
@@ -163,9 +163,9 @@ def _apply_connect(
 
 
 def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
-    """Return the start position: the slot's current LSN. Earlier rows are in Kafka (lsn.flush.mode=connector).
+    """Return the start position: the slot's confirmed LSN. Rows before it are in Kafka (lsn.flush.mode=connector).
 
-    A stored offset is ignored if the connector has not run with this lock file or since the slot was replaced.
+    A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the connector requires a slot")

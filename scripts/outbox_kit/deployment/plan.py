@@ -33,14 +33,14 @@ from outbox_kit.registry import state as registry_state
 from outbox_kit.rules import Check
 
 CONNECTOR: System = "connect"
-CREDENTIALS = re.compile("//[^/@]*@")  # in a URL: plans are saved and shared
+URL_CREDENTIALS = re.compile("//[^/@]*@")  # removed from plans, which are saved and shared
 
 
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
     """Return every pending change, in the order in which apply makes them.
 
-    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; others are still read
-    if the connector requires them. Raises RefusedError if apply would refuse, UnreachableError, ConfigurationError.
+    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; if it includes `connect`,
+    all systems are read. Raises UnreachableError, ConfigurationError, and RefusedError if apply would be refused.
     """
     if recover and only:
         hint = "a recovery changes both database and connector"
@@ -49,7 +49,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     refuse_violated_rules(check_rules(deployment, lock))
     requested = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested or not requested else requested
-    # The database is read first: most refusals depend on it alone, and then no other system is contacted.
+    # The database is read first: most refusals depend on it alone, and need no request to another system.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster = refuse_wrong_cluster(deployment, lock, systems)
@@ -75,7 +75,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
         files=files_fingerprint(deployment, config),
         waits_for=waits_for if CONNECTOR in requested else (),
         cluster_id=cluster,
-        registry=CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
+        registry=URL_CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
         schemas=registry.schemas,
         config=config,
@@ -99,14 +99,14 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock file's content. With `recover`, remove `source` and set a source epoch above all records."""
+    """Return the lock. With `recover`, it has no `source`, and its source epoch is above that of all records."""
     lock = deployment.lock()
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
     # Without a source in the lock file, only the records show which source epochs were written.
-    written = highest_epoch(deployment) if lock.source is None else 0
-    epoch = max(lock.source_epoch, written) + 1
+    written_epoch = highest_epoch(deployment) if lock.source is None else 0
+    epoch = max(lock.source_epoch, written_epoch) + 1
     return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
 
 
@@ -120,7 +120,7 @@ def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_
 
 
 def with_recreation_danger(change: Change) -> Change:
-    """Add the danger of recreating to the change of a slot or publication."""
+    """Add the danger of recreation if the change is of a slot or publication."""
     if change.kind not in ("slot", "publication"):
         return change
     danger = (
@@ -139,7 +139,7 @@ def plan_kafka(deployment: Deployment) -> list[Change]:
 
 @dataclass(frozen=True)
 class RegistryPlan:
-    """Pending changes of the subjects, their roll-outs, and the registered versions by aggregate type."""
+    """Pending changes of the subjects, roll-outs of changed schemas, and registered versions by aggregate type."""
 
     changes: tuple[Change, ...] = ()
     rollout: tuple[RollOut, ...] = ()
@@ -202,7 +202,7 @@ def plan_connect(
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Return the pending changes of the connector, given those of the other systems. Raises RefusedError."""
+    """Return the pending changes of the connector; `preceding` are those of the other systems. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     offset_lsn = connect_state.stored_lsn(actual)
@@ -211,20 +211,20 @@ def plan_connect(
     if not recovering:
         wal_position = database.wal_position
         if offset_lsn > wal_position:
-            # The connector was read after the database: with continuous writes, both have advanced since.
+            # The connector was read after the database, and both advance with each write: read the database again.
             wal_position = deployment.read_database().wal_position
         connect_state.refuse_inconsistent_offset(name, actual, lock, wal_position)
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
-    new_schema = any(change.kind == "schema" for change in preceding)
-    if (changes or new_schema) and state == "running" and not recovering:
-        # The slot was read before the connector, so a running connector cannot be behind the slot.
+    has_new_schema = any(change.kind == "schema" for change in preceding)
+    if (changes or has_new_schema) and state == "running" and not recovering:
+        # The slot was read before the connector, so the offset of a running connector is not behind this LSN.
         confirmed = database.slot.confirmed_flush if database.slot else None
         connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
-    if new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
+    if has_new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)
     if recover and lock is not None:
         epochs = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"

@@ -20,7 +20,7 @@ def refuse_stale_plan(shown_plan: Plan, current: Plan) -> None:
 
 
 def _different_target(shown_plan: Plan, current: Plan) -> str:
-    """Return the first difference in pipeline or systems: the same changes can be pending in another environment."""
+    """Return the first difference in pipeline or systems. Other environments can have the same pending changes."""
     if (shown_plan.pipeline, shown_plan.environment) != (current.pipeline, current.environment):
         return f"the plan is for {shown_plan.pipeline!r} in {shown_plan.environment!r}"
     for system, planned, actual in (
@@ -36,11 +36,11 @@ def _different_target(shown_plan: Plan, current: Plan) -> str:
 def _different_changes(shown_plan: Plan, current: Plan) -> str:
     planned = {(change.system, change.object, change.action): change for change in shown_plan.changes}
     for change in current.changes:
-        earlier = planned.pop((change.system, change.object, change.action), None)
-        if earlier is None:
+        planned_change = planned.pop((change.system, change.object, change.action), None)
+        if planned_change is None:
             return f"{change.title} was not in the plan"
-        if earlier != change:
-            return f"{change.title} was planned as {_effect(earlier)}, and is now {_effect(change)}"
+        if planned_change != change:
+            return f"{change.title} was planned as {_effect(planned_change)}, and is now {_effect(change)}"
     if planned:
         return f"{next(iter(planned.values())).title} is no longer pending"
     if shown_plan.files != current.files:
@@ -49,18 +49,18 @@ def _different_changes(shown_plan: Plan, current: Plan) -> str:
 
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError unless the registry has exactly the schema versions of the plan and its new versions."""
+    """Raise RefusedError unless the registry has exactly the plan's schema versions, existing and new."""
     subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
-        new = [entry for entry in versions[:1] if entry.subject in subjects]
-        expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
+        new_versions = [entry for entry in versions[:1] if entry.subject in subjects]
+        expected = [*new_versions, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
             actual, planned = _versions(versions), _versions(expected)
             _refuse_connector(f"{aggregate} has versions {actual} in the registry, but the plan has {planned}")
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError if the rendered config, schemas excluded, differs from the plan: a template was edited."""
+    """Raise RefusedError if the rendered config without schemas differs from the plan, as after a template edit."""
     config = deployment.render_without_schemas(lock)
     keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
     if keys:
@@ -70,7 +70,7 @@ def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> N
 def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
     """Raise RefusedError if the pending changes of the connector differ from the planned ones.
 
-    With new schemas only objects and actions are compared, because the plan does not contain their ids.
+    If schemas are new, only objects and actions are compared, because the plan does not contain the new schema ids.
     """
     planned = plan.changes_of("connect")
     matches = planned == changes

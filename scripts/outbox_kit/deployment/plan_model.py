@@ -13,7 +13,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
-"""In the order of deployment: the connector requires the other systems."""
+"""Systems in the order of deployment: the connector requires all others."""
 EXCLUDED_OBJECTS = "the connector requires objects that --only excludes and that do not exist or are not up to date"
 SAVE_HINT = "run `outbox plan --save FILE`"
 

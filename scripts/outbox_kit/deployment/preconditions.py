@@ -1,4 +1,4 @@
-"""Conditions under which apply and destroy refuse to start: wrong cluster, lost lock file, violated rules, dangers."""
+"""Conditions under which apply and destroy refuse to start: cluster, lock file, rules, dangerous changes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from outbox_kit.rules import Check, Severity, Status
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
-    """Read the cluster ids of Kafka and Connect, if they are in `systems`, and return the id after comparing it.
+    """Return the cluster id that Kafka and Connect report, if they are in `systems`; None if neither is.
 
-    The expected id is in the environment file, or else is the id of the first apply. Return None if no id was read.
-    Raises RefusedError, UnreachableError.
+    The expected id is kafka.cluster_id of the environment file, else the id that the first apply recorded. Raises
+    UnreachableError, and RefusedError if a reported id differs from it.
     """
     kafka = deployment.environment.kafka
     actual: dict[str, str] = {}
@@ -43,7 +43,7 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
 
 
 def highest_epoch(deployment: Deployment) -> int:
-    """Return the highest source epoch in the last records of the state topics; 0 if there are none.
+    """Return the highest source epoch in the last records of the state topics; 0 if the topics have no records.
 
     Raises UnreachableError, WaitTimeoutError.
     """
@@ -59,10 +59,10 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
     if lock is not None and lock.source is not None:
         return
     lock_file_epoch = lock.source_epoch if lock else 1
-    written = highest_epoch(deployment)
-    if written >= lock_file_epoch:
+    written_epoch = highest_epoch(deployment)
+    if written_epoch >= lock_file_epoch:
         raise RefusedError(
-            f"topics have records of source epoch {written}, but the lock file {deployment.lock_file} "
+            f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} "
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
             "would ignore new states as older",
             f"restore the lock file from version control; if it is lost, {RECOVER_HINT}",

@@ -1,8 +1,8 @@
 """Wait until a started connector reads its slot.
 
-After a start, Debezium searches its start position until a transaction is committed after its stored offset, and then
-reconnects (WalPositionLocator). Until then it confirms no LSN, and the server retains WAL. A heartbeat of Debezium does
-not end this search, so a transaction is committed here.
+After a start, Debezium searches for its start position until a transaction is committed after its stored offset, and
+then reconnects (WalPositionLocator). Until then it confirms no LSN, and the server retains WAL. A heartbeat of Debezium
+does not end this search, so a transaction is committed here.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ POLL_INTERVAL_S = 0.2
 def wait_until_reading(deployment: Deployment) -> None:
     """Commit a transaction that results in no record, and wait until the connector has read it.
 
-    With a large transaction in progress, wait only until the slot is active. Raises FailedError, WaitTimeoutError.
+    After SLOT_TIMEOUT_S (large transaction), wait only until the slot is active. Raises FailedError, WaitTimeoutError.
     """
-    name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
+    name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
-        before = _confirmed_lsn(read_slot(connection, slot))
+        lsn_before = _confirmed_lsn(read_slot(connection, slot_name))
         postgres_client.commit_heartbeat(connection)
 
         def poll_confirmed() -> Observation[bool]:
             raise_if_failed(name, deployment.connect.status(name))
-            row = read_slot(connection, slot)
-            active, confirmed = row is not None and row.active, _confirmed_lsn(row)
-            return Observation((active and confirmed > before) or None, f"active: {active}, confirmed: {confirmed}")
+            slot = read_slot(connection, slot_name)
+            active, confirmed = slot is not None and slot.active, _confirmed_lsn(slot)
+            return Observation((active and confirmed > lsn_before) or None, f"active: {active}, confirmed: {confirmed}")
 
         def poll_active() -> Observation[bool]:
-            row = read_slot(connection, slot)
-            return Observation((row is not None and row.active) or None, "not active")
+            slot = read_slot(connection, slot_name)
+            return Observation((slot is not None and slot.active) or None, "not active")
 
         with suppress(WaitTimeoutError):
-            wait_for(f"slot {slot} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, interval=POLL_INTERVAL_S)
+            wait_for(f"slot {slot_name} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, interval=POLL_INTERVAL_S)
             return
-        wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG_HINT)
+        wait_for(f"slot {slot_name} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
 def _confirmed_lsn(slot: Slot | None) -> int:

@@ -17,7 +17,7 @@ CHECKED_SEPARATELY = frozenset(
 
 @dataclass(frozen=True)
 class KafkaState:
-    """Input of the checks. `dead_letters` is None if they could not be counted."""
+    """Input of the checks. `dead_letters` is the number of unacknowledged dead letters, None if it is unknown."""
 
     kafka: Kafka
     recorded_cluster: str | None
@@ -151,9 +151,9 @@ def _timestamps(state: KafkaState) -> Finding:
 def _settings(state: KafkaState) -> Finding:
     return _differences_finding(
         [
-            f"{topic.name}: {key} is {old}, not {new}"
+            f"{topic.name}: {key} is {actual}, not {desired}"
             for topic in state.existing
-            for key, (old, new) in different_settings(topic, state.actual[topic.name]).items()
+            for key, (actual, desired) in different_settings(topic, state.actual[topic.name]).items()
             if key not in CHECKED_SEPARATELY
         ]
     )
@@ -175,9 +175,9 @@ def _dead_letters(state: KafkaState) -> Finding:
 def _setting_finding(state: KafkaState, key: str) -> Finding:
     problems = []
     for topic in state.existing:
-        old, new = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
-        if old != new:
-            problems.append(f"{topic.name}: {key} is {old}, not {new}")
+        actual, desired = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
+        if actual != desired:
+            problems.append(f"{topic.name}: {key} is {actual}, not {desired}")
     return _differences_finding(problems)
 
 

@@ -1,4 +1,4 @@
-"""Kafka admin client, one method per request, without policy."""
+"""Kafka admin client with one method per request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableErro
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
-# Errors after which librdkafka retries, so that the call fails with a timeout that does not contain them.
+# After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 CREATE_TOPICS_HINT = "run `outbox apply`, which creates every topic"
 
@@ -50,7 +50,7 @@ class Bounds:
 
 
 class ClientErrors:
-    """error_cb that stores the last cause of a timeout, such as a wrong password or an unknown host."""
+    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or unknown host."""
 
     cause = ""
 
@@ -60,9 +60,9 @@ class ClientErrors:
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
-    """Return the librdkafka settings of the environment; `errors` receives background errors.
+    """Return the settings of a librdkafka client. `errors` receives the errors of its background threads.
 
-    librdkafka does not log, because errors are raised as exceptions.
+    The log of librdkafka is disabled, because errors are raised as exceptions.
     """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -87,7 +87,7 @@ class KafkaClient:
             raise ConfigurationError(message, "use librdkafka settings and values") from None
 
     def metadata(self, topic: str | None = None) -> ClusterMetadata:
-        """Return the metadata of the cluster and all topics, or of one topic."""
+        """Return the metadata of the cluster, with all topics or with `topic` only."""
         try:
             return self._admin.list_topics(topic=topic, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
@@ -121,69 +121,69 @@ class KafkaClient:
             states[resource.name] = ActualTopic(*topics[resource.name], config)
         return states
 
-    def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=config)
-        futures = self._admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
-        self._result(futures[name], f"create topic {name}")
+    def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
+        futures = self._admin.create_topics([new_topic], request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[topic], f"create topic {topic}")
 
-    def set_config(self, name: str, config: dict[str, str]) -> None:
-        """Set these settings of a topic, and do not change its other settings."""
+    def set_config(self, topic: str, config: dict[str, str]) -> None:
+        """Set the settings in `config`. The other settings of the topic do not change."""
         entries = [
             ConfigEntry(
                 key, value, source=ConfigSource.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET
             )
             for key, value in config.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-        self._result(futures[resource], f"configure topic {name}")
+        self._result(futures[resource], f"configure topic {topic}")
 
-    def add_partitions(self, name: str, partitions: int) -> None:
+    def add_partitions(self, topic: str, partitions: int) -> None:
         """Raise the partition count of a topic to `partitions`."""
-        request = [NewPartitions(name, new_total_count=partitions)]
+        request = [NewPartitions(topic, new_total_count=partitions)]
         futures = self._admin.create_partitions(request, request_timeout=REQUEST_TIMEOUT_S)
-        self._result(futures[name], f"add partitions to topic {name}")
+        self._result(futures[topic], f"add partitions to topic {topic}")
 
-    def delete(self, name: str) -> None:
-        futures = self._admin.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)
-        self._result(futures[name], f"delete topic {name}")
+    def delete(self, topic: str) -> None:
+        futures = self._admin.delete_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[topic], f"delete topic {topic}")
 
-    def has_records(self, name: str, partitions: int) -> bool:
+    def has_records(self, topic: str, partitions: int) -> bool:
         """Return whether a topic has records, including uncommitted records and transaction markers."""
-        first = self._offsets(name, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        return first != self._offsets(name, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        first = self._offsets(topic, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return first != self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
-    def end_offset(self, name: str) -> int | None:
+    def end_offset(self, topic: str) -> int | None:
         """Return the end offset of partition 0, None if the topic does not exist."""
-        if name not in self.metadata().topics:
+        if topic not in self.metadata().topics:
             return None
-        return self._offsets(name, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
+        return self._offsets(topic, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
 
-    def bounds(self, name: str) -> dict[int, Bounds]:
-        """Return the committed bounds of every partition. Raises UnreachableError if the topic does not exist."""
-        topic = self.metadata(name).topics[name]
-        if topic.error is not None:
-            missing = topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            reason = "it does not exist" if missing else topic.error.str()
-            raise UnreachableError(f"cannot read topic {name}: {reason}", CREATE_TOPICS_HINT if missing else "")
-        partitions = sorted(topic.partitions)
-        first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        """Return the bounds of every partition, by number. Raises UnreachableError if the topic does not exist."""
+        metadata = self.metadata(topic).topics[topic]
+        if metadata.error is not None:
+            missing = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            reason = "it does not exist" if missing else metadata.error.str()
+            raise UnreachableError(f"cannot read topic {topic}: {reason}", CREATE_TOPICS_HINT if missing else "")
+        partitions = sorted(metadata.partitions)
+        first = self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
-        end = self._offsets(name, partitions, latest, isolation_level=level)
+        end = self._offsets(topic, partitions, latest, isolation_level=level)
         return {number: Bounds(first[number], end[number]) for number in partitions}
 
-    def committed_offsets(self, group: str, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the committed offsets of a consumer group, by partition. Partitions without an offset are omitted."""
-        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, number) for number in partitions])]
+    def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the committed offsets of a group, by partition of the topic. Partitions without offset are omitted."""
+        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in partitions])]
         futures = self._admin.list_consumer_group_offsets(
             request, require_stable=True, request_timeout=REQUEST_TIMEOUT_S
         )
         offsets = self._result(futures[group], f"read offsets of group {group}").topic_partitions or []
         return {entry.partition: entry.offset for entry in offsets if entry.offset >= 0}
 
-    def commit_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
-        """Commit offsets for a consumer group without members, by partition."""
-        partitions = [TopicPartition(name, number, offset) for number, offset in offsets.items()]
+    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit `offsets`, by partition of the topic, for a consumer group that has no members."""
+        partitions = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         futures = self._admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
         action = f"commit offsets of group {group}"
@@ -192,12 +192,12 @@ class KafkaClient:
                 raise self._rejected(action, entry.error.str())
 
     def _offsets(
-        self, name: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel
+        self, topic: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel
     ) -> dict[int, int]:
-        request = {TopicPartition(name, number): spec for number in partitions}
+        request = {TopicPartition(topic, number): spec for number in partitions}
         futures = self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S, **options)
         return {
-            partition.partition: self._result(future, f"read offsets of topic {name}").offset
+            partition.partition: self._result(future, f"read offsets of topic {topic}").offset
             for partition, future in futures.items()
         }
 

@@ -59,7 +59,7 @@ def group_of(pipeline: Pipeline) -> str:
 
 
 def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = False) -> list[DeadLetter]:
-    """Return the dead letters that are not acknowledged, or every dead letter with `everything`; oldest first.
+    """Return the unacknowledged dead letters, or all dead letters if `everything` is set. The oldest is first.
 
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
@@ -71,7 +71,7 @@ def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = 
 
 
 def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
-    """Return the number of dead letters that are not acknowledged, counting at most `limit`.
+    """Return the number of unacknowledged dead letters. Counting stops at `limit`.
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
@@ -81,7 +81,7 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
 
 def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
-    """Return one dead letter, and its row as JSON text. Raises RefusedError if the record does not exist."""
+    """Return the dead letter at `place`, and its row as JSON text. Raises RefusedError if there is no such record."""
     topic = pipeline.dead_letter_topic
     bound = _bounds_of(client.bounds(topic), topic, place)
     message = None
@@ -94,9 +94,9 @@ def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLet
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
-    """Acknowledge the dead letters of a partition up to and including `upto`, by default all; return their number.
+    """Acknowledge dead letters of one partition up to and including `upto`, or all if it is None. Return their number.
 
-    Records are not deleted, and acknowledged offsets are never lowered. Raises RefusedError.
+    Records are not deleted, and acknowledged offsets are never lowered. Raises RefusedError if `upto` does not exist.
     """
     topic = pipeline.dead_letter_topic
     bounds = client.bounds(topic)
@@ -107,15 +107,15 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> 
         if upto.offset >= _bounds_of(bounds, topic, upto).end:
             raise RefusedError(f"topic {topic} has no record at PARTITION/OFFSET {upto} yet", LIST_HINT)
         ends = {upto.partition: upto.offset + 1}
-    advanced = {number: end for number, end in ends.items() if end > starts[number]}
-    messages = _read(client, pipeline, bounds, {number: starts[number] for number in advanced})
-    if advanced:
-        client.commit_offsets(group_of(pipeline), topic, advanced)
-    return sum((message.offset() or 0) < advanced[message.partition() or 0] for message in messages)
+    new_offsets = {number: end for number, end in ends.items() if end > starts[number]}
+    messages = _read(client, pipeline, bounds, {number: starts[number] for number in new_offsets})
+    if new_offsets:
+        client.commit_offsets(group_of(pipeline), topic, new_offsets)
+    return sum((message.offset() or 0) < new_offsets[message.partition() or 0] for message in messages)
 
 
 def _unacknowledged(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
-    """Return the first existing offset of each partition that is not acknowledged."""
+    """Return, by partition, the lowest existing offset that is not acknowledged."""
     committed = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
     return {number: max(committed.get(number, 0), bound.first) for number, bound in bounds.items()}
 
@@ -129,10 +129,10 @@ def _read(
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Read from `starts`. Partitions without later records, usually all of them, are skipped."""
-    unread = {number: start for number, start in starts.items() if start < bounds[number].end}
+    """Return the records from the offsets in `starts`. A partition without such records is not read."""
+    unread_starts = {number: start for number, start in starts.items() if start < bounds[number].end}
     messages: list[Message] = []
-    read_records(client.kafka, pipeline.dead_letter_topic, unread, messages.append, limit=limit, seconds=seconds)
+    read_records(client.kafka, pipeline.dead_letter_topic, unread_starts, messages.append, limit=limit, seconds=seconds)
     return messages
 
 

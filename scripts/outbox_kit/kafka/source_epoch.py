@@ -1,4 +1,4 @@
-"""Source epoch of the last records of a topic. Sinks ignore records with a lower epoch."""
+"""Highest source epoch in the last records of a topic. Sinks ignore records with a lower epoch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Kafka
 
-SEQUENCE = "source_sequence"
+SEQUENCE_HEADER = "source_sequence"
 # docs/contract.md: the source epoch in 4 hexadecimal digits, then LSNs.
 EPOCH_DIGITS = 4
-# The window is widened for a partition that ends with transaction markers only.
+# Number of offsets to read at the end of a partition. The window grows while it contains only transaction markers.
 LAST_RECORDS = 100
 WINDOW_FACTOR = 100
 
@@ -30,14 +30,14 @@ def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int
         partitions_read.add(message.partition() or 0)
         highest = max(highest, epoch_of(text_headers(message)))
 
-    remaining = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
+    unread_partitions = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
     window = LAST_RECORDS
-    while remaining:
-        starts = {number: max(bound.first, bound.end - window) for number, bound in remaining.items()}
+    while unread_partitions:
+        starts = {number: max(bound.first, bound.end - window) for number, bound in unread_partitions.items()}
         read_records(kafka, topic, starts, process)
-        remaining = {
+        unread_partitions = {
             number: bound
-            for number, bound in remaining.items()
+            for number, bound in unread_partitions.items()
             if number not in partitions_read and starts[number] > bound.first
         }
         window *= WINDOW_FACTOR
@@ -47,6 +47,6 @@ def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int
 def epoch_of(headers: Mapping[str, str]) -> int:
     """Return the source epoch in the headers of a record, 0 if there is none."""
     try:
-        return int(headers.get(SEQUENCE, "")[:EPOCH_DIGITS], 16)
+        return int(headers.get(SEQUENCE_HEADER, "")[:EPOCH_DIGITS], 16)
     except ValueError:
         return 0

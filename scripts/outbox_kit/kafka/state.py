@@ -11,10 +11,10 @@ from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import Environment, Pipeline
 
 DAY_MS = 24 * 60 * 60 * 1000
-# Allowance for the framing of a record. The limit of the router applies to key, value and headers.
+# Allowance for the framing of a record, because the limit of the router applies only to key, value and headers.
 FRAMING_BYTES = 65_536
 # The timestamp of a record is its commit time. By default a broker rejects timestamps that are an hour ahead of its
-# clock, and with exactly-once the task then fails: clock skew would stop the pipeline.
+# clock. With exactly-once the task then fails, so that clock skew would stop the pipeline.
 ANY_TIMESTAMP = str(2**63 - 1)
 
 # Purpose of each setting, shown with its change.
@@ -30,7 +30,7 @@ SETTING_PURPOSES = {
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings whose decrease deletes records: the cleanup.policy to which the setting applies, and the loss.
+# Settings that delete records when they are lowered. A value is the cleanup.policy that uses the setting, and the loss.
 RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",
@@ -39,8 +39,8 @@ RETENTION_SETTINGS = {
     "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
     "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
 }
-# Settings of state topics. Kafka deletes tombstones after a day by default, and a consumer that was stopped for longer
-# would retain the deleted rows.
+# Settings of state topics. By default Kafka deletes tombstones after a day. A consumer that was stopped for longer
+# would retain the deleted rows in its table.
 STATE_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * DAY_MS),
@@ -63,7 +63,7 @@ class Topic:
 
 def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
     """Return every topic that the connector writes to. Connect's producer does not create topics."""
-    common = {
+    common_config = {
         "min.insync.replicas": str(environment.kafka.min_insync_replicas),
         "max.message.bytes": str(environment.connector.max_record_bytes + FRAMING_BYTES),
         "message.timestamp.after.max.ms": ANY_TIMESTAMP,
@@ -73,25 +73,25 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
         Topic(
             pipeline.topic_of(name),
             aggregate.partitions,
-            {**STATE_TOPIC_CONFIG, **common, **aggregate.topic},
+            {**STATE_TOPIC_CONFIG, **common_config, **aggregate.topic},
             f"latest state of every {name}",
         )
         for name, aggregate in pipeline.routed.items()
     ]
     retention = str(pipeline.dead_letter.retention_days * DAY_MS)
-    dead_letter = {"cleanup.policy": "delete", "retention.ms": retention, **common}
+    config = {"cleanup.policy": "delete", "retention.ms": retention, **common_config}
     topics.append(
-        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, dead_letter, "rows that cannot be routed")
+        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, config, "rows that cannot be routed")
     )
-    short_lived = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common}
-    topics.append(Topic(pipeline.heartbeat_topic, 1, short_lived, "Debezium's heartbeats, which advance the slot"))
+    one_day_config = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common_config}
+    topics.append(Topic(pipeline.heartbeat_topic, 1, one_day_config, "Debezium's heartbeats, which advance the slot"))
     if pipeline.connector.transaction_metadata:
-        topics.append(Topic(pipeline.transaction_topic, 1, short_lived, "transaction boundaries"))
+        topics.append(Topic(pipeline.transaction_topic, 1, one_day_config, "transaction boundaries"))
     return [replace(topic, replicas=environment.kafka.replication_factor) for topic in topics]
 
 
 def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str, str]]:
-    """Return the actual and desired value of each setting that differs."""
+    """Return the actual and the desired value of each setting that differs, by key."""
     return {
         key: (actual.config.get(key, ""), value)
         for key, value in topic.config.items()
@@ -100,7 +100,7 @@ def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str
 
 
 def _is_same_value(actual: str | None, desired: str) -> bool:
-    """Compare values as Kafka does: 0.20 equals 0.2, and lists have no order."""
+    """Return whether two values are equal for Kafka: 0.20 equals 0.2, and the order of a list does not matter."""
     if actual is None or actual == desired:
         return actual == desired
     try:
@@ -110,7 +110,7 @@ def _is_same_value(actual: str | None, desired: str) -> bool:
 
 
 def diff(topics: list[Topic], actual: dict[str, ActualTopic]) -> list[Change]:
-    """Return the topics to create, and those whose partition count or settings change."""
+    """Return a change for each topic that does not exist, or whose partition count or settings differ."""
     changes = []
     for topic in topics:
         if topic.name not in actual:
@@ -135,7 +135,7 @@ def _update(topic: Topic, actual: ActualTopic) -> Change:
 
 
 def danger(topic: Topic, actual: ActualTopic) -> str:
-    """Describe the loss that added partitions or changed retention can cause, empty if there is none."""
+    """Return a description of the loss that more partitions or a new retention can cause, empty if there is none."""
     dangers = []
     if topic.partitions != actual.partitions:
         dangers.append(
@@ -143,13 +143,13 @@ def danger(topic: Topic, actual: ActualTopic) -> str:
             "states remain; afterwards run `outbox backfill --restart`"
         )
     different = different_settings(topic, actual)
-    old, new = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
-    if "compact" in new - old:
+    old_policies, new_policies = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
+    if "compact" in new_policies - old_policies:
         dangers.append(
             "compaction removes all but the latest record of each key, and records without a key are rejected"
         )
-    if "delete" in new:
-        states = ", including the latest states of keys" if "compact" in old else ""
+    if "delete" in new_policies:
+        states = ", including the latest states of keys" if "compact" in old_policies else ""
         dangers.append(f"records older than the retention are deleted{states}")
     policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
     dangers += [
@@ -165,7 +165,7 @@ def _policies(value: str) -> set[str]:
 
 
 def _is_lower(before: str, after: str) -> bool:
-    """Return whether less is retained than before. -1 means no limit; False if the actual value is unknown."""
+    """Return whether `after` retains less than `before`. -1 means no limit. Return False if a value is not a number."""
     try:
         old, new = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:

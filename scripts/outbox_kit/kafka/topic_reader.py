@@ -1,4 +1,4 @@
-"""Readers of one topic, with isolation level read_committed and without a consumer group."""
+"""Functions that read one topic, with isolation level read_committed and without a consumer group."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def read_records(
 
 
 def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
-    """Return the committed record at this offset, None if there is none. Raises UnreachableError."""
+    """Return the committed record at `offset`, or None if there is no such record. Raises UnreachableError."""
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])
 
@@ -117,7 +117,7 @@ def _poll(consumer: Consumer) -> Message | int | None:
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """Return the headers as text, without null values."""
+    """Return the headers of a record as text. Headers with a null value are omitted."""
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}

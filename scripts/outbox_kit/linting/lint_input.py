@@ -17,8 +17,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 class LintInput:
     """One pipeline in one environment.
 
-    `config` is the rendered connector config. If rendering failed, it is empty, and `error` is the message and the
-    hint. `plain_text_secrets` are the keys of the environment file whose secret is in plain text, never the values.
+    `config` is the rendered connector config. If rendering failed, `config` is empty, and `error` has the message and
+    the hint. `plain_text_secrets` are keys of the environment file whose value is a secret in plain text.
     """
 
     pipeline: Pipeline
@@ -30,7 +30,7 @@ class LintInput:
 
     @cached_property
     def topics(self) -> dict[str, Topic]:
-        """Topics that `apply` creates, by name."""
+        """Topics that `apply` would create, by name."""
         return {topic.name: topic for topic in desired_topics(self.pipeline, self.environment)}
 
     @cached_property
@@ -54,6 +54,6 @@ class LintInput:
         servers = self.environment.kafka.bootstrap_servers.split(",")
         return all(server.strip().rsplit(":", 1)[0] in LOOPBACK for server in servers)
 
-    def has_transform(self, kind: str) -> bool:
-        """Return whether a transform of this class is in the chain."""
-        return any(transform.class_name == kind for transform in self.transforms)
+    def has_transform(self, class_name: str) -> bool:
+        """Return whether the config has a transform of this class."""
+        return any(transform.class_name == class_name for transform in self.transforms)

@@ -17,7 +17,7 @@ CrossInputViolations = Callable[[Sequence[LintInput]], Iterator[Finding]]
 
 
 def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
-    """Return the finding for one violation of a rule; `severity` replaces the rule's."""
+    """Return the finding for one violation of a rule. `severity` replaces the severity of the rule."""
     return Finding(False, actual, expected, remedy, severity)
 
 
@@ -34,12 +34,12 @@ def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
 
 
 class LintRules(list[LintRule]):
-    """Rules of one module; reports keep the order of definition."""
+    """Rules of one module, in the order of the report."""
 
     def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[CrossInputViolations], CrossInputViolations]:
-        """Append a rule that compares all inputs. It passes when it yields no violation."""
+        """Append a rule that compares all inputs. The rule passes if the function yields no violation."""
 
         def add(violations: CrossInputViolations) -> CrossInputViolations:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
@@ -53,7 +53,7 @@ class LintRules(list[LintRule]):
     def rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[InputViolations], InputViolations]:
-        """Append a rule for one input at a time. With several inputs its findings begin with the name of the file."""
+        """Append a rule that checks each input separately. With several inputs a finding begins with the file name."""
 
         def add(violations: InputViolations) -> InputViolations:
             def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:

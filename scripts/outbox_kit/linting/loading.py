@@ -31,7 +31,7 @@ from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 from outbox_kit.rules import Check, Severity, Status
 
 EXPRESSION = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
-# Substitutes for an environment variable that is not set. The first one that is valid for the key is used.
+# Substitutes for an environment variable that is not set. The first substitute that is valid for the key is used.
 SUBSTITUTES = ("unset", "1", "http://unset.invalid", "${env:UNSET}")
 STACK_HOST = "127.0.0.1"
 FILES_RULE = "lint.files"
@@ -40,9 +40,9 @@ FILES_RULE = "lint.files"
 def lint_files(
     files: Iterable[Path], environment: str, overrides: Overrides | None = None, extra_rules: Iterable[LintRule] = ()
 ) -> list[Check]:
-    """Lint pipeline files in one environment.
+    """Lint pipeline files in one environment, and return the checks.
 
-    A file that cannot be read is a failed check. If no file can be read, no rule is evaluated.
+    For a file that cannot be read, return a failed check. If no file can be read, no rule is evaluated.
     """
     inputs: list[LintInput] = []
     errors: list[Check] = []
@@ -59,7 +59,7 @@ def lint_files(
 
 
 def read_input(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> LintInput:
-    """Return one pipeline in one environment. Raises ConfigurationError for a file that cannot be read."""
+    """Return the lint input of one pipeline file. Raises ConfigurationError if a file cannot be read."""
     overrides = overrides or Overrides()
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     settings, secrets = read_environment(environment, pipeline_file, overrides)
@@ -70,7 +70,7 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
 def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config and the error. An invalid schema is no error here: the rule `schema.file` reports it."""
+    """Return the config and the error. The error of an invalid schema is omitted: the rule `schema.file` reports it."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
@@ -84,7 +84,7 @@ def _render(
 def read_environment(
     name: str, pipeline_file: Path, overrides: Overrides | None = None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return an environment and the keys of its plain-text secrets. Variables that are not set are substituted.
+    """Return an environment and the keys of its plain-text secrets. A variable that is not set has a substitute.
 
     Raises ConfigurationError.
     """
@@ -94,7 +94,7 @@ def read_environment(
 
 
 def _validate(values: Values) -> Environment:
-    """Validate the file. Where a substitute is invalid, use the next one."""
+    """Validate the environment file. If a substitute is invalid for a key, use the next substitute for that key."""
     attempts: dict[Location, int] = {}
     for substitute in SUBSTITUTES:
         try:
@@ -121,14 +121,14 @@ def _expand(node: Any, location: Location, attempts: Mapping[Location, int]) -> 
 
 
 def _variable_value(match: re.Match[str], substitute: str) -> str:
-    """Return the value of an expression, the substitute if its environment variable is not set."""
+    """Return the value of an expression, or the substitute if its environment variable is not set."""
     if match[1] == "stack":
         return STACK_HOST if substitute == SUBSTITUTES[0] else substitute
     return os.environ.get(match[2]) or substitute
 
 
 def _location(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML
-    """Return the location in the file. Pydantic's location also contains the `kind` of a target."""
+    """Return the location without the `kind` of a target, which pydantic adds to the location of an error."""
     keys: list[int | str] = []
     node = data
     for key in location:

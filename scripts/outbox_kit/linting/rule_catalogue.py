@@ -37,8 +37,8 @@ MODULES = (
     unique_names,
 )
 RULES: tuple[LintRule, ...] = tuple(rule for module in MODULES for rule in module.RULES)
-# Rules about `targets`, which only the jobs use. `apply` does not need the passwords of that section, and loads it as
-# empty if they are not set.
+# Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in that section. If they are
+# not set, `apply` loads the section as empty, and these rules would fail.
 JOB_RULES = frozenset({"lint.materialization.target"})
 
 

@@ -25,7 +25,7 @@ class Positions:
 
     @property
     def slot_is_ahead(self) -> bool:
-        """Whether the slot is ahead of the connector's offset: the connector never receives the rows in between."""
+        """Whether the slot is ahead of the connector's offset, so that the connector misses the rows in between."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def explanations(self) -> list[str]:
@@ -64,7 +64,7 @@ class Positions:
 
 
 def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions:
-    """Read the LSNs of slot and server. `actual` must be read before, so that its offset is not ahead."""
+    """Read the LSNs of slot and server. `actual` must be read before them, so that its offset cannot be ahead."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
         server = postgres_client.read_server(connection)["wal_position"]

@@ -17,7 +17,7 @@ PAUSE_TIMEOUT_S = 60
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
     """Restart connector and tasks, or only those that are FAILED, and wait until all are RUNNING.
 
-    Raises RefusedError before any change, RejectedError with the root cause of a new failure, WaitTimeoutError.
+    Raises RefusedError before any change, WaitTimeoutError, and RejectedError with the root cause of a new failure.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -37,7 +37,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
-    Raises RefusedError before any change, RejectedError, WaitTimeoutError.
+    Raises RefusedError, before any change, if rows could be lost; RejectedError and WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -55,7 +55,7 @@ def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Pause the connector; its tasks stay assigned. Raises RejectedError if a task FAILED, WaitTimeoutError."""
+    """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, and RejectedError if a task is FAILED."""
     name = deployment.pipeline.connector.name
     status = require_connector(deployment).status
     if status and has_failed(status):
@@ -82,7 +82,7 @@ def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 def wait_running(deployment: Deployment) -> None:
     """Wait until connector and tasks are RUNNING and the slot advances. Raises WaitTimeoutError, RejectedError.
 
-    A task is also RUNNING while Debezium waits until the previous task has released the slot.
+    The state alone is not sufficient: a task is RUNNING even while Debezium waits for the release of the slot.
     """
     name, settings = deployment.pipeline.connector.name, deployment.environment.connector
     connect_lifecycle.wait_for_state(deployment.connect, name, stability_seconds=settings.stability_seconds)

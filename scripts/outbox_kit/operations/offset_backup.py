@@ -1,4 +1,4 @@
-"""Backup files of a connector's offsets. A reset writes one, and `offsets reset --from` reads one."""
+"""Backup files of a connector's offsets. Each reset writes such a file, and `offsets reset --from` reads it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def default_path(deployment: Deployment) -> Path:
 
 
 def write(path: Path, backup: Backup) -> None:
-    """Create a file that only its owner can read. Raises RefusedError if it exists, ConfigurationError."""
+    """Create a file that only its owner can read. Raises ConfigurationError, and RefusedError if the file exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
@@ -94,7 +94,7 @@ def write(path: Path, backup: Backup) -> None:
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """Return the pipeline's offset in a backup file. Raises ConfigurationError, RefusedError."""
+    """Return the offset in a backup file. Raises ConfigurationError, and RefusedError for a foreign backup."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -111,7 +111,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
 
 
 def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
-    """Raise RefusedError unless the backup belongs to this slot and database: an offset is not valid for others."""
+    """Raise RefusedError unless the backup is of this slot and database: its offset is not valid for any other."""
     source = lock.source
     expected = {
         "pipeline": deployment.pipeline.name,

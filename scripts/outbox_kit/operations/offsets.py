@@ -1,8 +1,8 @@
 """Show, export and reset a connector's offset.
 
 A reset accepts only an offset between the slot's confirmed LSN and the server's LSN. The slot no longer serves WAL
-before its confirmed LSN, and PostgreSQL would skip rows up to an LSN beyond the server's. The effect is reported before
-any change.
+before its confirmed LSN, and PostgreSQL would skip all rows up to an offset beyond the server's LSN. The effect of a
+reset is reported before any change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OffsetChange:
 
     @property
     def countable(self) -> bool:
-        """Whether the slot still retains all WAL between the two LSNs."""
+        """Whether the rows can be counted: the slot still retains all WAL between the two LSNs."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
@@ -102,11 +102,11 @@ def preview(deployment: Deployment, backup_file: Path | None, *, skip: bool = Fa
 
 
 def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
-    """Stop the connector, back up its offsets, set the offset to `backup_file` or the slot's LSN, and resume it.
+    """Stop the connector, back up its offsets, set its offset (from `backup_file`, or the slot's LSN), and resume it.
 
     A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
     before setting the offset fails, the connector is resumed; after an interruption it stays STOPPED, and the command
-    can be repeated. Raises RefusedError and ConfigurationError before any change, WaitTimeoutError, RejectedError.
+    can be repeated. Raises WaitTimeoutError, RejectedError, and before any change RefusedError, ConfigurationError.
     """
     name = deployment.pipeline.connector.name
     preview(deployment, backup_file, skip=skip)
@@ -149,9 +149,9 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
 
 
 def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
-    """Return the change to LSN `target`.
+    """Return the change of the offset to LSN `target`.
 
-    Raises RefusedError if it is below the slot's LSN, beyond the server's, or, with `skip` false, skips rows.
+    Raises RefusedError if `target` is below the slot's LSN or beyond the server's, or skips rows without `skip`.
     """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
@@ -194,8 +194,8 @@ def _write_offset(deployment: Deployment, actual: ActualConnector, target: dict[
         deployment.connect.delete_offsets(name)
     progress(f"set the offset of connector {name}")
     deployment.connect.patch_offsets(name, partition, target)
-    written = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == partition]
-    if [highest_lsn(entry["offset"]) for entry in written] != [highest_lsn(target)]:
+    written_entries = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == partition]
+    if [highest_lsn(entry["offset"]) for entry in written_entries] != [highest_lsn(target)]:
         raise RefusedError(
             f"Connect does not return the offset that was set for connector {name!r}",
             "the connector is STOPPED; run the command again",

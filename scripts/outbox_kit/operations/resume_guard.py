@@ -22,7 +22,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def refuse_replaced_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Raise RefusedError if slot, publication or database differ from those in the lock file."""
+    """Return lock and database. Raises RefusedError if slot, publication or database differ from the lock file."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         raise RefusedError(

@@ -27,7 +27,7 @@ REBALANCE_NOTE = (
 
 @dataclass(frozen=True)
 class Task:
-    """Task of the connector and the worker that runs it (host:port)."""
+    """State of one task of the connector, and the worker that runs the task (host:port)."""
 
     state: str
     worker: str
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """Current state of the pipeline. Positions are LSNs as numbers; None: unknown. `problems` includes failed reads."""
+    """Current state of the pipeline. WAL positions are numbers, None if unknown. `problems` includes failed reads."""
 
     connector: str
     connect_responded: bool = True

@@ -1,4 +1,4 @@
-"""Stuck aggregates: their latest committed state is not confirmed to be on their topic.
+"""Stuck aggregates: aggregates whose latest committed state is not confirmed to be on their topic.
 
 The latest outbox row of an aggregate is confirmed by any of these:
 - the latest record of its key has the event id of that row, of a row with the same created_at (all rows of a
@@ -69,7 +69,7 @@ class LatestRecord:
 
 
 class LatestRecords:
-    """Latest record of each key of a topic. The first read() reads the whole topic, later ones only new records."""
+    """Latest record of each key of a topic. The first read() reads the whole topic, later calls only new records."""
 
     def __init__(self, deployment: Deployment, topic: str) -> None:
         self._kafka = deployment.kafka
@@ -95,7 +95,7 @@ class LatestRecords:
             return
         key, headers = raw.decode(errors="replace"), text_headers(message)
         sequence = headers.get("source_sequence", "")
-        # After partitions were added, a key can be in two of them: source_sequence orders its records.
+        # After partitions were added, a key can have records in two of them: source_sequence orders these records.
         if key in self.by_key and self.by_key[key].sequence > sequence:
             return
         self.by_key[key] = LatestRecord(
@@ -107,7 +107,7 @@ def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float)
     """Return the stuck aggregates, sorted by type, kind and key. States younger than `older_than` seconds are ignored.
 
     The database is read before the topic, so that records that arrive meanwhile are included. Raises UnreachableError,
-    RejectedError; RefusedError for a pipeline without an outbox table.
+    RejectedError, and RefusedError for a pipeline without an outbox table.
     """
     if not deployment.pipeline.source.uses_table:
         raise RefusedError(
@@ -180,7 +180,7 @@ def _compare_with_table(
 ) -> list[StuckAggregate]:
     """Return keys without a state on the topic, and keys with a state on the topic but without a business row.
 
-    Wait at most `older_than` seconds for their records. `keys` are the keys of the business table. Keys in
+    Wait at most `older_than` seconds for missing records. `keys` are the keys of the business table. Keys in
     `compared_keys` are excluded, because their outbox rows were compared already.
     """
     missing = keys - compared_keys
@@ -200,7 +200,7 @@ def _compare_with_table(
             f"{len(missing)} missing, {len(without_aggregate)} without an aggregate",
         )
 
-    # The record of a state that was just committed has `older_than` seconds to arrive, as that of an outbox row.
+    # A state that was just committed has `older_than` seconds to reach the topic, like the state of an outbox row.
     with suppress(WaitTimeoutError):
         wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [

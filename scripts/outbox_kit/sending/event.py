@@ -30,7 +30,7 @@ class TableName:
 
 @lru_cache(maxsize=64)
 def parse_table(text: str) -> TableName:
-    """Parse `schema.table` or `table`. Case is significant: both are quoted in SQL. Raises ConfigurationError."""
+    """Parse `schema.table` or `table`. Case is significant, because the names are quoted. Raises ConfigurationError."""
     schema, dot, name = text.rpartition(".")
     if not name or "." in schema or bool(schema) != bool(dot) or "\0" in text:
         raise ConfigurationError(f"the outbox table must be named as table or schema.table, not {text!r}")

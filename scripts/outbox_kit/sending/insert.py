@@ -37,9 +37,9 @@ def emit(
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is
     the aggregate's whole state after the event; None means that the aggregate was deleted.
 
-    Raises InvalidEventError for an event that cannot be stored exactly, RefusedError if the row
-    would be committed on its own, ConfigurationError for another kind of connection: all three
-    before any SQL. Database errors are those of the driver.
+    Raises, before any SQL is executed, InvalidEventError for an event that cannot be stored exactly,
+    RefusedError if the row would be committed on its own, and ConfigurationError for an unsupported
+    kind of connection. Database errors are the errors of the driver.
     """
     event = OutboxEvent(
         aggregate_type=aggregate_type,

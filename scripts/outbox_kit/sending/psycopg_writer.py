@@ -37,7 +37,7 @@ async def insert_rows_async(connection: AsyncConnection[Any], rows: Sequence[Row
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
     """Raise RefusedError if a statement would be committed on its own: autocommit without an open transaction.
 
-    In pipeline mode the status of the transaction is known only after the server responded.
+    In pipeline mode a transaction is also refused before the server has responded to its BEGIN.
     """
     in_transaction = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
     if connection.autocommit and not in_transaction:
@@ -50,7 +50,7 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
 
 @lru_cache(maxsize=64)
 def statement(table: TableName) -> sql.Composed:
-    """Return the INSERT with named parameters, which are cast: a connection may send text as type text."""
+    """Return the INSERT. Its named parameters are cast, because a connection may send them with type text."""
     parts = [table.name] if table.schema is None else [table.schema, table.name]
     return sql.SQL(
         "insert into {} (id, aggregate_type, aggregate_id, event_type, payload, headers) values"

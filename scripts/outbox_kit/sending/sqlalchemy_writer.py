@@ -29,10 +29,10 @@ COLUMNS: dict[str, TypeEngine[Any]] = {
 
 
 def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName) -> None:
-    """Insert rows in the transaction of a Connection or Session, which begins one if none is open.
+    """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins one if none is open.
 
     A Session is not flushed: the order of statements within a transaction does not matter.
-    Raises RefusedError for the isolation level AUTOCOMMIT, ConfigurationError for another database.
+    Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the connection is not to PostgreSQL.
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":

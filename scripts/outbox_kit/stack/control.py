@@ -21,13 +21,13 @@ class ProcessStatus:
 
     name: str
     state: str
-    """Supervisor's state in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`: it runs
-    without its supervisor."""
+    """Supervisor's state in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`: the process
+    runs without supervisord."""
     pid: int | None
     seconds: int | None
-    """Seconds since its start; None when it does not run."""
+    """Seconds since the start of the process; None when it does not run."""
     detail: str = ""
-    """Reason why it does not run, as Supervisor reports it."""
+    """Reason why the process does not run, as Supervisor reports it."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -68,7 +68,7 @@ class Control:
         self.path = path
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - XML-RPC is untyped
-        """Call a method of the `supervisor` namespace. Raises OSError without a response, Fault for an error."""
+        """Call a method of the `supervisor` namespace. Raises OSError if there is no response, Fault for an error."""
         with ServerProxy("http://localhost", transport=_Transport(self.path)) as proxy:
             try:
                 return getattr(proxy.supervisor, method)(*arguments)

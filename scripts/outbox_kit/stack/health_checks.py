@@ -14,7 +14,7 @@ from outbox_kit.stack.ports import is_free
 from outbox_kit.stack.services.databases import Logins, create_databases
 from outbox_kit.waiting import Observation
 
-# Limit of one request: a service that accepts connections may not respond.
+# Time limit of one request: a service can accept a connection without responding.
 REQUEST_TIMEOUT_S = 2
 # Without a logger librdkafka prints every rejected connection to stderr.
 KAFKA_LOGGER = logging.getLogger("outbox_kit.stack.services.kafka")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError, StackError
 
-# Special characters of the files that contain the path: class paths and plugin.path (`:` `,`), Supervisor's
+# Characters with a special meaning where the path is written: class paths and plugin.path (`:` `,`), Supervisor's
 # configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
 FORBIDDEN = frozenset(",:;#%\"'\\\n\r\t")
-# The limit of sun_path is 104 bytes on macOS, 108 on Linux; supervisord first binds PATH.<pid>.
+# sun_path is limited to 104 bytes on macOS and 108 on Linux; the difference is for `.<pid>`, which supervisord appends.
 LONGEST_SOCKET_PATH = 92
 
 
@@ -26,11 +26,11 @@ class Layout:
             message = f"the stack cannot run in {self.root}: the path contains {' '.join(map(repr, forbidden))}"
             raise ConfigurationError(message, "move the project to a path without these characters")
         self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
-        """Identifies the stack among those of other checkouts on the machine."""
+        """Identifies the stack among the stacks of all checkouts on the machine."""
         self.runtime = self.root / "build" / "runtime"
         """Binaries that `make setup` resolved."""
         self.home = self.root / "build" / "stack"
-        """Everything that the stack writes, except PostgreSQL's files when its user has no access here."""
+        """Everything that the stack writes, except PostgreSQL's files if the user of PostgreSQL has no access here."""
         self.configuration = self.home / "conf"
         """Rendered configuration; private, because it contains passwords."""
         self.data = self.home / "data"
@@ -42,7 +42,7 @@ class Layout:
         self.state_file = self.home / "state.json"
         """Ports, addresses and passwords; mode 0600."""
         self.lock_file = self.root / "build" / "stack.lock"
-        """Outside `home`, so that a purge does not delete the lock that it holds."""
+        """Outside `home`, so that a purge does not delete the file that it has locked."""
         self.supervisor_pid_file = self.home / "supervisord.pid"
         """Written by supervisord."""
         self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
@@ -75,7 +75,7 @@ class Layout:
 
 
 def private_folder(path: Path, mode: int) -> None:
-    """Create a folder under a world-writable one. Raises StackError when another user created it first."""
+    """Create a folder in a world-writable folder. Raises StackError if another user has already created it."""
     try:
         path.mkdir(mode=mode)
     except FileExistsError:

@@ -26,12 +26,12 @@ def tail(path: Path, lines: int) -> list[str]:
 def excerpt(path: Path, lines: int) -> list[str]:
     """Return the last lines of a log, preceded by the last errors before them.
 
-    A broker that fails logs the error before many lines of its shutdown.
+    The last lines alone may not show the error: a failing broker logs many lines of its shutdown after it.
     """
     window = tail(path, EXCERPT_WINDOW)
-    earlier, last = window[:-lines], window[-lines:]
-    errors = [line for line in earlier if ERROR_LINE.search(line)][-lines // 4 :]
-    return [*errors, "...", *last] if errors else last
+    earlier_lines, last_lines = window[:-lines], window[-lines:]
+    errors = [line for line in earlier_lines if ERROR_LINE.search(line)][-lines // 4 :]
+    return [*errors, "...", *last_lines] if errors else last_lines
 
 
 def rotate(layout: Layout, names: Iterable[str]) -> None:

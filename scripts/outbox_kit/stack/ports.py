@@ -10,8 +10,8 @@ from outbox_kit.errors import ConfigurationError, StackError
 
 HOST = "127.0.0.1"
 PORT_NAMES = ("postgres", "kafka", "controller", "registry", "connect")
-# Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535): an outgoing connection could use a port
-# there before its service listens.
+# Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535), because an outgoing connection could use
+# a port of these ranges before the service listens.
 LOWEST_PORT, HIGHEST_PORT = 20000, 32000
 ATTEMPTS = 200
 LARGEST_PORT = 65535
@@ -20,7 +20,7 @@ LARGEST_PORT = 65535
 def is_free(port: int) -> bool:
     """Return whether a service could listen on a port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Like the servers: connections of a stopped stack in TIME_WAIT do not occupy the port.
+        # The servers set this option too: connections of a stopped stack in TIME_WAIT do not occupy the port then.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

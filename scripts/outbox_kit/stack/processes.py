@@ -33,7 +33,7 @@ class Process:
 
     @property
     def is_backend(self) -> bool:
-        """Whether it is a child of PostgreSQL, which ends with its parent."""
+        """Whether the process is a child of the PostgreSQL server: it ends together with the server."""
         return self.arguments.startswith("postgres:")
 
 
@@ -67,8 +67,8 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return the running processes of this stack, or of some services, even if supervisord was killed."""
-    # A shell or an editor may have the text in its arguments too: match only programs that the stack runs.
+    """Return the running processes of this stack, or only of `services`, even if supervisord was killed."""
+    # A shell or an editor may have the marker in its arguments too: match only programs that the stack runs.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"
     )

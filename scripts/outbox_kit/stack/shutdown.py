@@ -1,4 +1,4 @@
-"""Shutdown of the stack, including processes of a killed supervisord or `up`."""
+"""Shutdown of the stack, including processes that a killed supervisord or `up` left running."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def stop_all(layout: Layout, progress: Reporter) -> None:
     control = Control(layout.socket)
     if control.supervisor_pid() is not None:
         stop_through_supervisor(layout, control, progress)
-    remaining = find_processes(layout)
-    if remaining:
-        progress(f"sending signals to {', '.join(sorted({process.service for process in remaining}))}")
+    processes = find_processes(layout)
+    if processes:
+        progress(f"sending signals to {', '.join(sorted({process.service for process in processes}))}")
         stop_by_signal(layout)
     layout.socket.unlink(missing_ok=True)
     layout.supervisor_pid_file.unlink(missing_ok=True)
@@ -73,8 +73,8 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> 
 
     def poll() -> Observation[bool]:
         processes = control.processes()
-        remaining = [name for name in running if processes[name].pid]
-        return Observation(None if remaining else True, f"{', '.join(remaining)} still running")
+        still_running = [name for name in running if processes[name].pid]
+        return Observation(None if still_running else True, f"{', '.join(still_running)} still running")
 
     wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, interval=0.1)
 

@@ -42,7 +42,7 @@ class Stack:
     ) -> StackState:
         """Start the stack, or some services and those that they require; return when every service is ready.
 
-        A port that is not given is that of the last run if free, else a new one. The data of the last run is reused.
+        A service without a given port uses its last port if free, else a new port. The data of the last run is reused.
         After any failure, Ctrl-C included, everything that was started is stopped.
 
         Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
@@ -69,7 +69,7 @@ class Stack:
     def start(
         self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Reporter
     ) -> StackState:
-        """Stop the processes of a killed run, then start the services."""
+        """Stop processes that remain from a killed run, then start the services."""
         self.layout.create()
         stop_all(self.layout, progress)
         state = self.next_state(ports)
@@ -125,7 +125,7 @@ class Stack:
                     delete(self.layout.socket.parent)
 
     def stop(self, progress: Reporter) -> None:
-        """Stop every process and record it in the state."""
+        """Stop every process, and record in the state file that the stack is stopped."""
         stop_all(self.layout, progress)
         try:
             state = read_state(self.layout.state_file)
@@ -168,7 +168,7 @@ class Stack:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the stack's lock during the block; the kernel releases it when the process ends."""
+        """Keep the stack's lock during the block; the kernel releases the lock when the process ends."""
         try:
             self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -19,7 +19,7 @@ ALIVE = ("starting", "running")
 
 
 def prepare(services: list[Service]) -> None:
-    """Prepare all services in parallel: the first time, initdb and Kafka's storage tool take seconds."""
+    """Prepare all services in parallel, because initdb and Kafka's storage tool take seconds at the first start."""
     with ThreadPoolExecutor(max_workers=len(services)) as pool:
         for future in [pool.submit(service.prepare) for service in services]:
             future.result()

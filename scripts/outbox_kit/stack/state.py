@@ -43,7 +43,7 @@ class StackState(Logins):
     postgres_home: Path
     """Folder of PostgreSQL's binaries and data."""
     postgres_user: str | None = None
-    """Operating system user of PostgreSQL, when it is not the caller."""
+    """Operating system user of PostgreSQL; None if it is the caller."""
     kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
 
     @property
@@ -66,7 +66,7 @@ class StackState(Logins):
 
     @property
     def kafka(self) -> str:
-        """Bootstrap server."""
+        """Address of the bootstrap server (host:port)."""
         return f"{HOST}:{self.ports['kafka']}"
 
     @property
@@ -104,7 +104,7 @@ class StackState(Logins):
         return {name: getattr(self, name) for name in names.split()}
 
     def passwords(self) -> tuple[str, ...]:
-        """Return every secret, to redact text."""
+        """Return every secret, so that text can be redacted."""
         return (self.admin_password, self.connector_password, self.materializer_password, self.registry_password)
 
     def stopped(self) -> StackState:
@@ -130,7 +130,7 @@ def write_state(path: Path, state: StackState) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # creates it with mode 0600
     try:
         with os.fdopen(handle, "w") as file:
-            # `environment` is read by environment files, which do not depend on this model.
+            # Environment files use the values of `environment`, so that they do not depend on this model.
             json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
             file.write("\n")
         Path(name).replace(path)

@@ -18,8 +18,8 @@ from outbox_kit.waiting import Observation, wait_for
 
 SUPERVISOR = "supervisor"
 START_SECONDS = 30
-# Variables that services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change them. OUTBOX_...
-# is passed, because connectors may refer to such variables.
+# Variables that services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change their settings.
+# OUTBOX_... is passed, because connectors may refer to such variables.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 INHERITED_PREFIX = "OUTBOX_"
 
@@ -33,7 +33,7 @@ def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
     """Render supervisord.conf, which contains passwords."""
-    # supervisord run as root logs a warning without `user`.
+    # As root, supervisord logs a warning if `user` is not set.
     user = "user=root\n" if os.geteuid() == 0 else ""
     header = f"""\
 [supervisord]

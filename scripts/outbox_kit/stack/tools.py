@@ -1,4 +1,4 @@
-"""Runs one-off tools of the services: initdb, Kafka's storage tool, the launch of supervisord."""
+"""Execution of one-off tools of the services: initdb, Kafka's storage tool, the launch of supervisord."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def run_tool(
     The command runs in its own session, so that Ctrl-C reaches only the caller, which cleans up. Raises StackError,
     with the end of the output, when it fails, cannot be run or takes longer than `seconds`.
     """
-    entry = pwd.getpwnam(user) if user else None
+    account = pwd.getpwnam(user) if user else None
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command,
-            user=entry.pw_uid if entry else None,
-            group=entry.pw_gid if entry else None,
-            extra_groups=[] if entry else None,
+            user=account.pw_uid if account else None,
+            group=account.pw_gid if account else None,
+            extra_groups=[] if account else None,
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -47,6 +47,6 @@ def run_tool(
         raise StackError(f"{name} did not end within {seconds:g} s") from None
     except OSError as error:
         raise StackError(f"cannot run {name} ({command[0]}: {error.strerror})") from error
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).strip()[-OUTPUT_CHARACTERS:]
-        raise StackError(f"{name} failed (exit status {done.returncode}):\n{output}")
+    if result.returncode != 0:
+        output = (result.stdout + result.stderr).strip()[-OUTPUT_CHARACTERS:]
+        raise StackError(f"{name} failed (exit status {result.returncode}):\n{output}")

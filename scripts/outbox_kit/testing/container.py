@@ -30,7 +30,7 @@ class StackContainer(DockerContainer):
         """Host name in the network."""
         self.port = port or free_port(())
         """Port on 127.0.0.1."""
-        # Not with_bind_ports: it would listen on every address of this machine.
+        # with_bind_ports() is not used, because the port would listen on every address of this machine.
         cast("dict[str, Any]", self.ports)[str(self.container_port)] = (HOST, self.port)
         if network is not None:
             self.with_network(network).with_network_aliases(name)
@@ -50,12 +50,12 @@ class StackContainer(DockerContainer):
         return self
 
     def wait_ready(self) -> Self:
-        """Wait until the service is ready. Raises StackError when it has ended, WaitTimeoutError."""
+        """Wait until the service is ready. Raises WaitTimeoutError, and StackError if the service has ended."""
         wait_for(f"{self.alias} ({self.image}) to be ready", self._check_alive, seconds=self.seconds)
         return self
 
     def __enter__(self) -> Self:
-        """Start, and wait until the service is ready."""
+        """Start the container, and wait until the service is ready."""
         try:
             return self.start().wait_ready()
         except BaseException:
@@ -67,7 +67,7 @@ class StackContainer(DockerContainer):
         self._docker_container().kill()
 
     def pause(self) -> None:
-        """Suspend its processes: connections stay open, without responses."""
+        """Suspend the processes of the container: connections stay open, without responses."""
         self._docker_container().pause()
 
     def unpause(self) -> None:

@@ -16,14 +16,14 @@ from outbox_kit.errors import StackError
 
 @dataclass(frozen=True)
 class Images:
-    """Names of images; the defaults are built by `make images`. docs/containers.md has the requirements for others."""
+    """Names of images; the defaults are built by `make images`. Requirements for other images: docs/containers.md."""
 
     postgres: str = "outbox-kit/postgres"
     kafka: str = "outbox-kit/kafka"
     registry: str = "outbox-kit/registry"
     connect: str = "outbox-kit/connect"
     connect_plugins: Mapping[Path, str] = field(default_factory=dict)
-    """Path in the workers of each mounted plugin folder: official images lack the transforms."""
+    """Plugin folders to mount, with their paths in the workers: official images lack the transforms."""
 
 
 LOCAL_PREFIX = "outbox-kit/"

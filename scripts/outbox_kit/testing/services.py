@@ -55,7 +55,7 @@ class PostgresContainer(StackContainer):
         return self.dsn(self.logins.materializer_user, self.logins.materializer_password, self.logins.target_database)
 
     def dsn(self, user: str, secret: str, database: str) -> str:
-        """Return a libpq URI of one login for this machine."""
+        """Return the libpq URI of one login, for clients on this machine."""
         return f"postgresql://{user}:{secret}@{HOST}:{self.port}/{database}"
 
     def check(self) -> Observation[bool]:
@@ -90,12 +90,12 @@ class KafkaContainer(StackContainer):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address for this machine."""
+        """Address for clients on this machine."""
         return f"{HOST}:{self.port}"
 
     @property
     def inner_bootstrap_servers(self) -> str:
-        """Address for containers of the network."""
+        """Address for clients in containers of the network."""
         return f"{self.alias}:{INTERNAL_PORT}"
 
     def check(self) -> Observation[bool]:
@@ -103,7 +103,7 @@ class KafkaContainer(StackContainer):
 
 
 class RegistryContainer(StackContainer):
-    """A registry that retains schemas and their ids over a restart."""
+    """A registry that retains schemas and their ids across restarts."""
 
     container_port = 8080
 
@@ -152,7 +152,7 @@ class ConnectContainer(StackContainer):
             **common_settings(),
         }
         self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
-        # Debezium's image has other variables for these settings, whose defaults would override the properties.
+        # Debezium's image has separate variables for these settings; their defaults would override the properties.
         self.with_envs(
             BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
             GROUP_ID=str(settings["group.id"]),

@@ -58,7 +58,7 @@ class OutboxStack:
         self.kafka: KafkaContainer
         self.registry: RegistryContainer
         self.connects: list[ConnectContainer]
-        """The workers."""
+        """Containers of the Connect workers."""
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class OutboxStack:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address of Kafka for this machine."""
+        """Address of Kafka for clients on this machine."""
         return self.kafka.bootstrap_servers
 
     @property
@@ -152,7 +152,7 @@ class OutboxStack:
 
     def _start(self) -> None:
         images = self.images
-        # All images before the first container, so that a missing image is reported at once.
+        # Provide all images before the first container, so that a missing image is reported at once.
         for image in (images.postgres, images.kafka, images.registry, images.connect):
             provide(image)
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="outbox-stack-")))

@@ -1,4 +1,4 @@
-"""`outbox verify`: comparison of the live state with the lock file and the files. Only the canary writes."""
+"""`outbox verify`: comparison of the live state with lock, pipeline and environment file. Only the canary writes."""
 
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit

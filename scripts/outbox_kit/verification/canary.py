@@ -29,7 +29,7 @@ from outbox_kit.verification.live_state import database
 from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.waiting import Observation, wait_for
 
-# Debezium polls every few milliseconds. The limit allows for the commit in Kafka and a busy machine.
+# Maximum latency. Debezium polls every few milliseconds; the commit in Kafka and a busy machine add latency.
 LATENCY_S = 5.0
 EMIT = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
@@ -117,12 +117,12 @@ def _tombstone(delivery: Delivery) -> Finding:
 
 
 def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
-    """Send a state and then its tombstone, and wait up to `seconds` for each."""
+    """Send a state and then its tombstone. Wait up to `seconds` for each of the two records."""
     try:
         return evaluate(RULES, _deliver(deployment, contract, seconds))
     except OutboxKitError as error:
-        first = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
-        return [first, *unknown(RULES[1:], "the canary did not arrive")]
+        failure = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
+        return [failure, *unknown(RULES[1:], "the canary did not arrive")]
 
 
 def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -> Delivery:
@@ -140,14 +140,14 @@ def send(deployment: Deployment, contract: CanaryContract, event_type: str, payl
 
     A row is inserted and deleted in one transaction: the WAL contains the insert, and the table does not change.
     """
-    event = str(uuid.uuid4())
+    event_id = str(uuid.uuid4())
     with database(deployment) as connection, connection.transaction():
         if deployment.pipeline.source.message_prefix is not None:
-            _emit(connection, deployment.pipeline, event, event_type, _json(payload))
+            _emit(connection, deployment.pipeline, event_id, event_type, _json(payload))
         else:
             column = _column_value(deployment.pipeline, contract, payload)
-            _insert_and_delete(connection, deployment.pipeline, event, event_type, column)
-    return event
+            _insert_and_delete(connection, deployment.pipeline, event_id, event_type, column)
+    return event_id
 
 
 def _json(payload: Payload | None) -> dict[str, str] | None:
@@ -171,11 +171,11 @@ def _column_value(pipeline: Pipeline, contract: CanaryContract, payload: Payload
 
 
 def _emit(
-    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: dict[str, str] | None
+    connection: Connection, pipeline: Pipeline, event_id: str, event_type: str, payload: dict[str, str] | None
 ) -> None:
     columns = pipeline.source.columns
     content = {
-        columns.id: event,
+        columns.id: event_id,
         columns.aggregate_type: CANARY_AGGREGATE,
         columns.aggregate_id: KEY,
         columns.event_type: event_type,
@@ -186,23 +186,23 @@ def _emit(
 
 
 def _insert_and_delete(
-    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: str | bytes | None
+    connection: Connection, pipeline: Pipeline, event_id: str, event_type: str, payload: str | bytes | None
 ) -> None:
     source = pipeline.source
-    # A row may require the partition fields of all aggregates. 0 is valid as text and as a number.
+    # The table may require a value for the partition fields of all aggregates. 0 is valid as text and as a number.
     columns = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
-    extra = [field for field in fields if field not in columns]
-    values = [event, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(extra)]
+    extra_fields = [field for field in fields if field not in columns]
+    values = [event_id, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(extra_fields)]
     placeholders = sql.SQL(", ").join([sql.Placeholder()] * len(values))
-    connection.execute(ddl.insertion(source, sql.SQL("values ({})").format(placeholders), *extra), values)
+    connection.execute(ddl.insertion(source, sql.SQL("values ({})").format(placeholders), *extra_fields), values)
     removal = sql.SQL("delete from {} where {} = %s").format(
         ddl.qualified(source.table), sql.Identifier(source.columns.id)
     )
-    connection.execute(removal, (event,))
+    connection.execute(removal, (event_id,))
 
 
-def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:
+def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
     started = time.monotonic()
     skipped = 0
 
@@ -212,7 +212,7 @@ def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:
         if message is not None and message.error():
             return Observation(None, str(message.error()))
         if message is not None:
-            if text_headers(message).get("event_id") == event:
+            if text_headers(message).get("event_id") == event_id:
                 return Observation(Arrival(message, time.monotonic() - started), "arrived")
             skipped += 1
         return Observation(None, f"{skipped} other records")

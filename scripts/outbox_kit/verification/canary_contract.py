@@ -16,16 +16,16 @@ from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"
 # docs/contract.md: 4 hex source epoch, 16 hex commit LSN, 16 hex event LSN.
-SEQUENCE = re.compile(r"^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$")
+SEQUENCE_PATTERN = re.compile(r"^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$")
 FRAME = struct.Struct(">bI")
 
 
 @dataclass(frozen=True)
 class CanaryContract:
-    """Expected content of the record, from lock file and live config.
+    """Expected content of the canary's record, from lock file and live config.
 
-    `strict` is False for transforms other than OutboxRouter, whose format may differ. `schemas` are by id, the latest
-    first.
+    `strict` is False if the config has no OutboxRouter, because another transform may write another format. `schemas`
+    maps schema ids to schemas; the latest schema is first.
     """
 
     strict: bool
@@ -43,7 +43,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     if headers.get("aggregate_type") != CANARY_AGGREGATE:
         problems.append("header aggregate_type is missing or wrong")
     sequence = headers.get("source_sequence", "")
-    if not SEQUENCE.match(sequence):
+    if not SEQUENCE_PATTERN.match(sequence):
         problems.append("header source_sequence is missing or malformed")
     elif int(sequence[:4], 16) != contract.epoch:
         problems.append(f"source epoch {int(sequence[:4], 16)}, not {contract.epoch}")
@@ -57,7 +57,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return the problem of the key, if any. Without `strict` a prefix of the key, such as a schema id, is accepted."""
+    """Return the problem of the key, if any. If not `strict`, the key may have a prefix, such as a schema id."""
     key, expected = message.key() or b"", KEY.encode()
     return [] if key == expected or (not contract.strict and expected in key) else ["wrong key"]
 

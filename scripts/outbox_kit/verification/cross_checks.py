@@ -1,4 +1,4 @@
-"""Checks of the consistency between systems: the live connector config and topics, registry, database."""
+"""Checks that the live connector config is consistent with topics, registry and database."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def _version_problems(state: LiveState, name: str, version: SchemaVersion) -> It
         yield f"{subject} has no version {version.label}"
     elif registered.id != parse_int(version.id):
         yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
-    # Schemas with references are not compared: the references are inlined in the config only.
+    # Schemas with references are not compared: types are inlined in the config, but not in the registry.
     elif not (aggregate and aggregate.references) and not _is_same_schema(registered.text, version.text or ""):
         yield f"{subject} version {version.label} differs from the schema of the router"
 
 
 def _is_same_schema(registered: str, configured: str) -> bool:
-    """Return whether two schemas are equal apart from docs. False if one of the texts is not a schema."""
+    """Return whether two schemas are equal apart from docs. Return False if a text is not a valid schema."""
     try:
         return same_schema(without_docs(registered), without_docs(configured))
     except (ValueError, SchemaParseException, UnknownType):
@@ -126,8 +126,8 @@ def _offset_not_ahead(state: LiveState) -> Finding:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
     offset = stored_lsn(state.connect.value.observed.actual)
     # The connector may have advanced since wal_position was first read.
-    server = max(state.wal_position, state.postgres.value.actual.wal_position)
-    return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
+    server_lsn = max(state.wal_position, state.postgres.value.actual.wal_position)
+    return Finding(offset <= server_lsn, f"connector at {offset}, server at {server_lsn}", expected)
 
 
 @RULES.rule(
@@ -170,7 +170,7 @@ def _producer_gives_up(state: LiveState) -> Finding:
     config, expected = state.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
     if config is None:
         return Finding(None, NO_CONFIG, expected)
-    block, delivery = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")
-    block_text = "unlimited" if block == PRODUCER_DEFAULTS["max.block.ms"] else f"{block} ms"
-    actual = f"max.block.ms {block_text}, delivery.timeout.ms {delivery} ms"
-    return Finding(max(block, delivery) <= MAX_BLOCK_MS_LIMIT, actual, expected)
+    block_ms, delivery_ms = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")
+    block_text = "unlimited" if block_ms == PRODUCER_DEFAULTS["max.block.ms"] else f"{block_ms} ms"
+    actual = f"max.block.ms {block_text}, delivery.timeout.ms {delivery_ms} ms"
+    return Finding(max(block_ms, delivery_ms) <= MAX_BLOCK_MS_LIMIT, actual, expected)

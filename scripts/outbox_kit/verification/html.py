@@ -1,4 +1,4 @@
-"""HTML form of the report: one page, with a diagram of the stages coloured by status."""
+"""HTML form of the report: one page, with a diagram in which each stage has the colour of its status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Box of the diagram: worst status, checks, and the ids of those that failed or warned."""
+    """Box of the diagram. `status` is the worst status of `checks`, `problems` the ids of failed or warned checks."""
 
     name: str
     status: Status
@@ -35,10 +35,10 @@ class Stage:
     checks: list[Check]
 
 
-def stage_of(identifier: str) -> str:
+def stage_of(check_id: str) -> str:
     """Return the stage that a check belongs to."""
     matches = [
-        (len(prefix), name) for name, prefixes in STAGES.items() for prefix in prefixes if identifier.startswith(prefix)
+        (len(prefix), name) for name, prefixes in STAGES.items() for prefix in prefixes if check_id.startswith(prefix)
     ]
     return max(matches)[1]
 

@@ -28,7 +28,7 @@ from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 
 T = TypeVar("T")
-# Limit for counting: the check fails for any dead letter, so a large number need not be exact.
+# Maximum number of dead letters to count. The check fails for any dead letter, so a large count need not be exact.
 MAX_DEAD_LETTERS = 1000
 DEAD_LETTER_TIMEOUT_S = 20
 RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
@@ -47,7 +47,7 @@ class ReadResult(Generic[T]):
 class LiveState:
     """State of all four systems.
 
-    `wal_position` and `registered`, the schema versions in the live config, are read after the connector.
+    `registered` are the schema versions that the live config names. They and `wal_position` are read after the config.
     """
 
     deployment: Deployment
@@ -83,8 +83,8 @@ def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> L
     progress("read registry")
     registry = _read(lambda: _registry(deployment, lock))
     progress("read connect")
-    cluster = kafka.value.cluster.id if kafka.value else None
-    connect = _read(lambda: _connect(deployment, lock, cluster))
+    cluster_id = kafka.value.cluster.id if kafka.value else None
+    connect = _read(lambda: _connect(deployment, lock, cluster_id))
     config = connect.value.observed.actual.config if connect.value else None
     position = _read(lambda: _wal_position(deployment)).value if postgres.value and connect.value else None
     registered = _read(lambda: _registered(deployment, config or {})).value if registry.value else None
@@ -106,7 +106,7 @@ def _wal_position(deployment: Deployment) -> int:
 
 
 def _registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSchemas:
-    """Read the schema versions that the router of the live config names."""
+    """Read the registered schema versions that the router of the live config names."""
     router = outbox_router(config)
     if router is None:
         return {}
@@ -121,11 +121,11 @@ def _registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSch
 def _postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with database(deployment) as connection:
-        # The check postgres.identity reports an empty identifier.
+        # If the identifier cannot be read, it is empty, and the check postgres.identity is unknown.
         identifier = _read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
-        role = actual.role is not None
-        additional = postgres_queries.read_additional_state(connection, pipeline, environment, role=role)
+        role_exists = actual.role is not None
+        additional = postgres_queries.read_additional_state(connection, pipeline, environment, role=role_exists)
     return DatabaseState(pipeline, environment, lock.source, actual, additional)
 
 
@@ -134,12 +134,12 @@ def _kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     topics = kafka_state.desired_topics(pipeline, deployment.environment)
     names = [topic.name for topic in topics]
     cluster, actual = kafka_queries.read_cluster(client, names), client.describe(names)
-    letters: int | None = 0
+    dead_letter_count: int | None = 0
     if pipeline.dead_letter_topic in actual:
-        letters = _read(
+        dead_letter_count = _read(
             partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
-    return KafkaState(client.kafka, lock.cluster_id, topics, actual, cluster, letters)
+    return KafkaState(client.kafka, lock.cluster_id, topics, actual, cluster, dead_letter_count)
 
 
 def _registry(deployment: Deployment, lock: Lock) -> RegistryState:
@@ -147,8 +147,8 @@ def _registry(deployment: Deployment, lock: Lock) -> RegistryState:
     return RegistryState(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
 
 
-def _connect(deployment: Deployment, lock: Lock, cluster: str | None) -> ConnectState:
+def _connect(deployment: Deployment, lock: Lock, cluster_id: str | None) -> ConnectState:
     name, desired = deployment.pipeline.connector.name, deployment.render(lock)
     settings = deployment.environment.connector
     observed = connect_queries.observe(deployment.connect, deployment.environment.connect, name, desired)
-    return ConnectState(name, desired, observed, settings.state, settings.exactly_once, cluster)
+    return ConnectState(name, desired, observed, settings.state, settings.exactly_once, cluster_id)

@@ -23,7 +23,7 @@ NO_PROGRESS_HINT = "check for a missing topic or partition, and for an unrespons
 
 @dataclass(frozen=True)
 class Sample:
-    """Positions at one time, None if slot or topic does not exist. `seeded`: the offset was written by `apply`."""
+    """Slot, end offset of the heartbeat topic, and connector offset at one time. `seeded`: `apply` wrote the offset."""
 
     slot: Slot | None
     heartbeat: int | None
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. With a seeded offset the connector reconnects at the first row, before `after_canary`."""
+    """Samples of one run. A connector with a seeded offset reconnects at the first row, before `after_canary`."""
 
     first: Sample
     after_canary: Sample
@@ -129,7 +129,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
             after_canary = sample(live_state.deployment)
         wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
     except WaitTimeoutError:
-        pass  # the rules report it
+        pass  # the rules report the missing progress
     except OutboxKitError as error:
         return unknown(RULES, error.message)
     return evaluate(RULES, Samples(first, after_canary, last, seconds))
@@ -160,7 +160,7 @@ def _timeout_s(live_state: LiveState) -> float:
 
 
 def sample(deployment: Deployment) -> Sample:
-    """Read all positions. Raises UnreachableError, RejectedError."""
+    """Read slot, heartbeat topic and connector. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
     with database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)
@@ -170,6 +170,6 @@ def sample(deployment: Deployment) -> Sample:
 
 def _sample(slot: Slot | None, heartbeat: int | None, actual: ActualConnector) -> Sample:
     offsets = [entry["offset"] for entry in actual.offsets if entry.get("offset")]
-    # Debezium adds `messageType` with the first message that it has processed.
+    # Debezium adds `messageType` to the offset when it has processed the first message.
     seeded = all("messageType" not in offset for offset in offsets)
     return Sample(slot, heartbeat, stored_lsn(actual), actual.status, seeded)

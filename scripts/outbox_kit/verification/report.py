@@ -55,7 +55,7 @@ class StatusChanges:
         self._previous: dict[str, Status] = {}
 
     def since_last_run(self, checks: list[Check]) -> list[str]:
-        """Return a line for each check whose status changed, in the first run for each check that did not pass."""
+        """Return a line for each check whose status changed; in the first run, for each check that did not pass."""
         lines = []
         for check in checks:
             previous = self._previous.get(check.id, Status.PASS)

@@ -107,5 +107,5 @@ def restore_interrupt_handler() -> None:
 
 
 def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
-    """Filter out the tracebacks that Py4J logs for calls interrupted by Ctrl-C."""
+    """Return False for the tracebacks that Py4J logs for calls that Ctrl-C interrupted."""
     return not record.getMessage().startswith("KeyboardInterrupt while sending")

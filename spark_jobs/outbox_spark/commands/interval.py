@@ -23,7 +23,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class StopRequest:
-    """Whether the process should stop; set by a signal, read by the run."""
+    """Request to stop the process. A signal sets it, and the run checks it after each batch."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

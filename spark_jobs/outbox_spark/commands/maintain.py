@@ -34,9 +34,9 @@ class MaintainedTable:
 def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
     """Maintain one table."""
     with open_table(spark, job, report) as table:
-        done = table.maintain()
-    report(done)
-    return MaintainedTable(job.aggregate, job.target_name, job.table, done)
+        summary = table.maintain()
+    report(summary)
+    return MaintainedTable(job.aggregate, job.target_name, job.table, summary)
 
 
 def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> MaintainedTable:

@@ -82,11 +82,13 @@ class Runner:
         except Exception:  # the type depends on how the connection broke
             return False
 
-    def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
+    def _on_batch(
+        self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining_offsets: int
+    ) -> None:
         if self.metrics is not None:
-            self.metrics.write_batch(job, applied, read_range, remaining)
+            self.metrics.write_batch(job, applied, read_range, remaining_offsets)
         # After the last batch the run is complete.
-        if self.stop is not None and remaining:
+        if self.stop is not None and remaining_offsets:
             self.stop.after_batch()
 
 
@@ -130,7 +132,7 @@ def _run_once(
     outcomes = [runner.attempt(job) for job in jobs]
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
-        outcomes = [_exported(spark, job, outcome, options) for job, outcome in pairs]
+        outcomes = [_export_table(spark, job, outcome, options) for job, outcome in pairs]
     return outcomes, exit_of(outcomes)
 
 
@@ -146,7 +148,7 @@ def _run_rounds(
     return [rounds.last[index] for index in sorted(rounds.last)], code
 
 
-def _exported(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
+def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
     """Export one table. Return its outcome, which is `failed` if the export failed."""
     if outcome.status is Status.FAILED:  # the table may not exist
         return outcome

@@ -73,8 +73,10 @@ class Metrics:
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest = self._committed_at = None
 
-    def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
-        """Write the line of a committed batch; `remaining` is the number of offsets that the run has not read yet."""
+    def write_batch(
+        self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining_offsets: int
+    ) -> None:
+        """Write the line of a committed batch; `remaining_offsets` is the number that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
         self._newest = max(filter(None, [self._newest, applied.newest]), default=None)
@@ -87,7 +89,7 @@ class Metrics:
             "seconds": round(now - self._batch_started, 3),
             "from": offsets_json(read_range.start),
             "to": offsets_json(read_range.end),
-            "lag": remaining,
+            "lag": remaining_offsets,
             "newest": time_json(applied.newest),
         }
         self._write(job, "batch", values)

@@ -47,11 +47,11 @@ def rebuild(
     # From here on the lock excludes other runs, so that the replacement is not older than the table. Without a lock,
     # replace_by raises OverlapError.
     with open_table(spark, job, report) as table:
-        remaining = materialize(spark, shadow, report, max_records, topic=topic)
+        final = materialize(spark, shadow, report, max_records, topic=topic)
         with open_table(spark, shadow, report) as source:
             table.replace_by(source)
     report(f"{job}: rebuilt; the content of the table was replaced")
-    return replace(initial.plus(remaining), table=job.table, status=Status.CHANGED)
+    return replace(initial.plus(final), table=job.table, status=Status.CHANGED)
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:

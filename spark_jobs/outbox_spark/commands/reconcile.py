@@ -40,7 +40,7 @@ def reconcile(
     report: Reporter,
     *,
     repair: bool = False,
-    examples: int = EXAMPLES,
+    max_examples: int = EXAMPLES,
     topic: Topic | None = None,
 ) -> ReconciledTable:
     """Compare one table with its topic, and repair the differences if `repair` is set. Raises OutboxKitError."""
@@ -50,16 +50,16 @@ def reconcile(
         _apply_missed_tombstones(spark, job, topic, report)
     with open_table(spark, job, report) as table, ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
-        comparison = compare_with_topic(job, table, topic, registry, stack, examples)
+        comparison = compare_with_topic(job, table, topic, registry, stack, max_examples)
         counts = comparison.counts
         result = ComparisonResult.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else ComparisonResult.SAME
         repaired = 0
         if repair and result is ComparisonResult.DIFFERENT:
             repair_table(table, comparison)
-            remaining = count_unrepaired(table, comparison)
-            repaired = sum(counts[kind] for kind in DIFFERENCES) - sum(remaining.values())
-            # Missing keys that remain have a newer deletion in the ledger, so the guarded write skips them.
-            result = ComparisonResult.DIFFERENT if remaining[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
+            unrepaired = count_unrepaired(table, comparison)
+            repaired = sum(counts[kind] for kind in DIFFERENCES) - sum(unrepaired.values())
+            # Missing keys that remain have a newer deletion in the ledger, so the version check skips them.
+            result = ComparisonResult.DIFFERENT if unrepaired[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
     scan = comparison.scan or "every row has a record in the topic"
     report(f"{job}: {comparison.records} records compared, {comparison.passes} additional passes; {scan}")
     return ReconciledTable(
@@ -83,9 +83,9 @@ def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: To
     with open_table(spark, job, report) as table:
         requested_at = now()
         committed = table.committed()
-        state = topic.describe()
-    retention = TombstoneRetention(job, state, committed, requested_at)
-    if committed is None or not retention.may_miss_tombstones(resolve_range(state, committed)):
+        description = topic.describe()
+    retention = TombstoneRetention(job, description, committed, requested_at)
+    if committed is None or not retention.may_miss_tombstones(resolve_range(description, committed)):
         return
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
     materialize(spark, structs.replace(job, options=options), report, topic=topic)
@@ -107,7 +107,7 @@ def _main(options: argparse.Namespace) -> int:
         sources = _sources(options, {job.aggregate for job in jobs})
 
     def work(spark: SparkSession, job: MaterializeJob) -> ReconciledTable:
-        result = reconcile(spark, job, print_message, repair=options.repair, examples=options.examples)
+        result = reconcile(spark, job, print_message, repair=options.repair, max_examples=options.examples)
         if job.aggregate not in sources:
             return result
         source = sources[job.aggregate]

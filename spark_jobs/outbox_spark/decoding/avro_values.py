@@ -1,4 +1,4 @@
-"""Decoding of Avro bodies with their writers' schemas, to records of the reader's schema."""
+"""Decoding of Avro bodies, each with its writer schema, to records of the reader schema."""
 
 from __future__ import annotations
 
@@ -20,66 +20,67 @@ from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_resolution import resolvable_schema
 from outbox_spark.session.expressions import cached_expressions, prevent_inlining
 
-Writers = tuple[tuple[int | str, str], ...]
+WriterSchemaItems = tuple[tuple[int | str, str], ...]
 
-# Field that is added at the end of every schema, and its bytes, appended to every body. The field has this value
-# only if the body ends where its schema requires. Without it, a body that cannot be decoded would equal a record whose
-# fields are all NULL, and surplus bytes would not be detected. The bytes are distinct, so that surplus bytes cannot
-# produce the value.
+# Every schema gets this additional last field, and these bytes are appended to every body. The decoded field has this
+# value only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
+# record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all different, so that
+# surplus bytes cannot produce the value.
 _END_NAME = "outbox__end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End", "size": len(_END_BYTES)}}
 
 
-def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str]) -> DataFrame:
-    """Add `record` (a struct of the reader's fields), `problem` (a Reason, or NULL) and `deleted` to `latest`.
+def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
+    """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
 
-    `writers` are the schemas by id and GUID that the registry knows.
+    `writer_schemas` has the schemas that the registry knows, by id or GUID.
     """
-    known = tuple(writers.items())
-    return latest.select("*", _decoded(reader, known)).select("*", *_outcome(known))
+    items = tuple(writer_schemas.items())
+    return latest.select("*", _decoded(reader_schema, items)).select("*", *_outcome(items))
 
 
 @cached_expressions
-def _decoded(reader: str, writers: Writers) -> Expression:
-    return prevent_inlining(_record(reader, dict(writers))).alias("record")
+def _decoded(reader_schema: str, writer_schemas: WriterSchemaItems) -> Expression:
+    return prevent_inlining(_record(reader_schema, dict(writer_schemas))).alias("record")
 
 
 @cached_expressions
-def _outcome(writers: Writers) -> list[Expression]:
+def _outcome(writer_schemas: WriterSchemaItems) -> list[Expression]:
     value, schema_id, guid = F.col("value"), F.col("schema_id"), F.col("schema_guid")
-    ids = [key for key, _ in writers if isinstance(key, int)]
-    guids = [key for key, _ in writers if isinstance(key, str)]
-    known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
+    ids = [key for key, _ in writer_schemas if isinstance(key, int)]
+    guids = [key for key, _ in writer_schemas if isinstance(key, str)]
+    is_known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
     problem = (
         F.when(value.isNull(), F.lit(None))
         .when(schema_id.isNull() & guid.isNull(), F.lit(Reason.NOT_WIRE_FORMAT))
-        .when(~known, F.lit(Reason.UNKNOWN_SCHEMA_ID))
+        .when(~is_known, F.lit(Reason.UNKNOWN_SCHEMA_ID))
         .when(~F.equal_null(F.col(f"record.{_END_NAME}"), F.lit(_END_BYTES)), F.lit(Reason.UNDECODABLE))
     )
     return [problem.alias("problem"), value.isNull().alias("deleted")]
 
 
-def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:
-    """Return the decoded record: one from_avro per schema, in one pass; NULL if there is nothing to decode."""
-    reader_with_end = _with_end(reader)
+def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
+    """Return the decoded record, by one from_avro per writer schema; NULL if the record has none of these schemas."""
+    reader_schema_with_end_field = _with_end_field(reader_schema)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("schema_guid")), F.lit(_END_BYTES))
-    # NULL of the reader's type, for a range without a known schema (tombstones only).
-    empty = from_avro(F.lit(None).cast("binary"), reader_with_end, {"mode": "PERMISSIVE"})
+    # NULL with the type of the reader schema, for ranges without a known writer schema, such as tombstones only.
+    empty = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
-    for key, writer in writers.items():
-        if kind_of(load(writer).root) != "record":
+    for key, writer_schema in writer_schemas.items():
+        if kind_of(load(writer_schema).root) != "record":
             continue
-        # The argument is the writer's schema, avroSchema is the reader's. PERMISSIVE yields NULL fields instead of
-        # failing the run for a body that cannot be decoded.
-        writer_with_end = _with_end(resolvable_schema(writer, reader))
-        record = from_avro(body, writer_with_end, {"avroSchema": reader_with_end, "mode": "PERMISSIVE"})
+        # The second argument is the writer schema, avroSchema the reader schema. With PERMISSIVE, a body that cannot be
+        # decoded does not fail the run: its fields are NULL.
+        writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
+        options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE"}
+        record = from_avro(body, writer_schema_with_end_field, options)
         matches = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
         result = F.when(matches, record) if result is None else result.when(matches, record)
     return empty if result is None else result
 
 
-def _with_end(schema: str) -> str:
+def _with_end_field(schema: str) -> str:
     record_schema: dict[str, Any] = json.loads(schema)
     return json.dumps({**record_schema, "fields": [*record_schema["fields"], _END_FIELD]})
 
@@ -92,7 +93,7 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 
 def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:
-    """Return the condition that a string in the value is not UTF-8, which Avro does not check; None without strings."""
+    """Return the condition that a string in the value is not UTF-8 (unchecked by Avro); None if there are no strings."""
     if isinstance(kind, StringType):
         return ~F.is_valid_utf8(value)
     if isinstance(kind, ArrayType):
@@ -106,10 +107,10 @@ def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:
 
 def _any_item(items: Expression, kind: DataType) -> Expression | None:
     if isinstance(kind, StringType):
-        # Joined and checked once, as `exists` resolves the method for every item; a line feed is never part of a
-        # multi-byte character.
+        # The items are joined and checked at once, because `exists` resolves the method of the check for each item. The
+        # separator is never part of a multi-byte character.
         return ~F.is_valid_utf8(F.array_join(items, "\n"))
-    # `exists` requires a condition, which items without strings do not have.
+    # Items without strings have no condition that `exists` could evaluate.
     if invalid_utf8(F.lit(None), kind) is None:
         return None
 
@@ -121,6 +122,6 @@ def _any_item(items: Expression, kind: DataType) -> Expression | None:
 
 
 def _any(conditions: Sequence[Expression | None]) -> Expression | None:
-    """Return the disjunction; NULL counts as false."""
-    known = [F.coalesce(condition, F.lit(False)) for condition in conditions if condition is not None]
-    return reduce(or_, known) if known else None
+    """Return the disjunction of the conditions, of which NULL counts as false; None without conditions."""
+    present = [F.coalesce(condition, F.lit(False)) for condition in conditions if condition is not None]
+    return reduce(or_, present) if present else None

@@ -15,29 +15,29 @@ from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
-"""Origin of a row; the same columns in every target."""
+"""Columns of every target that identify the Kafka record of a row."""
 
 OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
-"""Outcome of decoding. `_reason`, `_key` and `_value` (binary) are set only for records to quarantine."""
+"""Columns with the result of decoding. `_reason`, `_key`, `_value` (binary) are set only for records to quarantine."""
 
 STALE_COLUMN = "_stale"
 """True while the newest record of the key is in quarantine: the row has an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
 """In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
-"""In history tables: Kafka timestamps of this version and of the next one; `_valid_to` is NULL if there is none."""
+"""In history tables: Kafka timestamps of this version and of its successor; `_valid_to` is NULL without a successor."""
 
 RESERVED_COLUMNS = frozenset(
     [*METADATA_COLUMNS, *OUTCOME_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]
 )
-MAX_PRECISION = 38  # of decimals, in Spark
+MAX_PRECISION = 38  # of Spark's decimal type
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
 _UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 
 
 class ColumnType(StrEnum):
-    """Type of a column, by its name in PostgreSQL; numeric also has precision and scale."""
+    """Type of a column; the value is its name in PostgreSQL. A numeric column also has precision and scale."""
 
     TEXT = "text"
     UUID = "uuid"
@@ -86,12 +86,12 @@ _LOGICAL_TYPES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One field of the reader schema as a column."""
+    """A column of a table, derived from one field of the reader schema."""
 
     name: str
     kind: ColumnType
     avro_type: str
-    """string, int, long, ..., or the logical type if it decides the encoding: time-millis."""
+    """Avro type (string, union, ...). For times of day the logical type, which determines the unit: time-millis."""
     precision: int = 0
     scale: int = 0
     has_default: bool = False
@@ -124,7 +124,7 @@ class Column:
 
 
 def columns_of(schema: str, subject: str) -> list[Column]:
-    """Return the columns of an Avro record schema (JSON text) in its order, without key and metadata columns.
+    """Return the columns of an Avro record schema (JSON text), in the order of its fields, without key and metadata.
 
     Raises SchemaError if the schema cannot be mapped to columns.
     """
@@ -167,17 +167,17 @@ def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: 
 def _without_null(avro_type: Node) -> Node:
     if not isinstance(avro_type, list):
         return avro_type
-    others = [branch for branch in avro_type if branch != "null"]
-    return others[0] if len(others) == 1 else others
+    branches = [branch for branch in avro_type if branch != "null"]
+    return branches[0] if len(branches) == 1 else branches
 
 
 def _union_kind(branches: list[Any]) -> ColumnType:
-    """Return the type that Spark reads a union as: {int, long}: long; {float, double}: double; any other: a struct."""
-    plain = {branch for branch in branches if isinstance(branch, str)}
-    if len(plain) == len(branches):
-        if plain == {"int", "long"}:
+    """Return the type of a union: Spark reads {int, long} as long, {float, double} as double, others as a struct."""
+    primitives = {branch for branch in branches if isinstance(branch, str)}
+    if len(primitives) == len(branches):
+        if primitives == {"int", "long"}:
             return ColumnType.BIGINT
-        if plain == {"float", "double"}:
+        if primitives == {"float", "double"}:
             return ColumnType.DOUBLE
     return ColumnType.JSON
 

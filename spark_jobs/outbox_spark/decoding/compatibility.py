@@ -9,16 +9,17 @@ from outbox_common.avro_schema import Node, load, short_name
 from outbox_spark.errors import SchemaError
 
 
-def check_writer(writer: str, reader: str, subject: str) -> None:
-    """Compare a writer's schema with the reader's, both as JSON text; messages call the writer's schema `subject`.
+def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
+    """Check that the reader schema can read a writer schema (JSON text). In messages `subject` is the writer schema.
 
-    Raises SchemaError for the first field that would be read as a different value and, for a record of the same name,
-    for the first field that cannot be read. Records of another name are not earlier versions of this schema: decoding
-    quarantines those that do not fit, and records with unknown enum symbols.
+    Raises SchemaError for the first field that would be read as a different value. If the records of both schemas have
+    the same name, also for the first field that cannot be read. A record with another name is not an earlier version of
+    the reader schema: decoding quarantines it if it cannot be read. Unknown enum symbols are quarantined, too.
     """
-    same_record = short_name(load(writer).root) == short_name(load(reader).root)
-    # Fields that would be misread come first, because no later step detects them.
-    for entry in sorted(differences(writer, _with_enum_defaults(reader)), key=lambda entry: not entry.readable):
+    same_record = short_name(load(writer_schema).root) == short_name(load(reader_schema).root)
+    entries = differences(writer_schema, _with_enum_defaults(reader_schema))
+    # Fields that would be read as a different value come first, because no later step detects them.
+    for entry in sorted(entries, key=lambda entry: not entry.readable):
         message = f"field {entry.field}: {subject} writes {entry.written}"
         if entry.readable:
             raise SchemaError(
@@ -33,7 +34,7 @@ def check_writer(writer: str, reader: str, subject: str) -> None:
 
 
 def _with_enum_defaults(schema: str) -> str:
-    """Add a default to every enum: an unknown symbol quarantines its record, but does not make schemas incompatible."""
+    """Add a default to every enum, because an unknown symbol is not an incompatibility: its record is quarantined."""
     return json.dumps(_add_enum_defaults(json.loads(schema)))
 
 

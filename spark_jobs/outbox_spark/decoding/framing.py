@@ -1,7 +1,7 @@
 """Schema id of a record: in a frame before the body, or in a record header.
 
 A frame is 0x00 and an id of 4 bytes (big endian), or 0x01 and a GUID of 16 bytes. Serializers of Schema Registry 8
-can put it into a header instead; the body then has no frame. The header has precedence, as in Confluent's
+can write the frame to a header instead; the body then has no frame. The header has precedence, as in Confluent's
 `DualSchemaIdDeserializer`, so that a topic may contain both kinds of records.
 """
 
@@ -10,44 +10,44 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-VALUE_ID_HEADER = "__value_schema_id"
-KEY_ID_HEADER = "__key_schema_id"
+VALUE_SCHEMA_ID_HEADER = "__value_schema_id"
+KEY_SCHEMA_ID_HEADER = "__key_schema_id"
 _ID_BYTES = 5
 _GUID_BYTES = 17
-_GUID = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
+_GUID_DIGITS = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 
 
 def last_header(headers: Column, name: str) -> Column:
-    """Return the value of the last header with this name, binary; NULL if there is none.
+    """Return the value of the last header with this name, as binary; NULL if no header has the name.
 
     Equivalent to Kafka's `Headers.lastHeader`.
     """
     names = headers["key"]
-    # `get` returns NULL outside the array, where `[]` raises in ANSI mode, so a missing header needs no condition.
+    # Outside of the array, `get` returns NULL (`[]` raises in ANSI mode), so a missing header needs no condition.
     return F.get(headers["value"], F.size(names) - F.array_position(F.reverse(names), name))
 
 
 def schema_id(value: Column, header: Column) -> Column:
-    """Return the id of the frame, long; NULL if there is none."""
+    """Return the schema id of the frame as a long; NULL if the frame has none."""
     frame = F.coalesce(header, value)
-    # No cast from bytes to a number exists; conv() suffices, as ids are below 2^31 in every registry.
+    # Spark cannot cast bytes to a number. conv() is exact, because ids are below 2^31 in every registry.
     id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_BYTES - 1)), 16, 10).cast("long")
     return F.when(_has_frame(frame, b"\x00", _ID_BYTES), id_in_frame)
 
 
 def schema_guid(value: Column, header: Column) -> Column:
-    """Return the GUID of the frame, 36 characters; NULL if there is none."""
+    """Return the schema GUID of the frame as text of 36 characters; NULL if the frame has none."""
     frame = F.coalesce(header, value)
     digits = F.lower(F.hex(F.substring(frame, 2, _GUID_BYTES - 1)))
-    guid = F.regexp_replace(digits, _GUID, "$1-$2-$3-$4-$5")
+    guid = F.regexp_replace(digits, _GUID_DIGITS, "$1-$2-$3-$4-$5")
     return F.when(_has_frame(frame, b"\x01", _GUID_BYTES), guid)
 
 
 def body_of(value: Column, header: Column, guid: Column) -> Column:
     """Return the value without its frame; the record must have an id or a GUID."""
     size = F.when(guid.isNull(), F.lit(_ID_BYTES)).otherwise(F.lit(_GUID_BYTES))
-    framed = F.substring(value, size + 1, F.lit(2**31 - 1))
-    return F.when(header.isNull(), framed).otherwise(value)
+    unframed = F.substring(value, size + 1, F.lit(2**31 - 1))
+    return F.when(header.isNull(), unframed).otherwise(value)
 
 
 def _has_frame(frame: Column, magic: bytes, size: int) -> Column:

@@ -19,8 +19,8 @@ _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
 _UUID = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-_OFFSET = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
+_TIME_OF_DAY = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_ZONE_OFFSET = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DAY_SECONDS = 86_400
 # By unit: fraction digits, and the function that converts a number to a timestamp.
 _UNITS: Mapping[str, tuple[int, Convert]] = {"millis": (3, F.timestamp_millis), "micros": (6, F.timestamp_micros)}
@@ -60,7 +60,7 @@ def _int(json: Column) -> Column:
 
 def _real(kind: str) -> Convert:
     def convert(json: Column) -> Column:
-        is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # DECIMAL, DOUBLE
+        is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # matches DECIMAL and DOUBLE
         number = F.try_variant_get(json, "$", "double").cast(kind)
         return F.when(is_number & (F.abs(number) < F.lit(float("inf"))), number)
 
@@ -122,14 +122,14 @@ def _uuid_bytes(node: Mapping[str, Any]) -> Convert:
 
 
 def _date(json: Column) -> Column:
-    """Accept ISO 8601, or days since 1970."""
+    """Accept ISO 8601, or the number of days since 1970."""
     text = _string(json)
     from_text = F.when(F.rlike(text, F.lit(f"^{_DATE}$")), text.try_cast("date"))
     return F.coalesce(from_text, F.date_from_unix_date(_int(json)))
 
 
 def _time(unit: str, kind: str) -> Convert:
-    """Accept `HH:MM:SS` with a fraction, or units since midnight; return units since midnight."""
+    """Accept `HH:MM:SS` with a fraction, or the number of units since midnight, and return this number."""
     digits = _UNITS[unit][0]
 
     def convert(json: Column) -> Column:
@@ -143,34 +143,34 @@ def _time(unit: str, kind: str) -> Convert:
         from_text = seconds.cast("long") * 10**digits + fraction
         number = _integer(json)
         in_day = number.between(0, _DAY_SECONDS * 10**digits - 1)
-        valid = F.rlike(text, F.lit(f"^{_CLOCK}{_fraction(digits)}$"))
+        valid = F.rlike(text, F.lit(f"^{_TIME_OF_DAY}{_fraction(digits)}$"))
         return F.when(valid, from_text).when(in_day, number).cast(kind)
 
     return convert
 
 
 def _timestamp(unit: str) -> Convert:
-    """Accept ISO 8601 with an offset, or units since 1970."""
+    """Accept ISO 8601 with an offset, or the number of units since 1970."""
     digits, from_number = _UNITS[unit]
 
     def convert(json: Column) -> Column:
         text = _string(json)
-        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}{_OFFSET}$"))
-        # Spark accepts offsets of hours and minutes with a colon only.
-        colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
-        offset = F.regexp_replace(colon, "([T ].*[+-][0-9]{2})$", "$1:00")
-        return F.coalesce(F.when(valid, offset.try_cast("timestamp")), _since_1970(json, digits, from_number))
+        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_TIME_OF_DAY}{_fraction(digits)}{_ZONE_OFFSET}$"))
+        # Spark accepts only offsets with hours, a colon and minutes.
+        with_colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
+        with_minutes = F.regexp_replace(with_colon, "([T ].*[+-][0-9]{2})$", "$1:00")
+        return F.coalesce(F.when(valid, with_minutes.try_cast("timestamp")), _since_1970(json, digits, from_number))
 
     return convert
 
 
 def _local_timestamp(unit: str) -> Convert:
-    """Accept ISO 8601 without an offset, or units since 1970."""
+    """Accept ISO 8601 without an offset, or the number of units since 1970."""
     digits, from_number = _UNITS[unit]
 
     def convert(json: Column) -> Column:
         text = _string(json)
-        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}$"))
+        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_TIME_OF_DAY}{_fraction(digits)}$"))
         number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
         return F.coalesce(F.when(valid, text.try_cast("timestamp_ntz")), number)
 
@@ -185,7 +185,7 @@ def _since_1970(json: Column, digits: int, from_number: Convert) -> Column:
 
 
 def _fraction(digits: int) -> str:
-    """Return the pattern of a fraction; digits beyond the unit must be zeros."""
+    """Return the pattern of a fraction with up to `digits` digits, after which only zeros are allowed."""
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 

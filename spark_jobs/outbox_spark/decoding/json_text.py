@@ -1,4 +1,4 @@
-"""Strict conversion of JSON bytes to Spark's variant: NULL unless they are exactly one JSON document."""
+"""Strict conversion of JSON bytes to Spark's variant; NULL unless the bytes are exactly one JSON document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def payload_of(envelope: Column) -> Column:
 
 
 def unwrap_string(document: Column) -> Column:
-    """Return the JSON inside a JSON string; any other document unchanged.
+    """Return the document that a JSON string contains; return any other document unchanged.
 
     Without payload expansion, EventRouter and JsonConverter write a jsonb payload as a JSON string.
     """

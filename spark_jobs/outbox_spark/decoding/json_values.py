@@ -1,4 +1,4 @@
-"""Conversion of JSON values to records of the reader's schema, as strict as the transform's Avro encoder.
+"""Conversion of JSON values to records of the reader schema, as strict as the transform's Avro encoder.
 
 docs/smt.md defines which JSON is valid for which Avro type. No value is rounded or truncated: a number that
 can be converted to a decimal or an integer only through a double is invalid.
@@ -33,12 +33,12 @@ class Conversion:
     invalid: Convert
 
 
-def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFrame:
-    """Add `record` (a struct of the reader's fields), `problem` (a Reason, or NULL) and `deleted` to `latest`.
+def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) -> DataFrame:
+    """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
 
     JSON null is a tombstone, also as the payload of an envelope.
     """
-    schema = load(reader)
+    schema = load(reader_schema)
     fields = _fields(schema, schema.root)
     document, state = F.col("document"), F.col("state")
     states = latest.withColumn("document", prevent_inlining(parse_json(F.col("value")))).withColumn(
@@ -56,7 +56,7 @@ def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFr
 
 
 def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
-    """Return the conversion of each field from the object that contains it, by field name."""
+    """Return the conversions of the fields of `record`, by field name. Their input is the object with the fields."""
     return {str(field["name"]): _member(schema, field) for field in record["fields"]}
 
 
@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Use the first branch that accepts the value, in Spark's form of a union: a struct with a member per branch."""
+    """Convert a value by the first branch that accepts it. Spark's form of a union is a struct: one member per branch."""
 
     def value(json: Expression) -> Expression:
         matched = F.lit(False)

@@ -1,4 +1,4 @@
-"""Reasons why a record is in quarantine. Queries of users compare with them: do not change the values."""
+"""Reasons why a record is in quarantine. Users have queries with these values, so they must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of a record key, by which records are compared.
+"""Text of a record key, which identifies the aggregate.
 
 Keys with the same text belong to the same aggregate, even if their bytes differ (schema id, JSON whitespace).
 """
@@ -13,16 +13,16 @@ from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
-_ALL = 2**31 - 1
-# Minimum and maximum length by the size of its Avro encoding in bytes: a zigzag varint has 7 bits per byte and a sign.
+_MAX_SIZE = 2**31 - 1
+# By size of an encoded length in bytes: the minimum and maximum length. A zigzag varint has 7 bits per byte and a sign.
 _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
 _INTEGER = "^-?[0-9]+$"
 
 
 def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column:
-    """Return the text of a key, binary. `id_header` is the record's __key_schema_id.
+    """Return the text of a key, as binary. `id_header` is the value of the record's header __key_schema_id.
 
-    NULL for a NULL key and, in the JSON formats, for a key that is neither a string nor an integer.
+    The text is NULL for a NULL key and, in the JSON formats, for a key that is neither a string nor an integer.
     """
     if key_format is RecordFormat.TEXT:
         return _text(key, id_header)
@@ -30,10 +30,10 @@ def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column
 
 
 def _text(key: Column, id_header: Column) -> Column:
-    """Return UTF-8 unchanged, and the text of an Avro string: in a frame, or with its schema id in the header.
+    """Return the text of an Avro string with a frame or a schema id header. Return any other key, as UTF-8, unchanged.
 
     A frame is recognized by its first byte, 0x00, with which no text in PostgreSQL can begin, and by a length that
-    matches the remaining bytes. Any other key is unchanged.
+    matches the remaining bytes.
     """
     # Most keys have no frame: for them only the header and the first byte are checked.
     return (
@@ -51,7 +51,9 @@ def _avro_string(key: Column, frame_bytes: int) -> Column:
         start = frame_bytes + count
         length = size - F.lit(start)
         matches = F.substring(key, frame_bytes + 1, count) == _encoded_length(length, count)
-        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _ALL)).otherwise(text)
+        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _MAX_SIZE)).otherwise(
+            text
+        )
     return text
 
 
@@ -60,7 +62,7 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Numbers other than integers can be written in more than one way.
+    # Only integers: other numbers can be written in more than one way (1.5, 1.50).
     integer = F.rlike(text, F.lit(_INTEGER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
     return prevent_inlining(F.when((kind == "STRING") | integer, text.cast("binary")))
 

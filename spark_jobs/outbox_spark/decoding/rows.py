@@ -21,28 +21,29 @@ from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import cached_expressions
 
 UnsupportedCondition = Callable[[Column, Expression], Expression | None]
-"""Condition under which a target cannot store a value of a column; None: it can store every value."""
+"""Condition under which a target cannot store a value of a column; None if the target can store every value."""
 
 
 def decode(
     latest: DataFrame,
     columns: Sequence[Column],
-    reader: str,
-    writers: Mapping[int | str, str],
+    reader_schema: str,
+    writer_schemas: Mapping[int | str, str],
     unsupported: UnsupportedCondition,
     value_format: RecordFormat = RecordFormat.AVRO,
     extra_columns: tuple[str, ...] = (),
 ) -> DataFrame:
     """Decode the newest records (LATEST_COLUMNS) to rows.
 
-    `reader` is the schema of `columns`; `writers` are the schemas by id and GUID that the registry knows (unused for
-    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
+    `reader_schema` defines `columns`; `writer_schemas` has the schemas that the registry knows, by id or GUID (unused
+    for JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
     `latest`. Quarantined records have an aggregate_id too, unless their key cannot be read.
     """
     if value_format is RecordFormat.AVRO:
-        decoded = avro_values.with_records(latest, reader, writers)
+        decoded = avro_values.with_records(latest, reader_schema, writer_schemas)
     else:
-        decoded = json_values.with_records(latest, reader, with_schema=value_format is RecordFormat.JSON_WITH_SCHEMA)
+        with_schema = value_format is RecordFormat.JSON_WITH_SCHEMA
+        decoded = json_values.with_records(latest, reader_schema, with_schema=with_schema)
     reason = _reason(decoded.schema["record"].dataType, tuple(columns), unsupported)
     return decoded.select("*", reason).select("*", _readable()).select(*_row(tuple(columns), extra_columns))
 
@@ -70,26 +71,26 @@ def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Ex
     ]
 
 
-def defaults(spark: SparkSession, columns: Sequence[Column], reader: str) -> DataFrame:
+def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> DataFrame:
     """Return one row: the default of each column, as decoded from a record without these fields."""
-    schema = load(reader)
+    schema = load(reader_schema)
     fields = {field["name"]: field for field in schema.root["fields"]}
     return spark.range(1).select(
         *[column.value(avro_values.default_of(schema, fields[column.name])).alias(column.name) for column in columns]
     )
 
 
-def types_of(spark: SparkSession, columns: Sequence[Column], reader: str) -> StructType:
+def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> StructType:
     """Return the Spark types of the columns; the plan is analyzed, not executed.
 
     Raises SchemaError for a type that Spark does not support.
     """
-    return _types_of(spark, tuple(columns), reader)
+    return _types_of(spark, tuple(columns), reader_schema)
 
 
 @lru_cache(maxsize=256)
-def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader: str) -> StructType:
-    record = from_avro(F.lit(None).cast("binary"), reader)
+def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
+    record = from_avro(F.lit(None).cast("binary"), reader_schema)
     decoded = spark.range(1).select(record.alias("record"))
     try:
         return decoded.select(
@@ -103,7 +104,7 @@ def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader: str) -> 
 
 @cached_expressions
 def _reason(record: DataType, columns: tuple[Column, ...], unsupported: UnsupportedCondition) -> Expression:
-    """Return why a record is quarantined: the first problem of its key, else of its value; NULL if it is readable."""
+    """Return the quarantine reason: the first problem of the key, else of the value; NULL if the record is readable."""
     key = F.col("key").cast("string")
     unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
     invalid_key = F.lit(False) if unsupported_key is None else unsupported_key

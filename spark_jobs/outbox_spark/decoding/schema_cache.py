@@ -18,7 +18,7 @@ _RECENT_VERSIONS = 3
 class SchemaRegistry:
     """Schema registry with a cache for the run; schemas are JSON text with every referenced type inlined.
 
-    Raises UnreachableError without a valid response, RejectedError for an error response, SchemaError for a schema
+    Raises UnreachableError if no valid response arrives, RejectedError for an error response, SchemaError for a schema
     that is not Avro or has a missing reference, and ConfigurationError for credentials that cannot be used.
     """
 
@@ -52,7 +52,7 @@ class SchemaRegistry:
         return self._cached(version, f"version {number} of subject {subject}")
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return the most recent schemas of a subject and all cached ones, by id, except those that cannot be used."""
+        """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit schemas not in Avro."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
         for number in numbers[-_RECENT_VERSIONS:]:
             if (subject, number) not in self._requested:
@@ -79,7 +79,7 @@ class SchemaRegistry:
         return schema or ""
 
     def _inlined(self, version: SchemaVersion | None, description: str) -> str | None:
-        """Return the text with every referenced type inlined."""
+        """Return the schema as JSON text with every referenced type inlined."""
         if version is None:
             return None
         if version.schema_type != "AVRO":

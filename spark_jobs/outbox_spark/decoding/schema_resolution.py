@@ -1,4 +1,4 @@
-"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library resolves it."""
+"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library can read it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from outbox_common.avro_schema import (
 )
 
 
-def resolvable_schema(writer: str, reader: str) -> str:
+def resolvable_schema(writer_schema: str, reader_schema: str) -> str:
     """Return the writer's schema with the reader's names of types and fields, as JSON text.
 
     Names are not part of the encoding, but Avro's Java library cannot read an enum or fixed whose full name changed
     (for example with the namespace of the enclosing record), and applies aliases of fields only in a record of the
     same name. A type or field without a counterpart keeps its name.
     """
-    write, read = load(writer), load(reader)
+    writer, reader = load(writer_schema), load(reader_schema)
     fields: dict[tuple[str, str], str] = {}
     types: dict[str, str] = {}
-    for written, expected in _pairs(write, write.root, read, read.root, set()):
+    for written, expected in _pairs(writer, writer.root, reader, reader.root, set()):
         types.setdefault(written["name"], expected["name"])
         for new, old in _renamed_fields(written, expected):
             fields.setdefault((written["name"], old), new)
-    return _Renaming(_without_clashes(types, write.named), fields).apply(write)
+    return _Renaming(_without_clashes(types, writer.named), fields).apply(writer)
 
 
 class _Renaming:
-    """Rewrites a schema: `types` has the new full names of types, `fields` the new field names by (type, field)."""
+    """Rewrites a schema. `types` has the new full name of each type, `fields` the new name of each (type, field)."""
 
     def __init__(self, types: Mapping[str, str], fields: Mapping[tuple[str, str], str]) -> None:
         self._types, self._fields = types, fields
@@ -69,11 +69,11 @@ class _Renaming:
 
 
 def _pairs(
-    write: Schema, written: Node, read: Schema, expected: Node, visited: set[tuple[str, str]]
+    writer: Schema, written: Node, reader: Schema, expected: Node, visited: set[tuple[str, str]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield pairs of a named type of the writer and the reader's type that it is read as."""
-    for branch in write.branches(written):
-        target = next(iter(same_kind(branch, read.branches(expected))), None)
+    for branch in writer.branches(written):
+        target = next(iter(same_kind(branch, reader.branches(expected))), None)
         if target is None:
             continue
         kind = kind_of(branch)
@@ -88,10 +88,10 @@ def _pairs(
             for entry in target["fields"]:
                 source = source_field(entry, sources)
                 if source is not None:
-                    yield from _pairs(write, sources[source], read, entry["type"], visited)
+                    yield from _pairs(writer, sources[source], reader, entry["type"], visited)
         elif kind in ("array", "map"):
             key = "items" if kind == "array" else "values"
-            yield from _pairs(write, branch[key], read, target[key], visited)
+            yield from _pairs(writer, branch[key], reader, target[key], visited)
 
 
 def _renamed_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

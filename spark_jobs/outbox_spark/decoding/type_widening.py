@@ -19,14 +19,14 @@ _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
 def is_widening(actual: str, desired: str) -> bool:
-    """Return whether a column of type `actual` may become `desired`, both in the form of format_type().
+    """Return whether a column of type `actual` can be changed to `desired`; both types are results of format_type().
 
-    long to double is included although doubles are exact up to 2^53 only: with the newest schema every Avro reader
-    reads such a field as a double.
+    bigint to double precision is included although doubles are exact up to 2^53 only, because every Avro reader with
+    the newest schema reads such a field as a double.
     """
     if (actual, desired) in _WIDER:
         return True
-    before, after = _NUMERIC.fullmatch(actual), _NUMERIC.fullmatch(desired)
-    if before is None or after is None:
+    actual_numeric, desired_numeric = _NUMERIC.fullmatch(actual), _NUMERIC.fullmatch(desired)
+    if actual_numeric is None or desired_numeric is None:
         return False
-    return before[2] == after[2] and int(before[1]) < int(after[1])
+    return actual_numeric[2] == desired_numeric[2] and int(actual_numeric[1]) < int(desired_numeric[1])

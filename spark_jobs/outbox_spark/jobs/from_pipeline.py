@@ -28,8 +28,8 @@ from outbox_spark.jobs.model import (
 
 _SECTIONS = ("kafka", "registry", "targets")
 _SECRET_KEY = re.compile(r"password|secret|token|credential|access-key|jaas|oauthbearer\.config|\.key\.pem")
-"""Client settings whose values must not be in a job file."""
-_VARIABLE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
+"""Names of settings whose values must not be in a job file."""
+_ENV_REFERENCE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
 
 S = TypeVar("S", bound=JobSettings)
 
@@ -107,7 +107,7 @@ def jobs_without_secrets(
     OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
     """
     raw = environment_values(environment_name, pipeline_file, Overrides()).data
-    names = {name for value in _secret_values(raw) for name in _VARIABLE.findall(value)}
+    names = {name for value in _secret_values(raw) for name in _ENV_REFERENCE.findall(value)}
     environ = {**os.environ, **{name: reference(name) for name in names}}
     jobs = load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, environ=environ)
     return [_without_secrets(job) for job in jobs]

@@ -1,10 +1,10 @@
-"""Job files, with which a driver runs jobs without a pipeline file, the command `outbox` and its packages.
+"""Job files: with one, a driver needs neither the pipeline file nor the command `outbox` and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
 
 The keys are the fields of model.MaterializeJob; times are in seconds. A string may contain `${env:NAME}`, which is
-replaced with that environment variable when a command starts: the file contains no secret.
+replaced by the value of that variable when a command starts, so that the file contains no secrets.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_jobs(
 ) -> list[MaterializeJob]:
     """Return the jobs of a file, in its order; empty collections select all.
 
-    Raises ConfigurationError when the file is unreadable or has another version, when no job is selected, or when a
+    Raises ConfigurationError when the file is unreadable or has an unsupported version, when no job is selected, or when a
     selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
     """
 

@@ -73,7 +73,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceTable(JobSettings, frozen=True):
-    """A source table: one row per aggregate, whose key as text is the aggregate_id."""
+    """A source table with one row per aggregate; the key column, as text, is the aggregate_id."""
 
     host: str
     port: int
@@ -187,7 +187,7 @@ class TableProgress:
     committed_at: datetime | None = None
     """All unread tombstones were written after this time, see runs/missed_tombstones.py; None: unknown."""
     ledger_since: datetime | None = None
-    """Deletions with an older Kafka timestamp were removed from the ledger; None: none were removed."""
+    """Deletions with an older Kafka timestamp were removed from the ledger; None if no deletions were removed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored in the target."""
@@ -196,7 +196,7 @@ class TableProgress:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], location: str) -> TableProgress:
-        """Parse the result of `to_json`. Raises RefusedError for the layout of another version."""
+        """Parse the result of `to_json`. Raises RefusedError for an unsupported layout version."""
         layout = int(stored["layout"])
         if layout != LAYOUT_VERSION:
             message = f"{location} has layout version {layout}; this version of outbox-kit reads {LAYOUT_VERSION}"
@@ -217,7 +217,7 @@ def time_json(time: datetime | None) -> str | None:
 
 @dataclass(frozen=True)
 class ReadRange:
-    """Records to read: per partition from `start` (inclusive) to `end` (exclusive)."""
+    """Offsets to read: per partition from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     topic_id: str
@@ -260,7 +260,7 @@ class WriteCounts:
     quarantined: int = 0
 
     def plus(self, other: WriteCounts) -> WriteCounts:
-        """Return the sum of two commits."""
+        """Return the sums of the counts of two commits."""
         return WriteCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -297,7 +297,7 @@ class Outcome:
     """Whether a failure is retryable."""
 
     def plus(self, later: Outcome) -> Outcome:
-        """Return the sum of this run and a later one of the same table."""
+        """Return the outcome of this run and a later run of the same table together."""
         sums = {name: getattr(self, name) + getattr(later, name) for name in _COUNTS}
         return replace(self, **sums, seconds=round(self.seconds + later.seconds, 3), offsets_to=later.offsets_to)
 

@@ -1,7 +1,7 @@
 """Reader of outbox-spark.jar (spark_jobs/java) that omits superseded records of a range.
 
-For a topic with ten records per key, Spark creates rows for a tenth of the records only. The aggregation per key is
-still necessary, so the result is the same as with Spark's reader, which READER_SETTING can select.
+For a topic with ten records per key, Spark creates rows for a tenth of the records only. The rows are still
+aggregated per key, so the final result is the same as with Spark's reader, which READER_SETTING can select.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.framing import KEY_ID_HEADER, VALUE_ID_HEADER, last_header
+from outbox_spark.decoding.framing import KEY_SCHEMA_ID_HEADER, VALUE_SCHEMA_ID_HEADER, last_header
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import sequence_kind, sequence_of
@@ -94,9 +94,9 @@ def _columns() -> list[Column]:
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         sequence.alias("sequence"),
-        # NULL if the schema id precedes the value; that id is decoded after the reduction.
-        last_header(headers, VALUE_ID_HEADER).alias("id_header"),
-        last_header(headers, KEY_ID_HEADER).alias("key_id_header"),
+        # NULL if the schema id is in a frame before the body: such ids are decoded after the reduction.
+        last_header(headers, VALUE_SCHEMA_ID_HEADER).alias("id_header"),
+        last_header(headers, KEY_SCHEMA_ID_HEADER).alias("key_id_header"),
         F.lit(1).cast("long").alias("_records"),
         sequence_kind(sequence).alias("_kinds"),
     ]

@@ -85,8 +85,10 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
     for partition, offset in sorted(committed.offsets.items()):
         _check_offset(topic, partition, offset)
     # Partitions that were added since the last commit are read from their beginning.
-    start = {partition: committed.offsets.get(partition, first) for partition, first in topic.earliest.items()}
-    return ReadRange(topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest))
+    start = {partition: committed.offsets.get(partition, log_start) for partition, log_start in topic.earliest.items()}
+    return ReadRange(
+        topic.name, topic.topic_id, _partition_epoch(topic, committed), start=start, end=dict(topic.latest)
+    )
 
 
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
@@ -121,7 +123,7 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
         raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD_HINT}")
 
 
-def _epoch(topic: TopicDescription, committed: TableProgress) -> int:
+def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
     if not committed.offsets or len(topic.latest) == len(committed.offsets):
         return committed.partition_epoch
     if committed.ordering is Ordering.OFFSET:

@@ -3,7 +3,7 @@
 source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
 It begins with the source epoch and has a fixed width, so that comparing it as text compares epoch, commit and event.
 Records without this header are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
-Delta compare both in the same way.
+Delta compare these values in the same way.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from outbox_spark.kafka.settings import java_settings
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
 # Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
-# of the time. With 50,000 records, garbage collection does, because each collection copies the records of a poll.
+# of the time. With 50,000 records, garbage collection takes most of it, as each collection copies a poll's records.
 _CONSUMER = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
@@ -27,7 +27,7 @@ _CONSUMER = {
 
 
 def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return settings of the Java consumer: the given librdkafka settings, and those for reading a range."""
+    """Return settings of the Java consumer: the translated `kafka` settings, and settings for reading a range."""
     return {**java_settings(kafka), **_CONSUMER}
 
 

@@ -21,7 +21,7 @@ _SHARED = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-# Translated below.
+# Settings that _sasl and _tls translate.
 _TRANSLATED = frozenset(
     {
         "sasl.mechanism",
@@ -76,9 +76,9 @@ def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _tls(settings: Mapping[str, str]) -> dict[str, str]:
     translated: dict[str, str] = {}
-    authority = _pem(settings, "ssl.ca")
-    if authority:
-        translated |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+    ca_certificate = _pem(settings, "ssl.ca")
+    if ca_certificate:
+        translated |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": ca_certificate}
     certificate = _pem(settings, "ssl.certificate")
     key = _pem(settings, "ssl.key")
     if certificate and key:

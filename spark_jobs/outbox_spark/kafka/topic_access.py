@@ -38,6 +38,6 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
         describe=lambda: describe(job.kafka, job.topic),
         records=lambda read_range: read_records(spark, job.kafka, read_range),
         newest=lambda read_range: read_newest(spark, job.kafka, read_range),
-        offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
+        offsets_at=lambda description, time: offsets_at(job.kafka, description, time),
         open_registry=lambda: SchemaRegistry(job.registry),
     )

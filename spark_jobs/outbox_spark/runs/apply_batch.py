@@ -1,4 +1,4 @@
-"""Applies one batch: reduce to the newest record of each key, decode, quarantine unreadable records, write."""
+"""Applies one batch: reduces it to the newest record of each key, decodes, quarantines unreadable records, writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Rows of a range and their counts. The rows are persisted or, with `staged`, already in the target."""
+    """Rows of a range and their counts. The rows are persisted or, with `staged`, in the target's staging table."""
 
     rows: DataFrame
     summary: RangeSummary
@@ -70,7 +70,7 @@ def apply(
     registry: SchemaRegistry,
     advance: Callable[[TableProgress], TableProgress] = lambda progress: progress,
 ) -> AppliedBatch:
-    """Reduce, decode and write one range of the topic. `advance` returns the progress to commit after the range."""
+    """Reduce, decode and write one range of the topic. `advance` returns the progress to commit."""
     spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
@@ -84,10 +84,12 @@ def apply(
             decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
             _check_counts(job, decoded)
         label_spark_jobs(spark, job, "write")
-        new = advance(read_range.committed(committed, ordering))
-        batch = Batch(decoded.rows, decoded.counts, decoder.columns, decoder.reader, committed, new, decoded.staged)
+        progress = advance(read_range.committed(committed, ordering))
+        batch = Batch(
+            decoded.rows, decoded.counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged
+        )
         summary = decoded.summary
-        return AppliedBatch(new, summary.records, summary.keys, table.write(batch), summary.newest)
+        return AppliedBatch(progress, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
 def _decode(
@@ -100,29 +102,29 @@ def _decode(
 ) -> _Decoded:
     """Reduce and decode in one pass with the likely schemas, in two passes if a record has another schema.
 
-    The rows are used more than once, and a compacted topic may return other records the second time: they are persisted
-    unless the target stages them in the same pass.
+    The rows are used more than once, but a second read of a compacted topic may return different records. The rows are
+    therefore persisted, unless the target stages them in the same pass.
     """
-    history, likely = job.options.mode is Mode.HISTORY, decoder.likely_writers()
+    history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
     newest = newest_of(job, topic, read_range, every_version=history)
     spark = newest.sparkSession
     label_spark_jobs(spark, job, "reduce to the newest record of each key, decode, stage")
-    rows, metrics = decoder.rows(newest, likely, SUMMARIZED), summary_metrics(likely)
+    rows, metrics = decoder.rows(newest, likely_schemas, SUMMARIZED), summary_metrics(likely_schemas)
     with allow_topic_reads(spark):
         staged = table.stage_early(rows, decoder.columns, metrics)
-    schemas_suffice = staged is None or decoder.likely_suffice(staged.metrics)
+    schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
     if staged is not None:
         counts = counts_from(staged.metrics)
         if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if history else 0):
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
-        # Unreadable records are read again by _with_older and _check_counts. Later batches often have more of them, so
-        # early staging is disabled. An unexpected schema does not disable it, because it is expected from now on.
+        # _with_older and _check_counts use the rows again, which requires persisted rows. Later batches often have more
+        # unreadable records, so early staging is disabled. After an unexpected schema it is not, as it is now known.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
-    # The results of the first pass are not used, because the log may have changed. Its metrics were already observed.
+    # The log may have changed since the first pass, so its results are not used. Its metrics were already observed.
     newest = persist(stack, newest_of(job, topic, read_range, every_version=history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, with_observation=False)
@@ -139,7 +141,7 @@ def _persist_decoded(
         rows = persist(attempt, rows)
         with allow_topic_reads(rows.sparkSession):
             values = collect_metrics(rows, metrics, with_observation=with_observation)
-        if not decoder.likely_suffice(values):
+        if not decoder.likely_schemas_suffice(values):
             return None
         stack.push(attempt.pop_all())
         return _Decoded(rows.drop(*SUMMARIZED), summary_from(values), counts_from(values))
@@ -164,10 +166,10 @@ def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
 def _with_older(
     stack: ExitStack, job: MaterializeJob, decoder: BatchDecoder, topic: Topic, read_range: ReadRange, rows: DataFrame
 ) -> DataFrame:
-    """Return `rows` and, for keys whose newest record is unreadable, the newest readable record and all after it.
+    """Return `rows` and, for keys whose newest record is unreadable, the newest readable record and all later ones.
 
-    Without these the result would depend on the batches: if a batch ends between the readable and the unreadable
-    record, the readable one is written. Reads the range a second time, but only for batches with unreadable records.
+    Without these records the result would depend on the batches: if a batch ends between the readable and the
+    unreadable record, the readable record is written. The range is read again, but only for batches with unreadable records.
     """
     has_key = F.col(KEY_COLUMN).isNotNull()
     unreadable = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
@@ -177,9 +179,9 @@ def _with_older(
     versions = persist(stack, versions.where(F.col("key").cast("string").isin(unreadable)))
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, with_observation=False)
-    older = decoder.rows(versions, decoder.writers(schemas, complete=False))
+    older = decoder.rows(versions, decoder.writers(schemas, require_known=False))
     affected = F.coalesce(F.col(KEY_COLUMN).isin(unreadable), F.lit(False))
-    # Records of the first read may have been compacted away before the second.
+    # The rows of the first read are added, because compaction may have removed their records before the second read.
     versions_of_affected = older.unionByName(rows.where(affected)).dropDuplicates(["_partition", "_offset"])
     return rows.where(~affected).unionByName(_from_newest_readable(versions_of_affected))
 

@@ -16,9 +16,9 @@ from outbox_spark.jobs.model import MaterializeJob, RecordFormat
 from outbox_spark.runs.newest_per_key import SchemaReferences, schemas_are_expected
 from outbox_spark.sinks import TargetTable
 
-_MAX_LISTED = 5
-Writers = Mapping[int | str, str]
-"""Schemas by the id or GUID in records."""
+_MAX_LISTED_IDS = 5
+WriterSchemas = Mapping[int | str, str]
+"""Schemas by the id or GUID that records refer to."""
 
 
 class BatchDecoder:
@@ -28,32 +28,34 @@ class BatchDecoder:
         self._subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
         self._is_avro = job.options.value_format is RecordFormat.AVRO
-        pinned = job.options.schema_version
-        self.reader = registry.latest(self._subject) if pinned is None else registry.version(self._subject, pinned)
-        self.columns = columns_of(self.reader, self._subject)
+        version = job.options.schema_version
+        subject = self._subject
+        self.reader_schema = registry.latest(subject) if version is None else registry.version(subject, version)
+        self.columns = columns_of(self.reader_schema, subject)
 
     def check_table(self, spark: SparkSession) -> None:
         """Raise SchemaError unless the table can store the columns."""
-        self._table.check(self.columns, types_of(spark, self.columns, self.reader))
+        self._table.check(self.columns, types_of(spark, self.columns, self.reader_schema))
 
-    def likely_writers(self) -> Writers:
+    def likely_schemas(self) -> WriterSchemas:
         """Return the schemas that records usually have, requested before any record is read.
 
-        Schemas that are incompatible with the reader's are omitted: they are an error only if a record has one.
+        Schemas that the reader schema cannot read are omitted: they are an error only if a record has such a schema.
         """
         if not self._is_avro:
             return {}
         schemas = self._registry.recent(self._subject)
         return {key: schemas[key] for key in sorted(schemas, key=str) if self._is_compatible(schemas[key])}
 
-    def likely_suffice(self, metrics: Mapping[str, Any]) -> bool:
-        """Return whether no record has a schema other than those given to newest_per_key.summary_metrics."""
+    def likely_schemas_suffice(self, metrics: Mapping[str, Any]) -> bool:
+        """Return whether all records have one of the schemas that were passed to newest_per_key.summary_metrics."""
         return not self._is_avro or schemas_are_expected(metrics)
 
-    def writers(self, schemas: SchemaReferences, *, complete: bool = True) -> Writers:
+    def writers(self, schemas: SchemaReferences, *, require_known: bool = True) -> WriterSchemas:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.
 
-        Unless `complete` is false (few keys), at least one schema must be known. Raises RefusedError, SchemaError.
+        Raises SchemaError if the reader schema cannot read one of them and, with `require_known`, RefusedError if the
+        registry knows none of them. Without it the records have few keys, so all their schemas may be unknown.
         """
         if not self._is_avro:
             return {}
@@ -67,27 +69,28 @@ class BatchDecoder:
             else:
                 known[key] = schema
             if len(unknown) > self._job.options.max_quarantined:
-                break  # each has at least one unreadable record, so the run will be refused
-        if complete and keys and len(unknown) == len(keys):
+                break  # each unknown schema has an unreadable record, so the run will be refused
+        if require_known and keys and len(unknown) == len(keys):
             raise self._wrong_registry(unknown)
         for key, schema in known.items():
-            check_writer(schema, self.reader, f"schema {key} of topic {self._job.topic}")
+            check_writer(schema, self.reader_schema, f"schema {key} of topic {self._job.topic}")
         return known
 
-    def rows(self, latest: DataFrame, writers: Writers, extra_columns: Sequence[str] = ()) -> DataFrame:
+    def rows(self, latest: DataFrame, writer_schemas: WriterSchemas, extra_columns: Sequence[str] = ()) -> DataFrame:
         """Decode the result of newest_per_key, see decode(). `extra_columns` of `latest` are added to the rows."""
-        value_format, unsupported = self._job.options.value_format, self._table.is_unsupported
-        return decode(latest, self.columns, self.reader, writers, unsupported, value_format, tuple(extra_columns))
+        options, unsupported, extra_columns = self._job.options, self._table.is_unsupported, tuple(extra_columns)
+        schema = self.reader_schema
+        return decode(latest, self.columns, schema, writer_schemas, unsupported, options.value_format, extra_columns)
 
-    def _is_compatible(self, writer: str) -> bool:
+    def _is_compatible(self, writer_schema: str) -> bool:
         try:
-            check_writer(writer, self.reader, self._subject)
+            check_writer(writer_schema, self.reader_schema, self._subject)
         except SchemaError:
             return False
         return True
 
     def _wrong_registry(self, unknown: Sequence[int | str]) -> RefusedError:
         """Return the error for ids that are all unknown: the registry is wrong or was restored from a backup."""
-        ids = ", ".join(map(str, unknown[:_MAX_LISTED])) + (", ..." if len(unknown) > _MAX_LISTED else "")
+        ids = ", ".join(map(str, unknown[:_MAX_LISTED_IDS])) + (", ..." if len(unknown) > _MAX_LISTED_IDS else "")
         message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

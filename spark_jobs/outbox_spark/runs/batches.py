@@ -12,7 +12,7 @@ from dataclasses import replace
 from outbox_spark.jobs.model import ReadRange
 
 _MAX_GROWTH = 4
-"""Maximum ratio of the number of offsets of a batch to that of the previous one: the density of records varies."""
+"""Maximum ratio of a batch's number of offsets to that of the previous batch, because the density of records varies."""
 
 
 class Batches:
@@ -26,7 +26,7 @@ class Batches:
         self._last_span = 0
 
     @property
-    def remaining(self) -> int:
+    def remaining_offsets(self) -> int:
         """Number of offsets that are not yet in a batch."""
         return replace(self._range, start=self._next).offset_count
 
@@ -34,24 +34,24 @@ class Batches:
     def share_done(self) -> float:
         """Share of the offsets that are in a batch, from 0 to 1."""
         total = self._range.offset_count
-        return 1.0 if total == 0 else 1 - self.remaining / total
+        return 1.0 if total == 0 else 1 - self.remaining_offsets / total
 
     def next_batch(self) -> ReadRange | None:
         """Return the next batch; None at the end of the range."""
-        remaining = self.remaining
+        remaining = self.remaining_offsets
         if remaining == 0:
             return None
         span = min(self._span, remaining)
         start = dict(self._next)
         for partition, end in self._range.end.items():
-            # Partitions advance in proportion, so that all end in the same batch, and by at least one offset.
+            # Every partition advances by the same share, at least one offset, so that all end in the same batch.
             available = end - start[partition]
             self._next[partition] = start[partition] + min(available, -(-available * span // remaining))
-        self._last_span = remaining - self.remaining
+        self._last_span = remaining - self.remaining_offsets
         return replace(self._range, start=start, end=dict(self._next))
 
     def adapt(self, records: int) -> None:
-        """Adapt the size of the next batch to the number of records in the last one."""
+        """Adapt the size of the next batch to the number of records in the last batch."""
         density = max(records, 1) / max(self._last_span, 1)
         span = int(self._max_records / density)
         self._span = max(self._max_records, min(span, self._last_span * _MAX_GROWTH))

@@ -3,9 +3,10 @@
 The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
 Between them it waits until the connector has confirmed a WAL position after the first snapshot, and then materializes
 the topic to its end. The second snapshot of the table therefore has all source changes committed before the first.
-- missing: no row in the table in the second snapshot, and the source row is unchanged in both (same xmin). It was
-  inserted before the first snapshot and has not been deleted since.
-- extra: the same table row in both snapshots, and no source row in either: it was deleted before the first snapshot.
+- missing: the table has no row in either snapshot, and the source row has the same xmin in both. The source row was
+  written before the first snapshot and has not been deleted since, so the table should have it.
+- extra: the table row is the same in both snapshots, and the source has no row in either. The source row was deleted
+  before the first snapshot.
 Keys that changed between the snapshots are compared by the next run.
 """
 
@@ -31,7 +32,7 @@ from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
 
 CONFIRM_SECONDS = 120.0
-"""Time limit for the connector to confirm the WAL position; it does so with every heartbeat, by default every 10 s."""
+"""Time limit for the connector to confirm the WAL position; it confirms with each heartbeat, by default every 10 s."""
 _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
@@ -39,7 +40,7 @@ _FETCHED_ROWS = 10_000
 
 @dataclass(frozen=True)
 class SourceDifferences:
-    """Keys that differ between table and source in both snapshots."""
+    """Numbers and examples of the keys that differ between table and source in both snapshots."""
 
     missing: int
     """In the source, not in the table."""
@@ -55,7 +56,7 @@ def compare_with_source(
     job: MaterializeJob,
     source: SourceTable,
     report: Reporter,
-    examples: int,
+    max_examples: int,
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
     """Compare keys. `catch_up` returns when the table has all changes that were committed before its call."""
@@ -68,15 +69,15 @@ def compare_with_source(
     second = _snapshot(spark, job, source, report)
     # Null-safe, because a missing row has no version and an extra row has no xmin.
     is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
-    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidates, examples)
+    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidates, max_examples)
 
 
 def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> DataFrame:
     """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
     with open_table(spark, job, report) as table:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        # Evaluated now, so that the table is read before the source. Not persisted, because Spark would reuse the rows
-        # for the second snapshot, which has the same plan.
+        # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used: Spark
+        # would reuse the persisted rows for the second snapshot, which has the same plan.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     joined = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
@@ -151,7 +152,7 @@ def _confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, ls
     return bool(row[0])
 
 
-def _result(differences: DataFrame, candidates: int, examples: int) -> SourceDifferences:
+def _result(differences: DataFrame, candidates: int, max_examples: int) -> SourceDifferences:
     counts = {row["kind"]: int(row["count"]) for row in differences.groupBy("kind").count().collect()}
     example_keys = {
         kind: [
@@ -159,7 +160,7 @@ def _result(differences: DataFrame, candidates: int, examples: int) -> SourceDif
             for row in differences.where(F.col("kind") == kind)
             .orderBy(KEY_COLUMN)
             .select(KEY_COLUMN)
-            .limit(examples)
+            .limit(max_examples)
             .collect()
         ]
         for kind in ("missing", "extra")

@@ -34,7 +34,7 @@ from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads
 from outbox_spark.sinks import TargetTable
 
 MAX_PASSES = 20
-"""Maximum number of passes. They shrink quickly: each has the records that were written during the previous one."""
+"""Maximum number of passes. Passes shrink quickly: each reads the records that were written during the previous one."""
 
 
 class DifferenceKind(StrEnum):
@@ -45,7 +45,7 @@ class DifferenceKind(StrEnum):
     STALE = "stale"
     """The row is older than the topic's record."""
     ZOMBIE = "zombie"
-    """A row whose key has a tombstone in the topic, or no record any more."""
+    """The key of the row has a tombstone in the topic, or no record any more."""
     UNREADABLE = "unreadable"
     """The newest record cannot be decoded, and the row is older or missing."""
     AHEAD = "ahead"
@@ -67,11 +67,11 @@ class Comparison:
 
     committed: TableProgress
     newest: DataFrame
-    """Readable newest records of missing and stale keys, and tombstones of zombies: rows of decode(), and `_kind`."""
+    """Rows of decode() with `_kind`: the newest records of missing and stale keys, and the tombstones of zombies."""
     absent: DataFrame
     """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and `_kind`."""
     columns: Sequence[TableColumn]
-    reader: str
+    reader_schema: str
     counts: Mapping[DifferenceKind, int]
     examples: Mapping[DifferenceKind, Sequence[str]]
     records: int
@@ -92,7 +92,12 @@ class _Scan:
 
 
 def compare_with_topic(
-    job: MaterializeJob, table: TargetTable, topic: Topic, registry: SchemaRegistry, stack: ExitStack, examples: int = 0
+    job: MaterializeJob,
+    table: TargetTable,
+    topic: Topic,
+    registry: SchemaRegistry,
+    stack: ExitStack,
+    max_examples: int = 0,
 ) -> Comparison:
     """Compare the table with its topic, without writes.
 
@@ -110,19 +115,19 @@ def compare_with_topic(
     differences = _different_keys(stack, table, records)
     partitions_added = committed.partition_epoch > 0
     absent = _classify_absent(stack, job, scan, topic, committed, differences.where(F.col("_kind") == _ABSENT))
-    newest, columns, reader = _decoded(
+    newest, columns, reader_schema = _decode_differences(
         stack, job, table, registry, differences, schemas, partitions_added=partitions_added
     )
     _check_progress_unchanged(job, table, committed)
     ahead = differences.where(F.col("_kind") == DifferenceKind.AHEAD.value)
     frames = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
-    counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), examples)
+    counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), max_examples)
     return Comparison(
         committed=committed,
         newest=newest,
         absent=absent,
         columns=columns,
-        reader=reader,
+        reader_schema=reader_schema,
         counts=counts,
         examples=example_keys,
         records=summary.records,
@@ -131,10 +136,10 @@ def compare_with_topic(
     )
 
 
-def committed_range(state: TopicDescription, committed: TableProgress) -> ReadRange:
+def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRange:
     """Return the range from the log start to the committed offsets."""
-    read_range = resolve_range(state, committed)
-    start = {partition: state.earliest[partition] for partition in committed.offsets}
+    read_range = resolve_range(topic, committed)
+    start = {partition: topic.earliest[partition] for partition in committed.offsets}
     return replace(read_range, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
@@ -182,7 +187,7 @@ def _classify_absent(
     while not absent.isEmpty() and not scan.complete and scan.passes < MAX_PASSES:
         scan.topic = topic.describe()
         resolve_range(scan.topic, committed)  # raises when the topic was recreated meanwhile
-        start = {p: scan.offsets.get(p, first) for p, first in scan.topic.earliest.items()}
+        start = {p: scan.offsets.get(p, log_start) for p, log_start in scan.topic.earliest.items()}
         pass_range = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.topic.latest)
         if pass_range.is_empty:
             scan.complete, scan.message = True, f"the end of the topic did not change after {scan.passes} passes"
@@ -191,7 +196,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records, so a row below the log start may be live without a record.
+    # Retention and DeleteRecords also remove live records, so a row from below the log start is not proven a zombie.
     truncated = _by_partition(scan.topic.earliest, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -202,7 +207,7 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
     """Return the keys of one pass, and set scan.complete if no later pass is necessary."""
     keys = newest_of(job, topic, pass_range)
     keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
-    # As a number: collect() would return a timestamp in the driver's time zone.
+    # The time is a number, because collect() would return a timestamp in the driver's time zone.
     counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
     with allow_topic_reads(keys.sparkSession):
         row = counts.collect()[0]
@@ -217,7 +222,7 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
     return keys.select(KEY_COLUMN)
 
 
-def _decoded(
+def _decode_differences(
     stack: ExitStack,
     job: MaterializeJob,
     table: TargetTable,
@@ -231,7 +236,7 @@ def _decoded(
     to_decode = differences.where(
         F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
     )
-    # With the schema ids of the whole scan: the registry might know none of the ids of these few records.
+    # The schemas of the whole scan are requested, because the registry might know none of the few ids to decode.
     decoder = BatchDecoder(job, table, registry)
     decoder.check_table(differences.sparkSession)
     rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writers(schemas))
@@ -245,7 +250,7 @@ def _decoded(
         .when(F.col("_kind") == DifferenceKind.MISSING.value, missing)
         .otherwise(F.col("_kind"))
     )
-    return persist(stack, rows.withColumn("_kind", kind)), decoder.columns, decoder.reader
+    return persist(stack, rows.withColumn("_kind", kind)), decoder.columns, decoder.reader_schema
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
@@ -258,19 +263,19 @@ def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed
         )
 
 
-def _count(kinds: DataFrame, examples: int) -> tuple[dict[DifferenceKind, int], dict[DifferenceKind, list[str]]]:
-    """Return the number of keys of each kind, and the first `examples` keys."""
-    within = Window.partitionBy("_kind")
-    rank = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
-    count = F.count(F.lit(1)).over(within)
-    # At least one row of each kind, because the rows carry the count.
-    listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(examples, 1))
+def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, int], dict[DifferenceKind, list[str]]]:
+    """Return the number of keys of each kind, and at most `max_examples` keys of each kind."""
+    same_kind = Window.partitionBy("_kind")
+    rank = F.row_number().over(same_kind.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
+    count = F.count(F.lit(1)).over(same_kind)
+    # At least one row of each kind is selected, because the rows contain the count.
+    listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(max_examples, 1))
     counts = dict.fromkeys(DifferenceKind, 0)
     example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}
     for row in sorted(listed.collect(), key=lambda row: int(row["rank"])):
         kind = DifferenceKind(row["_kind"])
         counts[kind] = int(row["count"])
-        if examples and row[KEY_COLUMN] is not None:
+        if max_examples and row[KEY_COLUMN] is not None:
             example_keys[kind].append(row[KEY_COLUMN])
     return counts, example_keys
 

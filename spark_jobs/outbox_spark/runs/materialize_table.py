@@ -138,14 +138,14 @@ def _apply_all(
         # An empty batch creates the table of an empty topic.
         batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:
-            advance = partial(retention.advance, read_range=read_range, last=not batches.remaining)
+            advance = partial(retention.advance, read_range=read_range, last=not batches.remaining_offsets)
             applied = apply(job, table, committed, batch, topic, registry, advance)
             committed = applied.committed
             totals.add(applied)
             batches.adapt(applied.records)
             if on_batch is not None:
-                on_batch(job, applied, batch, batches.remaining)
-            if batches.remaining:
+                on_batch(job, applied, batch, batches.remaining_offsets)
+            if batches.remaining_offsets:
                 report(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()
     return totals

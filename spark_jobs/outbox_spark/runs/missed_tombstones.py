@@ -5,7 +5,7 @@ tombstone, and the row remains; offsets do not show this. The progress therefore
 tombstone was written after this time. It is the time at which a run requested the end offsets that it has reached.
 Batches before that end do not change it, because unread records may be older than the run. A run that reads, or ends,
 later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the
-table with the topic and commits the time. After a crash in between, the next run compares.
+table with the topic and commits the time. If it crashes before this commit, the next run compares them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TombstoneRetention:
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether a run without new records must still commit `committed_at`, or make a pending comparison.
+        """Whether a run without new records must still commit `committed_at`, or do a comparison that is due.
 
         Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
         """
@@ -82,19 +82,19 @@ class TombstoneRetention:
 
     def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
         """Return the progress to commit with a batch; `last`: whether it ends at the end offsets of the topic."""
-        time = self.since
+        committed_at = self.since
         if last:
-            time = None if self.may_miss_tombstones(read_range) else self.requested_at
-        progress = replace(after_batch, committed_at=time)
+            committed_at = None if self.may_miss_tombstones(read_range) else self.requested_at
+        progress = replace(after_batch, committed_at=committed_at)
         if self.previous is not None:
-            # A replay starts before the committed offsets and may stop before them.
+            # The batches of a replay may end before the committed offsets, which must not decrease.
             offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in after_batch.offsets.items()}
             progress = replace(progress, offsets=offsets)
         if not last:
             return progress
         before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Old entries are removed later, with the first entries that expire, which saves a query of the ledger.
+            # Entries that are older are removed together with the next entries, which saves a query of the ledger.
             return replace(progress, ledger_since=before)
         if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
             self.expire_before = before

@@ -56,14 +56,14 @@ class SchemaReferences:
 
     ids: frozenset[int]
     guids: frozenset[str]
-    """Of values that have a GUID instead of an id."""
+    """Schema GUIDs of the values that have a GUID instead of an id."""
 
 
 def newest_of(job: MaterializeJob, topic: Topic, read_range: ReadRange, *, every_version: bool = False) -> DataFrame:
     """Return the newest record of each key of a range, or of each version of each key; see newest_per_key."""
     key_format = job.options.key_format
-    # A reader that omits superseded records compares the bytes of keys. In other formats two unreadable keys are
-    # two records for the quarantine, even if their bytes are equal.
+    # A reader that omits superseded records compares the bytes of keys. In the JSON formats this would omit records:
+    # each record with an unreadable key is quarantined, even if another record has the same key.
     may_skip = key_format is RecordFormat.TEXT and not every_version
     records = topic.newest(read_range) if may_skip else select_columns(topic.records(read_range))
     return newest_per_key(records, read_range.partition_epoch, every_version=every_version, key_format=key_format)
@@ -93,16 +93,16 @@ def newest_per_key(
 @cached_expressions
 def _keyed(key_format: RecordFormat) -> list[Column]:
     key = key_text(F.col("key"), F.col("key_id_header"), key_format)
-    # Text keys have their bytes in `key`.
+    # With text keys, the column `key` already has the bytes.
     raw_key = F.lit(None).cast("binary") if key_format is RecordFormat.TEXT else F.col("key")
-    others = [F.col(name) for name in COLUMNS if name not in ("key", "key_id_header")]
-    return [key.alias("key"), raw_key.alias("raw_key"), *others]
+    other_columns = [F.col(name) for name in COLUMNS if name not in ("key", "key_id_header")]
+    return [key.alias("key"), raw_key.alias("raw_key"), *other_columns]
 
 
 @cached_expressions
 def _prepared() -> list[Column]:
     return [
-        # Grouping by a hash first sorts by a short prefix instead of by the key, and takes a quarter less time.
+        # With a hash as the first grouping column, Spark sorts by a short prefix, which takes a quarter less time.
         F.when(F.col("key").isNull(), _record_id()).otherwise(F.xxhash64("key")).alias("hash"),
         F.col("raw_key"),
         *[F.col(name) for name in COLUMNS if name != "key_id_header"],
@@ -121,7 +121,7 @@ def _version() -> Column:
 
 @cached_expressions
 def _newest() -> list[Column]:
-    # The fields are in the order of the ordering rule. The partition epoch is the same in all records of a run.
+    # max() compares the fields in this order: the ordering rule. The partition epoch is constant in a run, so omitted.
     record = F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
     return [F.max(record).alias("newest"), F.sum("_records").alias("_records"), F.bit_or("_kinds").alias("_kinds")]
 
@@ -147,15 +147,15 @@ def _results(partition_epoch: int) -> list[Column]:
 
 
 def summarize(latest: DataFrame, *, with_observation: bool) -> tuple[RangeSummary, SchemaReferences]:
-    """Count the result of `newest_per_key`: the action that persists it."""
+    """Return counts and schemas of the result of `newest_per_key`. This is the action that persists the result."""
     row = collect_metrics(latest, [*_counts(), *_schemas()], with_observation=with_observation)
     return summary_from(row), SchemaReferences(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
 def collect_metrics(frame: DataFrame, metrics: Sequence[Column], *, with_observation: bool) -> dict[str, Any]:
-    """Return the metrics of a frame, among them `records` and `keys`: the action that persists it."""
+    """Return the metrics of a frame, among them `records` and `keys`. This is the action that persists the frame."""
     counts = frame.agg(*metrics)
-    # Observed on the one row of the metrics, for listeners of Spark's queries: no cost per record.
+    # Listeners of Spark's queries observe the single row of the metrics, which has no cost per record.
     if with_observation:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
     return counts.collect()[0].asDict()
@@ -213,22 +213,22 @@ def ordering_of(
     Raises RefusedError when records with and without source_sequence would be mixed in one table, because their order
     is undefined. `records` is called only in this case, for the location of an example.
     """
-    known = committed.ordering if committed else None
+    committed_ordering = committed.ordering if committed else None
     if summary.kinds == 0:
-        return known
-    if summary.kinds == VALID_SEQUENCE and known is not Ordering.OFFSET:
+        return committed_ordering
+    if summary.kinds == VALID_SEQUENCE and committed_ordering is not Ordering.OFFSET:
         return Ordering.SEQUENCE
-    if summary.kinds == NO_SEQUENCE and known is not Ordering.SEQUENCE:
+    if summary.kinds == NO_SEQUENCE and committed_ordering is not Ordering.SEQUENCE:
         return Ordering.OFFSET
-    expected = known or (Ordering.SEQUENCE if summary.kinds & VALID_SEQUENCE else Ordering.OFFSET)
+    expected = committed_ordering or (Ordering.SEQUENCE if summary.kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
-        f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
+        f"topic {job.topic}: {_describe_mixture(summary.kinds, expected)}; {_describe_example(records(), expected)}",
         "find the second producer of the topic, because either all or none of the records must have the header; "
         "see docs/materialization.md, Errors",
     )
 
 
-def _mixture(kinds: int, expected: Ordering) -> str:
+def _describe_mixture(kinds: int, expected: Ordering) -> str:
     if kinds & MALFORMED_SEQUENCE:
         return f"a {SEQUENCE_HEADER} header is not {SEQUENCE_LENGTH} characters long"
     if expected is Ordering.SEQUENCE:
@@ -236,7 +236,7 @@ def _mixture(kinds: int, expected: Ordering) -> str:
     return f"records with a {SEQUENCE_HEADER} header in a table that is ordered by offset"
 
 
-def _example(records: DataFrame, expected: Ordering) -> str:
+def _describe_example(records: DataFrame, expected: Ordering) -> str:
     valid = VALID_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
     row = (
         records.select("partition", "offset", sequence_kind(sequence_of(F.col("headers"))).alias("kind"))
@@ -244,7 +244,7 @@ def _example(records: DataFrame, expected: Ordering) -> str:
         .orderBy("partition", "offset")
         .first()
     )
-    # Compaction may have removed it between the two reads.
+    # Compaction may have removed the record between the two reads.
     return (
         f"first at partition {row['partition']}, offset {row['offset']}"
         if row

@@ -1,4 +1,4 @@
-"""Repairs the differences of a comparison by the guarded write of batches. Offsets do not change."""
+"""Repairs the differences of a comparison by the version-checked merge of batches. Committed offsets do not change."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ def repair_table(
     written, committed = WriteCounts(), comparison.committed
     newest = comparison.newest.where(selected & F.col("_reason").isNull()).drop("_kind")
     deletions = _tombstones(comparison.absent.where(selected), comparison.newest.drop("_kind"))
-    proven = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
-    # Two batches: a synthetic tombstone may have the partition and offset of another key's record.
-    for rows, last in ((newest, False), (deletions, True)):
+    commits_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
+    # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
+    for rows, is_last in ((newest, False), (deletions, True)):
         counts = count_rows(rows)
-        if not counts.rows and not (last and proven):
+        if not counts.rows and not (is_last and commits_time):
             continue
         progress = replace(
-            committed, run=committed.run + 1, committed_at=current_at if last and proven else committed.committed_at
+            committed,
+            run=committed.run + 1,
+            committed_at=current_at if is_last and commits_time else committed.committed_at,
         )
-        batch = Batch(rows, counts, comparison.columns, comparison.reader, committed, progress)
+        batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress)
         written = written.plus(table.write(batch))
         committed = progress
     return written
@@ -57,7 +59,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
       before it.
     - The offsets of different keys differ, unlike the end offset of the topic: PostgreSQL detects incomplete staging
       by counting offsets.
-    The timestamp is the current time: that of the deletion is unknown, and the ledger must retain the entry for its
+    The timestamp is the current time: the time of the deletion is unknown, and the ledger must retain the entry for its
     whole TTL.
     """
     values: dict[str, Column] = {

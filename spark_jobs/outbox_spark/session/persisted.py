@@ -33,7 +33,7 @@ class DecodedCounts:
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
     """Return `frame`, persisted on its first use until `stack` is closed.
 
-    On disk, which usually means in the page cache: a batch whose keys are all different would fill the heap.
+    It is persisted on disk (usually in the page cache): a batch whose keys are all different would fill the heap.
     """
     frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)
@@ -44,7 +44,7 @@ def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
     If an executor is lost, its persisted rows are lost too. Spark would recompute them from a log that may have been
-    compacted since: the counted record may have been removed, and the record that superseded it may be after the batch.
+    compacted since: the counted record may have been removed, and the superseding record may be after the batch.
     Requires outbox-spark.jar on the class path.
     """
     stack.enter_context(_persisted_only(spark, "true"))

@@ -28,7 +28,7 @@ _JAVA_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 RUNTIME_SETTINGS: Mapping[str, str] = {
     # Timestamps are formatted in this zone, with its offset.
     "spark.sql.session.timeZone": "UTC",
-    # Invalid values raise instead of becoming NULL. The default, set explicitly.
+    # Invalid values raise an error instead of becoming NULL. This is also Spark's default.
     "spark.sql.ansi.enabled": "true",
     # Without kafka in this list the Kafka source uses DSv2, where headers cost a tenth as much.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
@@ -44,7 +44,7 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    # Hidden in event log and UI: Spark's default, and credentials of Iceberg catalogs.
+    # Names of settings whose values event log and UI hide: Spark's default, and credentials of Iceberg catalogs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
     # Cache of compiled code. One Delta MERGE fills the default of 100 entries, and the next run would compile again:
     # with more entries the second and later tables of a session take a third less time.
@@ -128,10 +128,10 @@ def _in_process_settings() -> dict[str, str]:
     """Return the settings that spark-submit would receive as options."""
     # Executors are in this process and need the same Python packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # glibc has a memory arena per thread, and arenas do not return freed memory.
+    # glibc creates memory arenas per thread, which do not return freed memory, so their number is limited.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
-        # The driver is the executor too. Unlike with spark.jars, nothing is copied.
+        # The executor uses the driver's class path, as it is in the same JVM. Unlike with spark.jars, no file is copied.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,

@@ -1,7 +1,7 @@
 """Job descriptions for Spark's UI, and the figures of the stages that have run.
 
-The figures come from Spark's status store, the source of its UI and REST API. The store exists without a UI and
-requires no callback from the JVM.
+The figures come from Spark's status store, the source of its UI and REST API. The store exists even if the
+UI is disabled, and requires no callback from the JVM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIGURES = {
 
 def label_spark_jobs(spark: SparkSession, job: MaterializeJob, step: str) -> None:
     """Set table and step as group and description of the next Spark jobs, for UI, history server and listeners."""
-    # Interruptible, as queries without a group are: if one task fails, the others are cancelled.
+    # interruptOnCancel is also the behavior of queries without a group: if one task fails, the others are cancelled.
     spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
 
 

@@ -1,4 +1,4 @@
-"""Checks versions of Spark, Java and jars at start; unsupported ones would otherwise fail later with unclear errors."""
+"""Checks versions of Spark, Java and jars at start, because unsupported versions fail later with unclear errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_jar(location: str) -> None:
 
 
 def not_started() -> ConfigurationError:
-    """Return the error for a JVM that did not start: the usual cause is an unsupported Java, or none."""
+    """Return the error for a JVM that did not start; usually Java is missing or has an unsupported version."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     location = f"JAVA_HOME {home}" if home else "PATH"

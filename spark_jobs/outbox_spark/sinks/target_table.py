@@ -36,13 +36,13 @@ class Batch:
     """The newest rows of one range of the topic, and the progress to commit with them."""
 
     rows: DataFrame
-    """Rows of decode(). Persisted, because they are evaluated more than once; not evaluated with `staged`.
-    At most one row of a key has no `_reason` (in history mode: of each version of a key). Rows with a `_reason` are
-    quarantined and flag an older row of their `aggregate_id` as stale."""
+    """Rows of decode(), persisted because they are evaluated repeatedly. If `staged` is set, they are not evaluated.
+    Per key (in history mode: per version), at most one row is readable (`_reason` is null). The other rows are for the
+    quarantine, and flag an older row of their `aggregate_id` as stale."""
     counts: DecodedCounts
     """Counts of `rows`, including records without a key and quarantined records."""
     columns: Sequence[Column]
-    reader: str
+    reader_schema: str
     """The Avro schema that `columns` were derived from, as JSON."""
     previous: TableProgress | None
     committed: TableProgress
@@ -54,7 +54,7 @@ class TargetTable(Protocol):
     """One table of a target, as a context manager that locks it for one run."""
 
     def __enter__(self) -> Self:
-        """Raises UnreachableError, or OverlapError when another run holds the lock."""
+        """Lock the table. Raises UnreachableError, or OverlapError when another run holds the lock."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -78,8 +78,8 @@ class TargetTable(Protocol):
     ) -> StagedRows | None:
         """Stage the rows of the next batch in the pass that computes `metrics`.
 
-        Staged rows are invisible to readers. Returns None when the target does not support this, or not for these rows.
-        Rows that are not written are passed to `discard`, or removed at the end of the run.
+        Staged rows are invisible to readers. Returns None when the target cannot stage these rows early.
+        Staged rows that are not written are passed to `discard`, or removed at the end of the run.
         """
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
@@ -88,7 +88,7 @@ class TargetTable(Protocol):
     def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch: rows, deletions, tombstones, quarantine and progress become visible together or not at all.
 
-        Idempotent: only newer versions change a row. The next batch's `previous` is this one's `committed`. Raises
+        Idempotent: only newer versions change a row. `committed` of a batch is `previous` of the next batch. Raises
         OverlapError when another run has committed since `committed()` or the last `write()`.
         """
 
@@ -96,10 +96,10 @@ class TargetTable(Protocol):
         """Return key and METADATA_COLUMNS of every row that is neither deleted nor superseded."""
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove ledger entries whose record (`_timestamp`) is older, and return their number.
+        """Remove ledger entries whose record (`_timestamp`) is older than `before`, and return their number.
 
-        Called after a commit with `ledger_since` = `before`: after a crash in between, the ledger has entries that are
-        too old, but lacks none.
+        Called after the commit of `ledger_since` = `before`. If the run crashes in between, the ledger has additional
+        older entries, but it lacks no entry that the progress promises.
         """
 
     def replace_by(self, shadow: Self) -> None:

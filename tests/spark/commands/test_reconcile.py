@@ -43,13 +43,13 @@ def delete(log: Log, key: str, commit: int) -> None:
 
 def compared(target: Target, live: LiveTopic) -> Comparison:
     with target.open() as table, ExitStack() as stack:
-        return compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        return compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, max_examples=9)  # type: ignore[arg-type]
 
 
 def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], WriteCounts, dict[DifferenceKind, int]]:
     """Repair the table. Return the differences, the counts of the write, and the number of unrepaired keys."""
     with target.open() as table, ExitStack() as stack:
-        actual = compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        actual = compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, max_examples=9)  # type: ignore[arg-type]
         return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
 
 

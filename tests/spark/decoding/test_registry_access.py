@@ -96,13 +96,13 @@ def test_sends_basic_authentication() -> None:
 @pytest.mark.parametrize(
     ("status", "registry", "fragments"),
     [
-        (401, RegistrySettings("", token="s3cret"), ["a bearer token: rejected", "registry.token"]),
+        (401, RegistrySettings("", token="s3cret"), ["a bearer token and was rejected", "registry.token"]),
         (
             403,
             RegistrySettings("", "u", "s3cret"),
-            ["basic authentication as 'u': authenticated, but not authorized", "registry.password"],
+            ["basic authentication as 'u' and was authenticated, but not authorized", "registry.password"],
         ),
-        (401, RegistrySettings(""), ["no credentials: rejected", "registry.username"]),
+        (401, RegistrySettings(""), ["no credentials and was rejected", "registry.username"]),
     ],
 )
 def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySettings, fragments: list[str]) -> None:

@@ -77,7 +77,7 @@ def _print_report(report: Report, output: Output) -> None:
         return
     print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
     for check in report.checks:
-        # An UNKNOWN check has no remedy: it follows from a different check that failed.
+        # An UNKNOWN check has no remedy of its own: its cause is a different check that failed.
         if check.status in (Status.WARN, Status.FAIL):
             print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
     print_message(report.summary)

@@ -1,1 +1,1 @@
-"""Lint rules, grouped by what they check. Files are read by `linting.loading`."""
+"""Lint rules, one module per subject. `linting.loading` loads their input."""

@@ -1,4 +1,4 @@
-"""Rules for the `aggregate.*` keys of transforms and the schemas in them, which Connect does not validate."""
+"""Rules for the `aggregate.*` settings of transforms. These contain schemas, and Connect does not validate them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _known_keys(transform: Transform) -> set[str]:
-    """Return the settings of the transform that belong to a listed aggregate and version."""
+    """Return the keys of the settings that belong to a listed aggregate and a listed schema version."""
     known_keys = set()
     for name in transform.aggregates:
         prefix = f"aggregate.{name}."

@@ -37,11 +37,11 @@ def alias_types(lint_input: LintInput) -> Iterator[Finding]:
 )
 def unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
     for name in ALIAS_LISTS:
-        listed = split_list(lint_input.config.get(name, ""))
-        configured = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
-        for alias in sorted(configured - set(listed)):
+        aliases = split_list(lint_input.config.get(name, ""))
+        configured_aliases = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
+        for alias in sorted(configured_aliases - set(aliases)):
             yield violation(
-                f"{name}.{alias}.* is set, but not listed in {name}", "a listed alias", suggestion(alias, listed)
+                f"{name}.{alias}.* is set, but not listed in {name}", "a listed alias", suggestion(alias, aliases)
             )
 
 
@@ -51,19 +51,19 @@ def unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
     reason="a transform without its predicate receives records that it cannot process, such as heartbeats",
 )
 def predicate_aliases(lint_input: LintInput) -> Iterator[Finding]:
-    listed = split_list(lint_input.config.get("predicates", ""))
-    used = {}
+    listed_predicates = split_list(lint_input.config.get("predicates", ""))
+    transforms_by_predicate = {}
     for transform in lint_input.transforms:
         name = transform.settings.get("predicate")
         if name is not None:
-            used[name] = transform
+            transforms_by_predicate[name] = transform
         elif "negate" in transform.settings:
             key = f"{transform.prefix}predicate"
             yield violation(f"{transform.prefix}negate without {key}", f"{key} is set", f"set {key}")
-    for name, transform in used.items():
-        if name not in listed:
+    for name, transform in transforms_by_predicate.items():
+        if name not in listed_predicates:
             actual = f"{transform.prefix}predicate={name} is not listed in predicates"
-            yield violation(actual, "a listed predicate", suggestion(name, listed))
-    for name in listed:
-        if name not in used:
+            yield violation(actual, "a listed predicate", suggestion(name, listed_predicates))
+    for name in listed_predicates:
+        if name not in transforms_by_predicate:
             yield violation(f"no transform uses predicate {name}", "a used predicate", f"use or remove {name}")

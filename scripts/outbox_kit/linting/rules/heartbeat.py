@@ -1,4 +1,4 @@
-"""Rules for heartbeats. Without them the slot retains WAL while only tables other than the outbox are written."""
+"""Rules for heartbeats. Without heartbeats the slot retains WAL while only tables other than the outbox are written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from outbox_kit.rules import Finding
 
 INTERVAL = "heartbeat.interval.ms"
 QUERY = "heartbeat.action.query"
-EXCLUDED = "message.prefix.exclude.list"
-MESSAGE = re.compile(r"pg_logical_emit_message\s*\(\s*(true|false)\s*,\s*'([^']*)'", re.IGNORECASE)
+EXCLUSIONS = "message.prefix.exclude.list"
+MESSAGE_CALL = re.compile(r"pg_logical_emit_message\s*\(\s*(true|false)\s*,\s*'([^']*)'", re.IGNORECASE)
 EXPECTED_QUERY = "select pg_logical_emit_message(false, 'outbox-heartbeat', '')"
 RULES = LintRules()
 
@@ -39,7 +39,7 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
         return
     text = lint_input.config.get(QUERY, "")
-    message = MESSAGE.search(text)
+    message = MESSAGE_CALL.search(text)
     if not text:
         problem = "is not set"
     elif message is None:
@@ -57,19 +57,21 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
     reason="the transform rejects the record of a heartbeat message, and the task stops",
 )
 def prefix(lint_input: LintInput) -> Iterator[Finding]:
-    message = MESSAGE.search(lint_input.config.get(QUERY, ""))
+    message = MESSAGE_CALL.search(lint_input.config.get(QUERY, ""))
     if message is None:
         return
     included = lint_input.config.get(MESSAGE_PREFIXES)
-    excluded = lint_input.config.get(EXCLUDED)
+    excluded = lint_input.config.get(EXCLUSIONS)
     if included is not None and excluded is not None:
-        yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDED} are both set", MESSAGE_PREFIXES, f"leave {EXCLUDED} out")
+        yield violation(
+            f"{MESSAGE_PREFIXES} and {EXCLUSIONS} are both set", MESSAGE_PREFIXES, f"leave {EXCLUSIONS} out"
+        )
     elif included is not None and _matches(included, message[2]):
         actual = f"{MESSAGE_PREFIXES}={included} includes {message[2]!r}"
         yield violation(actual, "the prefix of the outbox only", f"correct {MESSAGE_PREFIXES}")
     elif included is None and not _matches(excluded or "", message[2]):
-        expected = f"{EXCLUDED}={message[2]}"
-        yield violation(f"{EXCLUDED} does not include {message[2]!r}", expected, f"set {EXCLUDED} to {message[2]}")
+        expected = f"{EXCLUSIONS}={message[2]}"
+        yield violation(f"{EXCLUSIONS} does not include {message[2]!r}", expected, f"set {EXCLUSIONS} to {message[2]}")
 
 
 @RULES.rule(
@@ -82,21 +84,21 @@ def topic(lint_input: LintInput) -> Iterator[Finding]:
         return
     topic_prefix = lint_input.config.get("topic.heartbeat.prefix", "__debezium-heartbeat")
     name = f"{topic_prefix}.{lint_input.pipeline.prefix}"
-    declared = lint_input.topics.get(name)
-    if declared is None:
+    declared_topic = lint_input.topics.get(name)
+    if declared_topic is None:
         remedy = "leave topic.heartbeat.prefix out"
         yield violation(f"{name} is not declared", lint_input.pipeline.heartbeat_topic, remedy)
-    elif "compact" in declared.config["cleanup.policy"]:
+    elif "compact" in declared_topic.config["cleanup.policy"]:
         yield violation(f"{name} is compacted", "cleanup.policy=delete", "use a separate topic for heartbeats")
 
 
-def _matches(patterns: str, name: str) -> bool:
-    """Return whether one of the patterns matches the entire prefix, as in Debezium."""
-    return any(_full_match(pattern, name) for pattern in split_list(patterns))
+def _matches(patterns: str, message_prefix: str) -> bool:
+    """Return whether one of the patterns matches the entire message prefix, as in Debezium."""
+    return any(_full_match(pattern, message_prefix) for pattern in split_list(patterns))
 
 
-def _full_match(pattern: str, name: str) -> bool:
+def _full_match(pattern: str, message_prefix: str) -> bool:
     try:
-        return re.fullmatch(pattern, name, re.IGNORECASE) is not None
-    except re.error:  # valid in Java only
-        return pattern == name
+        return re.fullmatch(pattern, message_prefix, re.IGNORECASE) is not None
+    except re.error:  # the pattern is valid in Java only
+        return pattern == message_prefix

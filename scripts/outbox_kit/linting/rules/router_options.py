@@ -1,4 +1,4 @@
-"""Rule for options of OutboxRouter that the pipeline file sets, which a copy of an older template can lack."""
+"""Rule for the OutboxRouter options that the pipeline file sets. A copy of an older template may not set them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULTS = {
     "unknown.fields": "refuse",
 }
 PLACEMENT = "table.fields.additional.placement"
-LISTS = {PLACEMENT, "tombstone.event.types"}
+LIST_OPTIONS = {PLACEMENT, "tombstone.event.types"}
 RULES = LintRules()
 
 
@@ -59,8 +59,8 @@ def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
 
 
 def _normalized(option: str, text: str) -> object:
-    """Return a value that is equal for equivalent options: lists in any order, headers with or without default name."""
-    if option not in LISTS:
+    """Return a value that is equal for equivalent texts: lists in any order, headers with or without default name."""
+    if option not in LIST_OPTIONS:
         return text
     list_items = split_list(text)
     if option == PLACEMENT:

@@ -9,7 +9,7 @@ from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
 from outbox_kit.rules import Finding
 
-# Settings that name a column of the outbox table. The values are keys of `source.columns` and OutboxRouter's defaults.
+# Settings whose value is a column name. Each maps to its key in `source.columns`, which is also OutboxRouter's default.
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -18,7 +18,7 @@ COLUMN_KEYS = {
     "table.field.event.timestamp": "created_at",
     "table.field.event.headers": "headers",
 }
-# Defaults of EventRouter. It does not read columns whose setting has no default.
+# Defaults of EventRouter. If a setting has no default, EventRouter does not read the column.
 EVENT_ROUTER_COLUMNS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",

@@ -18,7 +18,7 @@ SECRET = re.compile(
     re.IGNORECASE,
 )
 # Suffixes of keys whose value only describes a secret, such as the path of a file.
-DESCRIPTION = re.compile(
+DESCRIPTIVE_SUFFIX = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
 )
 # A password in a value: in a URL, or in the options of a JAAS login module.
@@ -29,8 +29,8 @@ RULES = LintRules()
 
 
 def is_secret(key: str) -> bool:
-    """Return whether the value of a key is a secret, by the key's name."""
-    return SECRET.search(key) is not None and DESCRIPTION.search(key) is None
+    """Return whether a key has a name whose value is a secret."""
+    return SECRET.search(key) is not None and DESCRIPTIVE_SUFFIX.search(key) is None
 
 
 def _is_plain_text(key: str, value: str) -> bool:
@@ -67,7 +67,7 @@ def environment(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def plain_text_secrets(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of an environment file, before expansion, whose secret is in plain text."""
+    """Return the keys of an unexpanded environment file whose value is a secret in plain text."""
     return tuple(key for key, value in _leaves(data, "") if _is_plain_text_in_file(key, value))
 
 

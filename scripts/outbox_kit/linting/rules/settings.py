@@ -31,16 +31,16 @@ WITHOUT_EFFECT = (
     "heartbeat.topics.prefix",
 )
 RULES = LintRules()
-Values = Callable[[LintInput], tuple[str, ...]]
+AllowedValues = Callable[[LintInput], tuple[str, ...]]
 
 
 def _setting(
-    key: str, allowed: tuple[str, ...] | Values, reason: str, *, optional: bool = False, only_with: str = ""
+    key: str, allowed: tuple[str, ...] | AllowedValues, reason: str, *, optional: bool = False, only_with: str = ""
 ) -> None:
-    """Add `lint.setting.KEY`: the key has one of the allowed values.
+    """Add the rule `lint.setting.KEY`: the key has one of the `allowed` values. An empty tuple allows any value.
 
-    `optional` allows that the key is not set, because its default in Connect or Debezium is an allowed value.
-    `only_with` limits the rule to configs with that transform. An empty tuple allows any value.
+    `optional` means that the key need not be set, because its default in Connect or Debezium is an allowed value.
+    `only_with` is the class of a transform: the rule applies only to configs with this transform.
     """
     description = "the value from the pipeline file or the environment file"
     if not callable(allowed):
@@ -66,7 +66,7 @@ def _assignment(key: str, value: str | None) -> str:
 
 
 def _captured_table(lint_input: LintInput) -> tuple[str, ...]:
-    """Return the table to capture, nothing if events are logical messages."""
+    """Return the table to capture, or an empty tuple if events are logical messages."""
     return () if MESSAGE_PREFIXES in lint_input.config else (lint_input.pipeline.source.table,)
 
 

@@ -11,8 +11,8 @@ from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding, Severity
 
-# Default of librdkafka's consumer.
-RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
+# Default of receive.message.max.bytes in librdkafka.
+RECEIVE_MAX_BYTES = 100_000_000
 FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fetch.bytes", "fetch.message.max.bytes")
 # A connector config is one record of Connect's config topic, whose producer and topic allow 1 MiB.
 CONFIG_WARN_BYTES = 512 * 1024
@@ -27,11 +27,11 @@ RULES = LintRules()
     reason="a larger record fails in the producer and stops the task, instead of becoming a dead letter",
 )
 def router_limit(lint_input: LintInput) -> Iterator[Finding]:
-    request = producer_setting(lint_input.config, "max.request.size")
+    request_size = producer_setting(lint_input.config, "max.request.size")
     for router in lint_input.routers:
         limit = parse_int(router.settings.get("max.record.bytes"), lint_input.environment.connector.max_record_bytes)
-        if limit + FRAMING_BYTES > request:
-            actual = f"max.record.bytes={limit}, max.request.size={request}"
+        if limit + FRAMING_BYTES > request_size:
+            actual = f"max.record.bytes={limit}, max.request.size={request_size}"
             yield violation(actual, f"max.request.size of {limit + FRAMING_BYTES} or more", DERIVED_HINT)
 
 
@@ -41,12 +41,12 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
     reason="the broker rejects a larger record; with exactly-once support the task fails again after every restart",
 )
 def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
-    request = producer_setting(lint_input.config, "max.request.size")
+    request_size = producer_setting(lint_input.config, "max.request.size")
     for topic in lint_input.topics.values() if lint_input.config else ():
         limit = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
-        if request > limit:
-            actual = f"max.request.size={request}, max.message.bytes={limit} of topic {topic.name}"
-            yield violation(actual, f"max.message.bytes of {request} or more", DERIVED_HINT)
+        if request_size > limit:
+            actual = f"max.request.size={request_size}, max.message.bytes={limit} of topic {topic.name}"
+            yield violation(actual, f"max.message.bytes of {request_size} or more", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -55,11 +55,11 @@ def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     reason="a record that does not fit into the buffer waits for max.block.ms and fails",
 )
 def buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
-    memory, request, batch = (
+    memory, request_size, batch = (
         producer_setting(lint_input.config, key) for key in ("buffer.memory", "max.request.size", "batch.size")
     )
-    if lint_input.config and memory < request + batch:
-        yield violation(f"buffer.memory={memory}", f"{request + batch} or more", DERIVED_HINT)
+    if lint_input.config and memory < request_size + batch:
+        yield violation(f"buffer.memory={memory}", f"{request_size + batch} or more", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -69,9 +69,9 @@ def buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
     severity=Severity.WARNING,
 )
 def batch_size(lint_input: LintInput) -> Iterator[Finding]:
-    batch, request = (producer_setting(lint_input.config, key) for key in ("batch.size", "max.request.size"))
-    if lint_input.config and batch > request:
-        yield violation(f"batch.size={batch}", f"{request} or less", DERIVED_HINT)
+    batch, request_size = (producer_setting(lint_input.config, key) for key in ("batch.size", "max.request.size"))
+    if lint_input.config and batch > request_size:
+        yield violation(f"batch.size={batch}", f"{request_size} or less", DERIVED_HINT)
 
 
 @RULES.rule(
@@ -82,11 +82,11 @@ def batch_size(lint_input: LintInput) -> Iterator[Finding]:
 )
 def consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
     largest = lint_input.environment.connector.max_record_bytes + FRAMING_BYTES
-    client = {"receive.message.max.bytes": str(RECEIVE_MESSAGE_MAX_BYTES), **lint_input.environment.kafka.client}
+    client_settings = {"receive.message.max.bytes": str(RECEIVE_MAX_BYTES), **lint_input.environment.kafka.client}
     for key in FETCH_KEYS:
-        if parse_int(client.get(key), largest) < largest:
+        if parse_int(client_settings.get(key), largest) < largest:
             remedy = f"set kafka.client.{key} to {largest} or more"
-            yield violation(f"{key}={client[key]}", f"{largest} or more", remedy)
+            yield violation(f"{key}={client_settings[key]}", f"{largest} or more", remedy)
 
 
 @RULES.rule(
@@ -95,8 +95,8 @@ def consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
     reason="Connect stores a connector config as one record of its config topic, whose limit is 1 MiB",
 )
 def config_size(lint_input: LintInput) -> Iterator[Finding]:
-    stored = {"properties": dict(lint_input.config)}
-    size = len(json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode())
+    record = {"properties": dict(lint_input.config)}
+    size = len(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode())
     if size >= CONFIG_WARN_BYTES:
         remedy = "split the pipeline into two, or retain fewer versions of the largest schemas"
         severity = Severity.ERROR if size >= CONFIG_FAIL_BYTES else Severity.WARNING

@@ -29,7 +29,7 @@ def _compacted_topics(lint_input: LintInput) -> list[Topic]:
 
 
 def _compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
-    """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
+    """Add the rule `lint.compaction.KEY` for a setting of compacted topics, with severity `warning`."""
     condition = f"`{key}` of a compacted topic is {expected}, or is not set"
 
     @RULES.rule(f"compaction.{key}", condition, reason=reason, severity=Severity.WARNING)
@@ -119,11 +119,11 @@ def replicas(lint_input: LintInput) -> Iterator[Finding]:
     reason="the names of their metrics collide, and the broker rejects the second topic",
 )
 def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
-    names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    names_by_metric: dict[tuple[str, str], set[str]] = defaultdict(set)
     for lint_input in inputs:
         for name in lint_input.topics:
-            names[lint_input.environment.kafka.bootstrap_servers, name.replace(".", "_")].add(name)
-    for collisions in names.values():
+            names_by_metric[lint_input.environment.kafka.bootstrap_servers, name.replace(".", "_")].add(name)
+    for collisions in names_by_metric.values():
         if len(collisions) > 1:
             remedy = "rename an aggregate or a prefix"
             yield violation(" and ".join(sorted(collisions)), "names that differ in more than `.` and `_`", remedy)

@@ -1,4 +1,4 @@
-"""Rules for names that only one of several pipelines may use."""
+"""Rules for names that must not be used by more than one pipeline."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
 
 Names = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
-"""Return (scope, name) of each object of a pipeline. The name must be unique in the scope, a server or cluster."""
+"""Function that returns (scope, name) for each object of a pipeline. A name must be unique in its scope."""
 RULES = LintRules()
 
 
 def _unique(kind: str, names: Names, reason: str, group: Callable[[LintInput], Hashable] = id) -> None:
-    """Add `lint.unique.KIND`. Inputs of the same group may share the name, because another rule reports them."""
+    """Add the rule `lint.unique.KIND`. Inputs of one `group` may share a name, because another rule reports them."""
 
     @RULES.cross_input_rule(
         f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason

@@ -11,10 +11,10 @@ from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEYS
 from outbox_kit.rules import Finding
 
 Definitions = Callable[[str], Collection[str] | None]
-"""Return the keys that a plugin class defines, None if the class is not installed on the worker."""
+"""Function that returns the keys that a plugin class defines, None if the class is not installed on the worker."""
 
-# Keys that Debezium 3.7 reads without defining them. The definitions of a connector include the keys of Connect.
-UNDEFINED = {
+# Keys that Debezium 3.7 reads but does not define. The definitions of a connector include the keys of Connect.
+UNDEFINED_KEYS = {
     "money.fraction.digits",
     "offset.mismatch.strategy",
     "poll.dispatch.interval.ms",
@@ -26,8 +26,8 @@ UNDEFINED = {
     "topic.heartbeat.prefix",
     "topic.transaction",
 }
-# Prefixes of keys for clients, drivers and extensions, which define no keys, and of outbox-kit's keys.
-PASSED_THROUGH = (
+# Prefixes of keys that no plugin defines: keys of clients, drivers and extensions, and keys of outbox-kit.
+UNCHECKED_PREFIXES = (
     "producer.override.",
     "admin.override.",
     "consumer.override.",
@@ -40,7 +40,7 @@ PASSED_THROUGH = (
     "column.truncate.",
     "snapshot.select.statement.overrides.",
 )
-# Lists of aliases, which are prefixes of keys.
+# Keys whose value is a list of aliases. An alias is the prefix of other keys.
 ALIAS_LISTS = ("converters", "post.processors")
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
 DELEGATE = "delegate.converter.type"
@@ -65,10 +65,10 @@ def unknown_keys_rule(definitions: Definitions) -> LintRule:
 
 
 def _connector_keys(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
-    aliases = [f"{name}." for key in ALIAS_LISTS for name in split_list(config.get(key, ""))]
-    prefixes = ("transforms.", "predicates.", *(f"{key}." for key in CONVERTERS), *PASSED_THROUGH, *aliases)
+    alias_prefixes = [f"{name}." for key in ALIAS_LISTS for name in split_list(config.get(key, ""))]
+    prefixes = ("transforms.", "predicates.", *(f"{key}." for key in CONVERTERS), *UNCHECKED_PREFIXES, *alias_prefixes)
     keys = {key for key in config if not key.startswith(prefixes)}
-    yield from _unknown_keys("", keys, config.get("connector.class"), definitions, UNDEFINED)
+    yield from _unknown_keys("", keys, config.get("connector.class"), definitions, UNDEFINED_KEYS)
 
 
 def _transform_keys(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _converter_keys(config: Mapping[str, str], definitions: Definitions) -> Iter
 def _unknown_keys(
     prefix: str, keys: Collection[str], plugin: str | None, definitions: Definitions, extra: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield the keys that neither the plugin nor `extra` defines. A plugin without definitions may read any key."""
+    """Yield a finding for each key that neither the plugin nor `extra` defines. An empty definition allows any key."""
     if plugin is None:
         return
     defined = definitions(plugin)

@@ -20,7 +20,7 @@ STOP_ORDER = (
 
 
 def select_services(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the services to start, in start order: all, or those named and those that they require."""
+    """Return the services to start, in start order: all services, or `names` and the services that these require."""
     if names is None:
         return tuple(SERVICES)
     selected = set(names)

@@ -52,7 +52,7 @@ def common_settings() -> dict[str, str | int | bool]:
         "status.storage.topic": "outbox-connect-status",
         "status.storage.replication.factor": 1,
         "status.storage.partitions": 1,
-        # Without it Connect rejects a connector with exactly.once.support=required.
+        # Without this setting Connect rejects a connector with exactly.once.support=required.
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.policy": "All",
         # The group removes a killed worker after 6 s (the minimum that a broker allows by default) and reassigns
@@ -68,9 +68,9 @@ def common_settings() -> dict[str, str | int | bool]:
 
 
 def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
-    """Return the folders of plugin.path. Raises StackError for a missing or empty one.
+    """Return the folders of plugin.path. Raises StackError for a missing or empty folder.
 
-    Connect itself only logs a missing folder, and rejects connectors that need it later.
+    Connect itself only logs a missing folder, and later rejects connectors that need its plugins.
     """
     folders = tuple(layout.root / folder for folder in options.plugin_folders)
     for folder in folders:

@@ -34,9 +34,9 @@ class Logins(BaseModel):
 
 
 def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
-    """Create the roles and databases that are missing; existing roles only get their passwords.
+    """Create the roles and databases that are missing; for existing roles, only set the passwords.
 
-    The connection is the administrator's, in autocommit (create database runs in no transaction).
+    `connection` is the administrator's, in autocommit mode: `create database` cannot run in a transaction.
     """
     set_role(connection, logins.connector_user, logins.connector_password, "replication")
     set_role(connection, logins.materializer_user, logins.materializer_password, "noreplication")

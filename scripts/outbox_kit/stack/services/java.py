@@ -12,8 +12,8 @@ from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError
 
-SUPPORTED_VERSIONS = (17, 21)
 # The registry and the transforms are built for 17; Spark 4.1 is tested on 17 and 21 only.
+SUPPORTED_VERSIONS = (17, 21)
 JAVA_LOCATIONS = (
     "/usr/lib/jvm/*17*/bin/java",
     "/usr/lib/jvm/*21*/bin/java",
@@ -31,7 +31,7 @@ VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def parse_version(text: str) -> int | None:
-    """Return the major version in the output of `java -version`; None if there is none."""
+    """Return the major version in the output of `java -version`; None if the output has no version."""
     match = VERSION.search(text)
     return int(match.group(1)) if match else None
 
@@ -39,10 +39,10 @@ def parse_version(text: str) -> int | None:
 def java_version(java: Path) -> int | None:
     """Run `java -version`; None when it does not run (macOS has a stub that only prints advice)."""
     try:
-        done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+        result = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(done.stderr + done.stdout) if done.returncode == 0 else None
+    return parse_version(result.stderr + result.stdout) if result.returncode == 0 else None
 
 
 def candidates() -> Iterator[Path]:

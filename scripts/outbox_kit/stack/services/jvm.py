@@ -51,7 +51,7 @@ def kafka_command(
 
 
 def kafka_class_path(layout: Layout) -> str:
-    """Return the class path of the broker and the worker; StackError when `make setup` has not run."""
+    """Return the class path of the broker and the worker. Raises StackError when `make setup` has not run."""
     libraries = layout.runtime / "kafka" / "libs"
     # Connect's log levels are changed in log4j-core; without log4j-slf4j-impl nothing is logged.
     for jar in ("kafka-server", "connect-runtime", "log4j-core", "log4j-slf4j-impl"):

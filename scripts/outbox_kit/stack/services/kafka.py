@@ -18,12 +18,12 @@ FORMAT_SECONDS = 60
 
 
 def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str | int | bool]:
-    """Return server.properties."""
+    """Return the settings of server.properties."""
     listener, controller = f"{HOST}:{ports['kafka']}", f"{HOST}:{ports['controller']}"
     return {
         "process.roles": "broker,controller",
         "node.id": NODE_ID,
-        # Static, because the port may change between two starts over the same data.
+        # A static quorum, because the port may change between two starts with the same data.
         "controller.quorum.voters": f"{NODE_ID}@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
@@ -79,17 +79,17 @@ class Kafka(Service):
 
     def format(self) -> None:
         """Format the log directory under a temporary name, so that the result of an interrupted run is never used."""
-        unfinished = self.directory.with_name("kafka.unfinished")
-        for folder in (unfinished, self.directory):
+        unfinished_folder = self.directory.with_name("kafka.unfinished")
+        for folder in (unfinished_folder, self.directory):
             shutil.rmtree(folder, ignore_errors=True)
         settings = self.settings_file.with_name("format.properties")
-        write_properties(settings, broker_settings(self.state.ports, unfinished))
+        write_properties(settings, broker_settings(self.state.ports, unfinished_folder))
         cluster = self.state.kafka_cluster_id
         tool = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster)
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         command = kafka_command(self.context, "format", *tool, heap="256m", options=options)
         run_tool("formatting Kafka's storage", command, seconds=FORMAT_SECONDS, folder=self.layout.home)
-        unfinished.rename(self.directory)
+        unfinished_folder.rename(self.directory)
 
     def program(self) -> Program:
         command = kafka_command(self.context, self.name, "kafka.Kafka", str(self.settings_file), heap="512m")

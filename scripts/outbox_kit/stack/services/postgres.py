@@ -29,14 +29,14 @@ REPLICATION = {
     "wal_level": "logical",
     "max_replication_slots": "60",
     "max_wal_senders": "60",
-    # For sinks that prepare transactions; the default, 0, rejects them.
+    # For sinks that prepare transactions: the default, 0, rejects prepared transactions.
     "max_prepared_transactions": "64",
 }
 """Settings for logical replication, embedded or in a container."""
 
 
 def server_settings(port: int, cluster_name: str) -> dict[str, str]:
-    """Return postgresql.conf, with the default durability."""
+    """Return the settings of postgresql.conf. Durability settings keep their defaults."""
     return {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
@@ -86,18 +86,18 @@ class Postgres(Service):
 
     def initialise(self) -> None:
         """Run initdb in a temporary folder, so that the result of an interrupted run is never used."""
-        unfinished = self.home / "data.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(mode=0o700)
+        unfinished_folder = self.home / "data.unfinished"
+        shutil.rmtree(unfinished_folder, ignore_errors=True)
+        unfinished_folder.mkdir(mode=0o700)
         password_file = self.home / ".initdb-password"
         password_file.unlink(missing_ok=True)
         write_private(password_file, self.state.admin_password)
         user = self.state.postgres_user
-        for path in (unfinished, password_file):
+        for path in (unfinished_folder, password_file):
             change_owner(path, user)
         command = (
             str(self.home / "dist" / "bin" / "initdb"),
-            f"--pgdata={unfinished}",
+            f"--pgdata={unfinished_folder}",
             f"--username={self.state.admin_user}",
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
@@ -111,7 +111,7 @@ class Postgres(Service):
             run_tool("PostgreSQL's initdb", command, seconds=INITDB_SECONDS, folder=self.home, user=user)
         finally:
             password_file.unlink()
-        unfinished.rename(self.data)
+        unfinished_folder.rename(self.data)
 
     def remove_stale_pid_file(self) -> None:
         """Remove the postmaster.pid of a killed server when its pid belongs to another program now.

@@ -37,7 +37,7 @@ def postgres_user() -> str | None:
 def choose_home(layout: Layout, user: str | None, previous: Path | None) -> Path:
     """Return the folder for binaries and data.
 
-    The previous folder if it has data; else one in the project if `user` has access, or one under /var/tmp.
+    This is the previous folder if it has data, else a folder in the project if `user` has access, else in /var/tmp.
     """
     if previous is not None and (previous / "data").exists():
         return previous
@@ -49,7 +49,7 @@ def can_enter(folder: Path, user: str) -> bool:
     """Return whether a user can enter a folder, by trying it as that user."""
     entry = pwd.getpwnam(user)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)],
             user=entry.pw_uid,
             group=entry.pw_gid,
@@ -62,7 +62,7 @@ def can_enter(folder: Path, user: str) -> bool:
     except PermissionError as error:  # root without the capability to change its user
         message = f"PostgreSQL refuses to run as root, and root cannot switch to '{user}' here"
         raise ConfigurationError(message, "run the stack as a user other than root") from error
-    return done.returncode == 0
+    return result.returncode == 0
 
 
 def create_home(home: Path, layout: Layout) -> None:
@@ -99,20 +99,20 @@ def fits_machine(name: str) -> bool:
 
 
 def unpack(layout: Layout, home: Path) -> None:
-    """Unpack the binaries into `home`/dist, unless those of this archive are there already."""
+    """Unpack the binaries into `home`/dist, unless the binaries of this archive are there already."""
     archive = find_archive(layout)
     status = archive.stat()
     marker = f"{archive.name} {status.st_size} {status.st_mtime_ns}\n"
     folder, marker_file = home / "dist", home / "dist" / ".archive"
     if marker_file.exists() and marker_file.read_text() == marker:
         return
-    unfinished = home / "dist.unfinished"
-    for folder_to_delete in (unfinished, folder):
+    unfinished_folder = home / "dist.unfinished"
+    for folder_to_delete in (unfinished_folder, folder):
         shutil.rmtree(folder_to_delete, ignore_errors=True)
-    extract(archive, unfinished)
-    unfinished.chmod(0o755)
-    (unfinished / ".archive").write_text(marker)
-    unfinished.rename(folder)
+    extract(archive, unfinished_folder)
+    unfinished_folder.chmod(0o755)
+    (unfinished_folder / ".archive").write_text(marker)
+    unfinished_folder.rename(folder)
 
 
 def extract(archive: Path, folder: Path) -> None:

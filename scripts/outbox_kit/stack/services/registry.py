@@ -48,11 +48,11 @@ class Registry(Service):
     start_seconds = 90.0
 
     def prepare(self) -> None:
-        """Check that the registry is installed; it is configured by its environment alone."""
+        """Check that the registry is installed. It is configured by environment variables only."""
         self.jar()
 
     def jar(self) -> Path:
-        """Return the runner. Raises StackError when `make setup` has not run."""
+        """Return the path of the runner jar. Raises StackError when `make setup` has not run."""
         folder = self.layout.runtime / "registry"
         jars = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not jars:

@@ -41,7 +41,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Context:
-    """Values that every service is constructed with."""
+    """Arguments with which every service is constructed."""
 
     layout: Layout
     state: StackState

@@ -15,7 +15,7 @@ from outbox_spark.sinks.lake.table import PROGRESS_KEY
 def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
     """Yield the `commitInfo` of the commits in the log, newest first.
 
-    Read from the log files: DESCRIBE HISTORY returns the same, but is a Spark job and takes a third of a second.
+    The log files are read directly, because DESCRIBE HISTORY is a Spark job, which takes a third of a second.
     """
     jvm: Any = spark._jvm
     log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)

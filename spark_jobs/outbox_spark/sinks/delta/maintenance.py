@@ -8,7 +8,7 @@ _LISTING_TASKS = 16
 
 
 def compact(storage: LakeStorage, suffix: str) -> str:
-    """Run OPTIMIZE and VACUUM; return how many files were rewritten into how many.
+    """Run OPTIMIZE and VACUUM; return the numbers of files that OPTIMIZE removed and added.
 
     VACUUM retains files for the table's `delta.deletedFileRetentionDuration`, by default 7 days, for readers of older
     versions and time travel.
@@ -22,9 +22,9 @@ def compact(storage: LakeStorage, suffix: str) -> str:
 def _vacuum(storage: LakeStorage, name: str) -> None:
     """Run VACUUM with fewer tasks than the 10,000 that Spark uses by default to list folders."""
     conf, setting = storage.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-    before = conf.get(setting)
+    previous = conf.get(setting)
     conf.set(setting, str(_LISTING_TASKS))
     try:
         storage.execute(f"VACUUM {name}")
     finally:
-        conf.set(setting, str(before))
+        conf.set(setting, str(previous))

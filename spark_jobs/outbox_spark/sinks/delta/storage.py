@@ -13,7 +13,7 @@ from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
 
 TABLE_PROPERTIES = {
-    # Without deletion vectors one stale row in a MERGE rewrites the whole file that has its key.
+    # Without deletion vectors, a MERGE rewrites the file of a matched row even if the source row is older.
     "delta.enableDeletionVectors": "true",
     # The progress is in the log, whose entries Delta removes after 30 days by default.
     "delta.logRetentionDuration": "interval 365 days",

@@ -86,7 +86,7 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the latest progress, also before a RESTORE. Raises RefusedError for a table of another job."""
+        """Return the latest progress, even if a RESTORE followed. Raises RefusedError for a table of another job."""
         if not self._storage.exists():
             return None
         for commit in self._storage.commits():
@@ -105,7 +105,7 @@ class DeltaTable(LakeTable):
         if not rows:  # skipped, because the run number is taken
             raise self._conflict_error()
         if not rows[0]["num_affected_rows"]:
-            # A MERGE of only stale rows makes no commit, but the progress needs one.
+            # If all source rows are older than the table's, MERGE makes no commit, but the progress needs one.
             self._commit_progress(progress)
         self._commit_of(progress)
         return ChangedRows(*(rows[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))

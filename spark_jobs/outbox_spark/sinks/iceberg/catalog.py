@@ -18,7 +18,8 @@ def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-    # The event log contains the session's settings with each job, and redacts only those of the application.
+    # Spark logs session settings in the event log, but redacts only settings that are also in the application's
+    # SparkConf. So set them there too, or credentials of the catalog would be logged.
     application: Any = spark._jsc.sc().conf()
     for key, value in settings:
         application.set(f"{prefix}.{key}", value)

@@ -30,10 +30,10 @@ def compact(storage: IcebergStorage, suffix: str) -> str:
 
 def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN401 - org.apache.iceberg.Table
     age = int(table.properties().get(_AGE_PROPERTY) or _AGE_DAYS * _DAY_MILLIS)
-    limit = int(time.time() * 1000) - age
+    expire_before = int(time.time() * 1000) - age
     if retain_progress and (latest := latest_with_progress(table)) is not None:
-        limit = min(limit, latest.timestampMillis())
+        expire_before = min(expire_before, latest.timestampMillis())
     before = sum(1 for _ in table.snapshots())
-    table.expireSnapshots().expireOlderThan(limit).retainLast(1).commit()
+    table.expireSnapshots().expireOlderThan(expire_before).retainLast(1).commit()
     table.refresh()
     return before - sum(1 for _ in table.snapshots())

@@ -26,12 +26,12 @@ def latest_with_progress(table: Any) -> Any:  # noqa: ANN401
 def was_rolled_back(table: Any, latest: Any) -> bool:  # noqa: ANN401
     """Return whether the table was rolled back to `latest` from a later snapshot with progress.
 
-    The table's history lists the snapshots that have been current; a rollback appends the older one again.
+    The table's history lists the snapshots that have been current; a rollback appends the older snapshot again.
     """
     history = table.history()
     ids = [entry.snapshotId() for entry in history]
-    last = len(ids) - 1 - ids[::-1].index(latest.snapshotId()) if latest.snapshotId() in ids else 0
-    for snapshot_id in reversed(ids[:last]):
+    index = len(ids) - 1 - ids[::-1].index(latest.snapshotId()) if latest.snapshotId() in ids else 0
+    for snapshot_id in reversed(ids[:index]):
         snapshot = table.snapshot(snapshot_id)
         if snapshot is None or snapshot.sequenceNumber() <= latest.sequenceNumber():
             return False

@@ -1,8 +1,8 @@
 """Iceberg target: the progress is in the summaries of snapshots.
 
 A batch is merged into a branch, which is created from the snapshot that the run has read. Then the main branch is
-fast-forwarded to it, so that rows and progress become visible together. The catalog rejects this if another run has
-committed to the main branch.
+fast-forwarded to that branch, so that rows and progress become visible together. The catalog rejects the
+fast-forward if another run has committed to the main branch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFail
 
 
 class IcebergTable(LakeTable):
-    """One table of a namespace. It has a lease if the catalog is a folder."""
+    """One table of a namespace. It has a lease if the catalog is of type hadoop, a folder."""
 
     _storage: IcebergStorage
 

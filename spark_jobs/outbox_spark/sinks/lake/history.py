@@ -1,7 +1,7 @@
 """History tables (SCD type 2) as data frames: the versions that a batch adds, and the intervals that it changes.
 
-Versions of a key are sorted by the ordering rule. Each is valid from its Kafka timestamp to that of the next
-version or deletion; the last one has no end. A batch recomputes the intervals of its keys from all versions and
+Versions of a key are sorted by the ordering rule. Each version is valid from its Kafka timestamp to the timestamp
+of the next version or deletion; the last version has no end. A batch recomputes the intervals of its keys from all versions and
 deletions of these keys, so versions may arrive in any order.
 """
 
@@ -17,7 +17,7 @@ from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
 IDENTITY_COLUMN = "_identity"
 ENDED_COLUMN = "_ended"
-"""In rows of `timeline`: whether the interval was newly ended by a deletion."""
+"""In the result of `timeline`: whether a deletion has newly ended the interval."""
 NEW_COLUMN = "_new"
 
 
@@ -47,10 +47,11 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
             "_stored_valid_to": F.col(VALID_TO_COLUMN),
             "_stored_stale": F.coalesce(STALE_COLUMN, F.lit(False)),
         }
-        old = stored.join(affected, KEY_COLUMN, "left_semi")
-        old = old.select(KEY_COLUMN, *METADATA_COLUMNS, *[value.alias(name) for name, value in stored_state.items()])
-        old = old.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(False)})
-        versions = versions.unionByName(old, allowMissingColumns=True)
+        stored_versions = stored.join(affected, KEY_COLUMN, "left_semi")
+        state = [value.alias(name) for name, value in stored_state.items()]
+        stored_versions = stored_versions.select(KEY_COLUMN, *METADATA_COLUMNS, *state)
+        stored_versions = stored_versions.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(False)})
+        versions = versions.unionByName(stored_versions, allowMissingColumns=True)
     else:
         versions = versions.withColumns(
             {"_stored_valid_to": F.lit(None).cast("timestamp"), "_stored_stale": F.lit(False)}
@@ -71,8 +72,8 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
 
 
 def _changed(timed: DataFrame) -> DataFrame:
-    newer = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
-    flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & newer)
+    is_older = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
+    flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & is_older)
     new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
     changed = flagged.where(new_end | (F.col(STALE_COLUMN) != F.col("_stored_stale")))
     changed = changed.withColumn(ENDED_COLUMN, F.col("_ended_by_deletion") & new_end)

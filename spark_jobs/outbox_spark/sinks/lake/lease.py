@@ -1,7 +1,7 @@
-"""Lease of a run on a table in a folder: a file next to the table that contains the holder and the expiry time.
+"""Lease of a run on a table in a folder. A file next to the table contains the holder and the expiry time of the lease.
 
 The file is created by Hadoop's FileSystem without overwriting, so a lease works in every store that tables work in.
-It only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends on
+The lease only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends on
 the conflict detection of the commits.
 """
 
@@ -28,7 +28,7 @@ from outbox_spark.jobs.model import Reporter
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
-"""Time until a lease expires unless it is renewed. It is renewed three times within this time."""
+"""Time after which a lease expires unless it is renewed. Its run renews it three times within this time."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Lease:
             raise self._held_by(self._read(self._file))
 
     def _remove_ended(self, ended: LeaseHolder) -> None:
-        """Remove the file. It is renamed first, so that of two runs neither deletes the new lease of the other."""
+        """Remove the file. It is renamed first, so that a run cannot delete the new lease of a concurrent run."""
         file_system, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
         if not file_system.rename(self._file, renamed):
             return
@@ -185,7 +185,7 @@ class Lease:
             stream.close()
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. An incomplete file is valid from its modification time."""
+        """Return the holder; None if there is no file. A lease in an incomplete file begins at its modification time."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

@@ -1,8 +1,8 @@
-"""The guarded MERGE of the lake formats, as SQL text.
+"""The version-checked MERGE of the lake formats, as SQL text: it replaces a row only by a newer version.
 
-A source row with `_readable` is a record to merge, a tombstone if `_deleted` is set. Without `_readable` it only flags
-the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`, which the source has
-only if there is a quarantine, is the newest version of the key in quarantine.
+A source row with `_readable` is a record to merge, or a tombstone if `_deleted` is set. A source row without `_readable`
+only flags the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`, which the
+source has only if there is a quarantine, is the newest version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MergeStatement:
 
     mode: Mode
     names: Sequence[str]
-    """The table's columns."""
+    """Names of the table's columns."""
     removed: Sequence[str] = ()
     """Columns of the table that the latest schema no longer has."""
     filled: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class MergeStatement:
         return f"MERGE INTO {target} t USING {source} s ON {on} {' '.join(clauses)}"
 
     def _current_clauses(self) -> list[str]:
-        """Return the clauses for one row per key: only a greater version changes it, except for its stale flag."""
+        """Return the clauses for one row per key. Only a newer version changes a row, except for its stale flag."""
         newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
         values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
         values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
@@ -92,13 +92,13 @@ class MergeStatement:
     def _delete(self) -> str:
         if self.mode is Mode.HARD_DELETE:
             return "DELETE"
-        first = list(self.names).index(METADATA_COLUMNS[0])
-        metadata = self.names[first : first + len(METADATA_COLUMNS)]
+        start = list(self.names).index(METADATA_COLUMNS[0])
+        metadata = self.names[start : start + len(METADATA_COLUMNS)]
         values = {name: f"s.{name}" for name in [*metadata, STALE_COLUMN]}
         return self._update({**values, DELETED_AT_COLUMN: "s._timestamp"})
 
     def _history_clauses(self) -> list[str]:
-        """Return the clauses for one row per version: only its end and its stale flag change."""
+        """Return the clauses for one row per version: only its `_valid_to` and its stale flag change."""
         changed = {name: f"s.{name}" for name in (VALID_TO_COLUMN, STALE_COLUMN)}
         names = ", ".join(map(quoted, self.names))
         values = ", ".join(f"s.{quoted(name)}" for name in self.names)

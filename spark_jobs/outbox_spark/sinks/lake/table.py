@@ -1,4 +1,4 @@
-"""Base class of Delta and Iceberg tables: one guarded MERGE per batch, in a commit that contains the progress.
+"""Base class of Delta and Iceberg tables: one version-checked MERGE per batch, in a commit with the progress.
 
 Ledger and quarantine are written before that commit. Subclasses implement the commit.
 """
@@ -57,7 +57,7 @@ PROGRESS_KEY = "outbox"
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Numbers of rows that a commit changed, from Delta or Iceberg. `updated` includes rows that were only flagged."""
+    """Numbers of rows that a commit changed, as the format reports. `updated` includes rows that were only flagged."""
 
     inserted: int
     updated: int
@@ -100,7 +100,7 @@ class LakeTable(NoEarlyStaging, ABC):
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the table has another mode, or a column has another type than in `schema`."""
+        """Raise SchemaError when the table has a different mode, or a column a different type than in `schema`."""
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
             message = f"{self._label} was created with mode {mode}, but the job has mode {self._mode}"
@@ -126,7 +126,7 @@ class LakeTable(NoEarlyStaging, ABC):
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove older ledger entries, and return their number."""
+        """Remove ledger entries older than `before`, and return their number."""
         return self._ledger.expire(before)
 
     def write(self, batch: Batch) -> WriteCounts:
@@ -165,11 +165,11 @@ class LakeTable(NoEarlyStaging, ABC):
         return upserts, deleted + changes.deleted
 
     def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        first = batch.previous is None
-        filled = {} if first else self._add_columns(batch)
+        is_first_batch = batch.previous is None
+        filled = {} if is_first_batch else self._add_columns(batch)
         readable = batch.rows.where(F.col("_reason").isNull())
         new = readable.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
-        stored = None if first else self._storage.read()
+        stored = None if is_first_batch else self._storage.read()
         if stored is not None:
             new = history.without_stored(new, stored)
         affected = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
@@ -186,7 +186,7 @@ class LakeTable(NoEarlyStaging, ABC):
         try:
             ended = rows.where(history.ENDED_COLUMN).count()
             changed = rows.drop(history.NEW_COLUMN, history.ENDED_COLUMN)
-            if first:
+            if is_first_batch:
                 return self._commit_first(self._first_rows(changed, batch), progress).inserted, ended
             with self._temporary_view(changed) as source:
                 merge = self._merge_for(batch, filled, has_quarantined=False)
@@ -201,7 +201,7 @@ class LakeTable(NoEarlyStaging, ABC):
         """
         readable = batch.rows.where(F.col("_reason").isNull())
         if batch.previous is not None:
-            # The ledger of a new table has only tombstones of this batch, whose keys have no other row in it.
+            # The ledger of a new table has only tombstones of this batch, whose keys have no other readable row.
             readable = self._ledger.without_deleted(readable)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable = readable.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
@@ -242,12 +242,12 @@ class LakeTable(NoEarlyStaging, ABC):
         expected = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
         expected |= {name: STATE_TYPES[name] for name in state_columns(self._mode)}
         self._storage.add_columns(expected, {column.name: column.doc for column in batch.columns if column.doc})
-        new = [c for c in batch.columns if c.name not in progress.get("columns", []) and c.has_default]
-        if not new:
+        filled = [c for c in batch.columns if c.name not in progress.get("columns", []) and c.has_default]
+        if not filled:
             return {}
         spark = self._storage.spark
-        row = defaults(spark, new, batch.reader).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
-        return {column.name: default_sql(row[0], column.name, types) for column in new}
+        row = defaults(spark, filled, batch.reader_schema).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
+        return {column.name: default_sql(row[0], column.name, types) for column in filled}
 
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
         """Return the numbers of rows without and with `_deleted_at` whose record is in the batch's range."""
@@ -335,7 +335,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     @abstractmethod
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
-        """Run the MERGE in one commit with the progress. Raises OverlapError when the table has changed since."""
+        """Run the MERGE in one commit with the progress. Raises OverlapError when another run has committed."""
 
     @abstractmethod
     def _commit_progress(self, progress: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ class Ledger:
         return self._storage.append(TOMBSTONES_SUFFIX, deletions.withColumn(LEDGER_ID, F.lit(self.id)))
 
     def copy_from(self, source: Ledger) -> None:
-        """Append the entries of another table's ledger. They take effect when `id` becomes that ledger's."""
+        """Append the entries of another table's ledger. They take effect when `id` is set to the id of that ledger."""
         if source.exists():
             self._storage.append(TOMBSTONES_SUFFIX, source.entries())
 
@@ -69,7 +69,7 @@ class Ledger:
         return rows.alias("s").join(self.entries().alias("t"), superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove older entries, and return their number. History mode retains all, because entries end intervals."""
+        """Remove entries older than `before`; return their number. In history mode all remain, because they end intervals."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         condition = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"

@@ -25,7 +25,7 @@ _KEEPALIVE = {
 # With the default random_page_cost the planner scans a table of 1M rows for 10,000 keys, although index access costs
 # little more than sequential access when the table is in memory. JIT compilation takes longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
-_WORK_MEM = 64 * 1024 * 1024
+_WORK_MEM_BYTES = 64 * 1024 * 1024
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -86,7 +86,7 @@ def jdbc_tls(server: PostgresTarget | SourceTable) -> dict[str, str]:
 
 
 def connect(target: PostgresTarget) -> Connection:
-    """Connect in autocommit mode: an open transaction would hold back vacuum while Spark works.
+    """Connect in autocommit mode: VACUUM could not remove dead rows during an open transaction.
 
     Raises UnreachableError.
     """
@@ -111,7 +111,7 @@ def prepare_merge(connection: Connection) -> None:
         connection.execute("select set_config(%s, %s, true)", (name, value))
     for name in ("work_mem", "maintenance_work_mem"):
         statement = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
-        connection.execute(statement, (name, name, _WORK_MEM))
+        connection.execute(statement, (name, name, _WORK_MEM_BYTES))
 
 
 def lock(connection: Connection, key: str, table: str) -> None:
@@ -130,7 +130,7 @@ def unlock(connection: Connection, key: str) -> None:
 def _holder(connection: Connection, key: str) -> str:
     """Return ": pid N, from ADDRESS, since TIME UTC" of the lock's holder; empty when the lock was just released.
 
-    Address and time are NULL for a user who may not read other users' sessions.
+    Address and time are NULL for a user who is not permitted to read other users' sessions.
     """
     row = connection.execute(
         """

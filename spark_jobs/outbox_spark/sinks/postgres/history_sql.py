@@ -1,7 +1,7 @@
 """SQL that applies one staged batch to a history table, with a row per version. Composes statements, executes none.
 
 Versions are those of the source: a record that a connector sends again, at another offset, is not a new version.
-Intervals extend from one version to the next version or deletion, in whatever order they arrived.
+Intervals extend from one version to the next version or deletion, whatever the order of their arrival.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from outbox_spark.sinks.postgres.merge_sql import READABLE, TOMBSTONE, MergeStat
 from outbox_spark.sinks.postgres.statements import identifiers
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
-# "offset 0" makes the planner use an index lookup per staged row. Otherwise it scans the table if that was just filled
-# and has no statistics about versions per key.
-_KNOWN = SQL(
+# "offset 0" makes the planner use an index lookup per staged row. Otherwise it scans a table that was just filled,
+# because the table has no statistics about versions per key.
+_IS_STORED = SQL(
     "exists (select from {stored} r where r.{key} = s.{key} and r._sequence = s._sequence and (s._sequence <> '' "
     "or (r._partition_epoch, r._offset) = (s._partition_epoch, s._offset)) offset 0)"
 )
@@ -44,7 +44,7 @@ class HistoryMergeStatements(MergeStatements):
         """Delete the staged rows that are in the table, and the staged tombstones that are in its ledger."""
         return [
             SQL("delete from {} s where {} and {}").format(
-                self.staging, condition, _KNOWN.format(stored=table, key=Identifier(KEY_COLUMN))
+                self.staging, condition, _IS_STORED.format(stored=table, key=Identifier(KEY_COLUMN))
             )
             for table, condition in ((self.tables.target, READABLE), (self.tables.tombstones, TOMBSTONE))
         ]
@@ -97,7 +97,7 @@ class HistoryMergeStatements(MergeStatements):
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _ended(self) -> Composed:
-        """Return the staged rows with their ends. For a new table this is one pass over staging in key order."""
+        """Return the staged rows with their ends. For a new table this is one pass over the staged rows, by key."""
         if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as ends "

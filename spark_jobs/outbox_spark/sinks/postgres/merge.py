@@ -58,8 +58,8 @@ def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedC
 def _add_versions(connection: Connection, history: HistoryMergeStatements, counts: StagedCounts) -> WriteCounts:
     rows, tombstones, deletes = counts.rows, counts.tombstones, 0
     if not history.is_new_table:
-        known_rows, known_tombstones = (connection.execute(s).rowcount for s in history.remove_known())
-        rows, tombstones = rows - known_rows, tombstones - known_tombstones
+        stored_rows, stored_tombstones = (connection.execute(s).rowcount for s in history.remove_known())
+        rows, tombstones = rows - stored_rows, tombstones - stored_tombstones
     if tombstones:
         connection.execute(history.merge_tombstones())
     if (rows or tombstones) and not history.is_new_table:

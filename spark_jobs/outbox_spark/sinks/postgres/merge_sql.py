@@ -16,7 +16,10 @@ TOMBSTONE = SQL("s._reason is null and s._deleted")
 
 @dataclass(frozen=True)
 class MergeStatements:
-    """Statements for one batch. Every record is staged once, and at most one of a key has no `_reason`."""
+    """Statements for one batch, of which each record is staged once.
+
+    Per key, at most one staged record is readable (`_reason` is null); the others are for the quarantine.
+    """
 
     tables: TableStatements
     staging: Identifier
@@ -46,7 +49,7 @@ class MergeStatements:
 
         With soft deletes the row itself has the tombstone's version, so entries are only for keys without a row.
         """
-        newer = SQL("") if self._soft else SQL("and {} >= {}").format(version("r"), version("s"))
+        newer = SQL("") if self._soft_deletes else SQL("and {} >= {}").format(version("r"), version("s"))
         unless = SQL("and not exists (select from {} r where r.{key} = s.{key} {})").format(
             self.tables.target, newer, key=Identifier(KEY_COLUMN)
         )
@@ -65,7 +68,7 @@ class MergeStatements:
 
     def delete_rows(self) -> Composed:
         """Delete the rows that have a newer tombstone, or mark them as deleted."""
-        if not self._soft:
+        if not self._soft_deletes:
             return SQL(
                 "delete from {target} t using {staging} s "
                 "where t.{key} = s.{key} and {tombstone} and {stored} < {staged}"
@@ -85,17 +88,17 @@ class MergeStatements:
     def merge_rows(self) -> Composed:
         """Upsert the rows that are newer than both the stored row and the key's tombstone.
 
-        The condition after ON CONFLICT ensures the order. The two anti-joins only make a replay of older records three
-        times as fast, without row locks. Rows are sorted by key, so that the index is filled from left to right. A new
-        table gets its index afterwards.
+        The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of older
+        records three times as fast, without row locks. Rows are sorted by key, so that the index is filled from left to
+        right. A new table gets its index afterwards.
         """
         if self.is_new_table:
             return self._insert()
         newer = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
         sources = [self.tables.target, *([self.tables.tombstones] if self.has_ledger else [])]
-        unless = [newer.format(t, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for t in sources]
+        anti_joins = [newer.format(t, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for t in sources]
         names = [*(column.name for column in self.tables.columns), *METADATA_COLUMNS, STALE_COLUMN]
-        cleared = [*self.tables.extra, *([DELETED_AT_COLUMN] if self._soft else [])]
+        cleared = [*self.tables.extra, *([DELETED_AT_COLUMN] if self._soft_deletes else [])]
         set_null = [SQL("{} = null").format(Identifier(name)) for name in cleared]
         return SQL(
             "{insert} {unless} order by s.{key} on conflict ({key}) do update set {assignments} "
@@ -103,7 +106,7 @@ class MergeStatements:
         ).format(
             **self._names(),
             insert=self._insert(),
-            unless=SQL(" ").join(unless),
+            unless=SQL(" ").join(anti_joins),
             assignments=comma_separated([assign(names), *set_null]),
         )
 
@@ -121,7 +124,7 @@ class MergeStatements:
         ).format(**self._names(), stale=Identifier(STALE_COLUMN))
 
     @property
-    def _soft(self) -> bool:
+    def _soft_deletes(self) -> bool:
         return self.tables.mode is Mode.SOFT_DELETE
 
     def _insert(self) -> Composed:

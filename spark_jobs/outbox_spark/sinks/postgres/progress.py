@@ -12,46 +12,46 @@ from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
 
-def read_progress(connection: Connection, tables: TableStatements) -> tuple[int | None, TableProgress | None]:
+def read_progress(connection: Connection, statements: TableStatements) -> tuple[int | None, TableProgress | None]:
     """Return the last run number, also of a table that was dropped, and the progress of the table.
 
     Raises RefusedError for a table without progress.
     """
     row = None
-    if relation_exists(connection, tables.offsets):
-        query = SQL("select run, progress from {} where table_name = %s").format(tables.offsets)
-        row = connection.execute(query, (tables.table,)).fetchone()
+    if relation_exists(connection, statements.offsets):
+        query = SQL("select run, progress from {} where table_name = %s").format(statements.offsets)
+        row = connection.execute(query, (statements.table,)).fetchone()
     run, progress = row or (None, None)
-    if not relation_exists(connection, tables.target):
+    if not relation_exists(connection, statements.target):
         return run, None
     if progress is None:
-        raise foreign_table_error(tables)
-    return run, TableProgress.from_json(progress, f"the progress of {tables.label}")
+        raise foreign_table_error(statements)
+    return run, TableProgress.from_json(progress, f"the progress of {statements.label}")
 
 
-def lock_run(connection: Connection, tables: TableStatements) -> int | None:
-    """Lock the row of the table until the transaction ends, and return its run number."""
-    query = SQL("select run from {} where table_name = %s for update").format(tables.offsets)
-    row = connection.execute(query, (tables.table,)).fetchone()
+def lock_run(connection: Connection, statements: TableStatements) -> int | None:
+    """Lock the table's row in `outbox_offsets` until the transaction ends, and return its run number."""
+    query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)
+    row = connection.execute(query, (statements.table,)).fetchone()
     return None if row is None else int(row[0])
 
 
-def write_progress(connection: Connection, tables: TableStatements, progress: TableProgress) -> None:
-    """Insert or replace the row of the table."""
+def write_progress(connection: Connection, statements: TableStatements, progress: TableProgress) -> None:
+    """Insert or replace the table's row in `outbox_offsets`."""
     upsert = SQL(
         "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
         "do update set run = excluded.run, progress = excluded.progress, committed_at = now()"
-    ).format(tables.offsets)
-    connection.execute(upsert, (tables.table, progress.run, Jsonb(progress.to_json())))
+    ).format(statements.offsets)
+    connection.execute(upsert, (statements.table, progress.run, Jsonb(progress.to_json())))
 
 
-def delete_progress(connection: Connection, tables: TableStatements) -> None:
-    """Delete the row of the table, if it exists."""
-    if relation_exists(connection, tables.offsets):
-        connection.execute(SQL("delete from {} where table_name = %s").format(tables.offsets), (tables.table,))
+def delete_progress(connection: Connection, statements: TableStatements) -> None:
+    """Delete the table's row in `outbox_offsets`, if it exists."""
+    if relation_exists(connection, statements.offsets):
+        connection.execute(SQL("delete from {} where table_name = %s").format(statements.offsets), (statements.table,))
 
 
-def foreign_table_error(tables: TableStatements) -> RefusedError:
+def foreign_table_error(statements: TableStatements) -> RefusedError:
     """Return the error for a table that would be overwritten although another job created it."""
-    message = f"table {tables.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
+    message = f"table {statements.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
     return RefusedError(message, "materialize into another table, or drop this table")

@@ -42,17 +42,19 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
     if keys != primary_key(connection, target):
         message = f"{target.as_string(connection)} has a different primary key than this version of outbox-kit requires"
         raise RefusedError(message, "drop the table, then run outbox-materialize")
-    same = SQL(" and ").join(SQL("t.{0} = s.{0}").format(Identifier(key)) for key in keys)
+    same_key = SQL(" and ").join(SQL("t.{0} = s.{0}").format(Identifier(key)) for key in keys)
     connection.execute(
-        SQL("delete from {} t where not exists (select from {} s where {})").format(target, source, same)
+        SQL("delete from {} t where not exists (select from {} s where {})").format(target, source, same_key)
     )
-    others = [name for name in column_types(connection, source) if name not in keys]
-    assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in others)
+    other_columns = [name for name in column_types(connection, source) if name not in keys]
+    assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in other_columns)
     update = SQL("update {} t set {} from {} s where {} and ({}) is distinct from ({})")
     connection.execute(
-        update.format(target, assignments, source, same, identifiers(others, "t"), identifiers(others, "s"))
+        update.format(
+            target, assignments, source, same_key, identifiers(other_columns, "t"), identifiers(other_columns, "s")
+        )
     )
-    _insert(connection, target, source, SQL("where not exists (select from {} t where {})").format(target, same))
+    _insert(connection, target, source, SQL("where not exists (select from {} t where {})").format(target, same_key))
 
 
 def _insert(connection: Connection, target: Identifier, source: Identifier, clause: SQL | Composed) -> None:
@@ -62,7 +64,7 @@ def _insert(connection: Connection, target: Identifier, source: Identifier, clau
 
 
 def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, *, keep_extra: bool = False) -> None:
-    """Drop and add columns until they equal the source's. A column of another type is recreated."""
+    """Drop and add columns to match those of `source`. A column with a different type is recreated."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
     for name, kind in actual.items():
@@ -77,7 +79,7 @@ def _adapt_columns(connection: Connection, target: Identifier, source: Identifie
             raise RefusedError(message, hint) from error
     for name, kind in expected.items():
         if actual.get(name) != kind:
-            # _adapt_constraints adds NOT NULL after the rows.
+            # _adapt_constraints adds NOT NULL after the rows are written.
             add = SQL("alter table {} add column {} {}").format(target, Identifier(name), SQL(kind))
             connection.execute(add)
 

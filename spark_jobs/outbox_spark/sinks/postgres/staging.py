@@ -32,20 +32,20 @@ STAGING_INFIX = "__staging_"
 _TOKEN_BYTES = 4
 STAGING_SUFFIX_LENGTH = len(STAGING_INFIX) + 2 * _TOKEN_BYTES
 _COPY_FAILED = "COPY failed, SQLSTATE "
-"""CopyRows.FAILED."""
+"""The same text as CopyRows.FAILED."""
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
 _COUNTS = SQL(
     "count(*) filter (where _reason is null and not _deleted), "
     "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
 )
-"""The fields of StagedCounts."""
+"""Aggregates for the fields of StagedCounts, in their order."""
 _OUTCOME_TYPES = {"_deleted": "boolean", "_reason": "text", "_schema_id": "bigint", "_key": "bytea", "_value": "bytea"}
-# Sent as the text of Spark's cast, because Java types do not represent years before 1582 and zones exactly.
+# Types whose values are sent as text, because Java types do not represent years before 1582 and time zones exactly.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
 )
-# Kinds whose text can have a character that COPY's text format escapes.
+# Types whose text can have a character that COPY's text format escapes.
 _ESCAPED = frozenset({ColumnType.TEXT, ColumnType.JSON})
 
 
@@ -97,10 +97,10 @@ def copy_rows(
         metrics = {} if observed is None else {key: observed.getAs(key) for key in observed.schema().fieldNames()}
         return {transaction: count for transaction, count in copied.attempts()}, metrics
     except (Py4JJavaError, PySparkException) as error:
-        _, separator, rest = str(error).partition(_COPY_FAILED)
+        _, separator, text_after = str(error).partition(_COPY_FAILED)
         if not separator:
             raise
-        state = rest[:_SQLSTATE_LENGTH]
+        state = text_after[:_SQLSTATE_LENGTH]
         no_connection = state.startswith(_CONNECTION_EXCEPTION)
         reason = "an executor has no connection" if no_connection else f"COPY failed, SQLSTATE {state}"
         message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
@@ -160,7 +160,7 @@ def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
     Called in the transaction of the merge. Each attempt copies in its own transaction, which xmin identifies. A
     crash of the server empties unlogged tables, so the caller compares the counts with the rows that were sent.
     """
-    # An attempt that Spark has abandoned may still be writing.
+    # The lock waits for task attempts that Spark has abandoned, which may still be writing.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
     count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, staging.name)
     counts = {row[0]: row[1:] for row in connection.execute(count).fetchall()}

@@ -138,7 +138,7 @@ class TableStatements:
         return [SQL("drop table if exists {}").format(self.tombstones), create]
 
     def create_quarantine(self) -> list[Composed]:
-        """Create the table, and an index for the rows that are stale."""
+        """Create the table, and an index for the queries that determine which rows are stale."""
         names = {
             "quarantine": self.quarantine,
             "key": Identifier(KEY_COLUMN),
@@ -201,20 +201,20 @@ def comma_separated(items: Iterable[Composed]) -> Composed:
 
 
 def identifiers(names: Iterable[str], alias: str = "") -> Composed:
-    """List columns, qualified by `alias` if given."""
+    """Return a list of column names, qualified by `alias` if given."""
     return comma_separated(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
 
 
 def column_definitions(types: Mapping[str, str]) -> Composed:
-    """List column definitions."""
+    """Return a list of column definitions."""
     return comma_separated(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
 
 
 def version(alias: str) -> Composed:
-    """Return the version of a row, which compares by the ordering rule."""
+    """Return the version of a row as a row expression; comparing two versions applies the ordering rule."""
     return SQL("({})").format(identifiers(VERSION_COLUMNS, alias))
 
 
 def assign(names: Iterable[str]) -> Composed:
-    """List the assignments of ON CONFLICT DO UPDATE."""
+    """Return the list of assignments for ON CONFLICT DO UPDATE."""
     return comma_separated(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)

@@ -72,7 +72,7 @@ from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements,
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
 
 MAX_NAME_LENGTH = 63  # the server truncates longer identifiers without an error
-# \u0000 in JSON text, unless the backslash is escaped; jsonb rejects it as text rejects the character.
+# \u0000 in JSON text, unless the backslash is escaped. jsonb rejects this escape, as type text rejects the character.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 _FETCH_ROWS = 10_000
 
@@ -120,7 +120,7 @@ class PostgresTable:
         return progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:  # noqa: ARG002 - nested types are jsonb
-        """Raise SchemaError when a column of the table has a type that cannot become the one of the schema."""
+        """Raise SchemaError when a column of the table has a type that cannot be changed to the type in the schema."""
         too_long = [column.name for column in columns if len(column.name.encode()) > MAX_NAME_LENGTH]
         if too_long:
             raise SchemaError(f"field {too_long[0]} is longer than {MAX_NAME_LENGTH} bytes", "shorten its name")
@@ -139,7 +139,7 @@ class PostgresTable:
         actual = Mode.SOFT_DELETE if DELETED_AT_COLUMN in types else actual
         if actual is not expected:
             message = f"table {self._tables.label} was created with mode {actual}, but the job has mode {expected}"
-            # Tables of history mode have another primary key, which a rebuild does not change.
+            # Tables of history mode have a different primary key, which a rebuild does not change.
             drop = "drop the table, so that the next run recreates it"
             hint = drop if Mode.HISTORY in {actual, expected} else REBUILD_HINT
             raise ConfigurationError(message, f"set the mode back to {actual}, or {hint}")
@@ -164,7 +164,7 @@ class PostgresTable:
         if not self._stages_early:
             return None
         staged = self._stage(rows.observe(OBSERVATION, *metrics), columns)
-        if not staged.metrics:  # an extension of Spark has replaced the observing node
+        if not staged.metrics:  # an extension of Spark has removed the observation from the plan
             self.discard(staged, disable=True)
             return None
         return staged
@@ -178,8 +178,8 @@ class PostgresTable:
     def write(self, batch: Batch) -> WriteCounts:
         """Stage the rows unless they are staged, then merge them in one transaction."""
         types = self._column_types()
-        defined = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
-        tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in defined])
+        expected = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
+        tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in expected])
         added = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
         staging: StagingTable = staged.location
@@ -197,11 +197,11 @@ class PostgresTable:
         names = SQL(", ").join(map(Identifier, (KEY_COLUMN, *METADATA_COLUMNS)))
         types = self._column_types()
         query = SQL("select {} from {}").format(names, self._tables.target)
-        ends = [
+        conditions = [
             SQL("{} is null").format(Identifier(name)) for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN) if name in types
         ]
-        if ends:
-            query += SQL(" where ") + SQL(" and ").join(ends)
+        if conditions:
+            query += SQL(" where ") + SQL(" and ").join(conditions)
         options = {
             **jdbc_settings(self._target),
             "url": jdbc_url(self._target),
@@ -212,7 +212,7 @@ class PostgresTable:
         return SparkSession.active().read.format("jdbc").options(**options).load()
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove older ledger entries, and return their number."""
+        """Remove ledger entries older than `before`, and return their number."""
         if not relation_exists(self._connection, self._tables.tombstones):
             return 0
         with self._server_errors():
@@ -323,7 +323,7 @@ class PostgresTable:
         filled = [column for column in new if column.has_default]
         values: dict[str, Any] = {}
         if filled:
-            frame = defaults(batch.rows.sparkSession, filled, batch.reader)
+            frame = defaults(batch.rows.sparkSession, filled, batch.reader_schema)
             row = frame.select(*[copied_value(column).alias(column.name) for column in filled]).collect()[0]
             values = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()}
         return {column: values.get(column.name) for column in new}

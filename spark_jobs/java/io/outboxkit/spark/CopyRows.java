@@ -20,13 +20,13 @@ import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines into a PostgreSQL table; each task attempt uses its own transaction. */
+/** Copies lines of COPY's text format into a table, with one transaction per task attempt. */
 public final class CopyRows {
-  /** Message of a failure, followed by the SQLSTATE only: the server's message quotes the row. */
+  /** Start of an error message. Only the SQLSTATE follows, as the server's message quotes rows. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
-  private static final String NO_STATE = "-----";
-  private static final int MESSAGE_BYTES = 1 << 16;
+  private static final String NO_SQLSTATE = "-----";
+  private static final int MIN_MESSAGE_BYTES = 1 << 16;
 
   private CopyRows() {}
 
@@ -35,23 +35,23 @@ public final class CopyRows {
    *
    * @param attempts transaction id and number of copied rows of each task attempt whose result
    *     Spark accepted
-   * @param observed metrics of the lines' Dataset, by the name of the observation
+   * @param observed metrics of the Dataset of lines, by the name of the observation
    */
   public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies all lines. An attempt commits after its last line: if it fails before, it leaves no
-   * rows; if it is lost afterwards, it leaves rows of a transaction that is not in the result.
+   * Copies all lines. A task attempt commits after its last line. If it fails before, it leaves no
+   * rows. If its result is lost afterwards, the result lacks its transaction, but its rows remain.
    *
-   * @param lines one binary column: lines of COPY's text format, including the line feed
-   * @param table name as SQL text
+   * @param lines one binary column; each value is a line including its line feed
+   * @param table name of the table as SQL text
    * @param settings JDBC driver settings
    */
   public static Copied into(
       String table, Dataset<Row> lines, String url, Map<String, String> settings) {
-    Map<String, String> connection = Map.copyOf(settings);
+    Map<String, String> properties = Map.copyOf(settings);
     MapPartitionsFunction<byte[], Tuple2<Long, Long>> copy =
-        rows -> copied(rows, "copy " + table + " from stdin", url, connection);
+        rows -> copyPartition(rows, "copy " + table + " from stdin", url, properties);
     Encoder<Tuple2<Long, Long>> pair = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
     Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, pair);
     List<List<Long>> attempts =
@@ -62,7 +62,7 @@ public final class CopyRows {
     return new Copied(attempts, CollectionConverters.asJava(observed));
   }
 
-  private static Iterator<Tuple2<Long, Long>> copied(
+  private static Iterator<Tuple2<Long, Long>> copyPartition(
       Iterator<byte[]> lines, String statement, String url, Map<String, String> settings) {
     if (!lines.hasNext()) {
       return List.<Tuple2<Long, Long>>of().iterator();
@@ -76,8 +76,8 @@ public final class CopyRows {
       connection.commit();
       return List.of(new Tuple2<>(transaction, rows)).iterator();
     } catch (SQLException error) {
-      String state = error.getSQLState();
-      throw new IllegalStateException(FAILED + (state == null ? NO_STATE : state));
+      String sqlState = error.getSQLState();
+      throw new IllegalStateException(FAILED + (sqlState == null ? NO_SQLSTATE : sqlState));
     }
   }
 
@@ -96,12 +96,12 @@ public final class CopyRows {
   private static long send(Iterator<byte[]> lines, BaseConnection connection, String statement)
       throws SQLException {
     CopyIn copy = connection.getCopyAPI().copyIn(statement);
-    ByteArrayOutputStream message = new ByteArrayOutputStream(2 * MESSAGE_BYTES);
+    ByteArrayOutputStream message = new ByteArrayOutputStream(2 * MIN_MESSAGE_BYTES);
     long rows = 0;
     while (lines.hasNext()) {
       message.writeBytes(lines.next());
       rows++;
-      if (message.size() >= MESSAGE_BYTES) {
+      if (message.size() >= MIN_MESSAGE_BYTES) {
         flush(message, copy);
       }
     }

@@ -15,11 +15,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Reads ranges of a topic without the records that are superseded by another record of the same key
- * in the same task. For a topic with ten records per key, Spark creates a tenth of the rows.
+ * Reads ranges of a topic, and omits records that are superseded by another record of the same key
+ * in the same buffer. For a topic with ten records per key, Spark creates a tenth of the rows.
  *
- * <p>The result may have several records of a key, one per flushed buffer, so the caller must
- * aggregate it.
+ * <p>The result may have several records of a key, one of each buffer, so the caller must aggregate
+ * them.
  */
 public final class NewestRecords {
   private static final StructType SCHEMA =
@@ -30,10 +30,10 @@ public final class NewestRecords {
 
   private NewestRecords() {}
 
-  /** Offsets of one partition, the end excluded. */
+  /** Range of offsets of one partition; the offset `until` is excluded. */
   record Range(String topic, int partition, long from, long until) implements Serializable {}
 
-  /** Settings of the consumer, and limits of the reader. */
+  /** Settings of the consumer, and the limits that apply to each task. */
   record Settings(Map<String, Object> consumer, long bufferBytes, long timeoutMillis)
       implements Serializable {
     /** Omits the consumer's settings, which include passwords. */
@@ -42,7 +42,7 @@ public final class NewestRecords {
       return "Settings[bufferBytes=%d, timeoutMillis=%d]".formatted(bufferBytes, timeoutMillis);
     }
 
-    /** Limits the buffers of all concurrent tasks to an eighth of the heap. */
+    /** Returns bufferBytes, or less if all concurrent tasks would buffer over 1/8 of the heap. */
     long bufferBytesPerTask() {
       Runtime runtime = Runtime.getRuntime();
       return Math.min(bufferBytes, runtime.maxMemory() / 8 / runtime.availableProcessors());
@@ -50,14 +50,14 @@ public final class NewestRecords {
   }
 
   /**
-   * Returns the newest records of the ranges, one task per partition. Columns: key, value,
-   * partition, offset, timestamp, the source_sequence header, the headers with schema ids, and the
-   * number and the kinds of sequence of the record and the records that it superseded.
+   * Returns the newest records of the ranges, read by one task per partition. Columns: key, value,
+   * partition, offset, timestamp, the source_sequence header, the headers with schema ids, the
+   * number of records that the row represents (superseded ones included), their sequence kinds.
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
    * @param bufferBytes maximum size of the records that one task buffers
-   * @param timeoutMillis time limit for the broker to return records or advance the position
+   * @param timeoutMillis time limit for polls that neither return records nor advance the position
    */
   public static Dataset<Row> of(
       SparkSession session,
@@ -66,7 +66,7 @@ public final class NewestRecords {
       Map<String, Object> consumer,
       long bufferBytes,
       long timeoutMillis) {
-    // Part of the closure, which is always serialized by Java, regardless of spark.serializer.
+    // Passed in the closure, which Java serializes; spark.serializer applies to parallelize().
     ArrayList<Range> readRanges = new ArrayList<>();
     List<Integer> indexes = new ArrayList<>();
     for (List<Number> range : ranges) {

@@ -8,22 +8,22 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** Hash table of the newest record per key (bytes). Records without a key are all retained. */
+/** Hash table of the newest record of each key, and of all records without a key. */
 final class NewestTable {
   private static final int INITIAL_SLOTS = 1 << 12;
 
-  /** Open addressing; entries without a key occupy a slot too. */
+  /** Slots of the table (open addressing). Entries without a key occupy slots too. */
   private Entry[] entries = new Entry[INITIAL_SLOTS];
 
   private int size;
   private long bytes;
 
-  /** Sum of the results of prefetch(), so that the JIT compiler does not remove its loads. */
+  /** Sum of the results of prefetch(). Without it, the JIT compiler would remove the loads. */
   private int prefetched;
 
   /**
    * Adds the first `count` entries of an array, in order. The table is larger than the processor's
-   * caches, so the slots of all entries are loaded first: loads of independent records overlap.
+   * caches. The slots of all entries are therefore loaded first, because independent loads overlap.
    */
   void add(Entry[] batch, int count) {
     for (int i = 0; i < count; i++) {
@@ -89,7 +89,7 @@ final class NewestTable {
     return size == 0;
   }
 
-  /** Approximate size of the entries. */
+  /** Approximate size of the entries, in bytes. */
   long bytes() {
     return bytes;
   }
@@ -105,31 +105,31 @@ final class NewestTable {
     return entry;
   }
 
-  /** A record, and the counts of the records that it superseded. */
+  /** A record, with the number and the sequence kinds of itself and the records it superseded. */
   static final class Entry {
-    private static final String SEQUENCE = "source_sequence";
-    private static final String VALUE_ID = "__value_schema_id";
-    private static final String KEY_ID = "__key_schema_id";
+    private static final String SEQUENCE_HEADER = "source_sequence";
+    private static final String VALUE_SCHEMA_ID_HEADER = "__value_schema_id";
+    private static final String KEY_SCHEMA_ID_HEADER = "__key_schema_id";
     // The same bits as in ordering.py.
     private static final int NO_SEQUENCE = 1;
     private static final int VALID_SEQUENCE = 2;
     private static final int MALFORMED_SEQUENCE = 4;
     private static final int SEQUENCE_LENGTH = 38;
 
-    /** Approximate size of an entry in addition to key and value. */
-    private static final int OVERHEAD = 200;
+    /** Approximate size of an entry in bytes, in addition to key and value. */
+    private static final int OVERHEAD_BYTES = 200;
 
     private final byte[] key;
     private final byte[] value;
     private final long offset;
     private final long timestamp;
     private byte[] sequence;
-    private byte[] valueId;
-    private byte[] keyId;
+    private byte[] valueSchemaId;
+    private byte[] keySchemaId;
     private final int hash;
     private final int bytes;
-    private long records = 1;
-    private int kinds;
+    private long recordCount = 1;
+    private int sequenceKinds;
 
     Entry(ConsumerRecord<byte[], byte[]> record) {
       key = record.key();
@@ -139,14 +139,14 @@ final class NewestTable {
       // If several headers have the same name, the last one applies.
       for (Header header : record.headers()) {
         switch (header.key()) {
-          case SEQUENCE -> sequence = header.value();
-          case VALUE_ID -> valueId = header.value();
-          case KEY_ID -> keyId = header.value();
+          case SEQUENCE_HEADER -> sequence = header.value();
+          case VALUE_SCHEMA_ID_HEADER -> valueSchemaId = header.value();
+          case KEY_SCHEMA_ID_HEADER -> keySchemaId = header.value();
           default -> {}
         }
       }
-      bytes = OVERHEAD + (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
-      kinds = kindOf(sequence);
+      bytes = OVERHEAD_BYTES + (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
+      sequenceKinds = kindOf(sequence);
       hash =
           key == null
               ? Long.hashCode(offset)
@@ -164,14 +164,14 @@ final class NewestTable {
       return hash == other.hash && key != null && Arrays.equals(key, other.key);
     }
 
-    /** Adds the counts of a superseded entry. */
-    private Entry merge(Entry other) {
-      records += other.records;
-      kinds |= other.kinds;
+    /** Adds the number and the sequence kinds of the records of a superseded entry. */
+    private Entry merge(Entry superseded) {
+      recordCount += superseded.recordCount;
+      sequenceKinds |= superseded.sequenceKinds;
       return this;
     }
 
-    /** Compares (sequence, offset) like the aggregation: null first, bytes unsigned. */
+    /** Compares (sequence, offset) as newest_per_key.py does: null first, bytes unsigned. */
     private boolean isNewerThan(Entry other) {
       int order;
       if (sequence == null || other.sequence == null) {
@@ -182,7 +182,7 @@ final class NewestTable {
       return order > 0 || order == 0 && offset > other.offset;
     }
 
-    /** Returns the columns of NewestRecords.SCHEMA. */
+    /** Returns this record as a row with the schema NewestRecords.SCHEMA. */
     InternalRow row(int partition) {
       return new GenericInternalRow(
           new Object[] {
@@ -192,10 +192,10 @@ final class NewestTable {
             offset,
             timestamp * 1000,
             sequence,
-            valueId,
-            keyId,
-            records,
-            kinds
+            valueSchemaId,
+            keySchemaId,
+            recordCount,
+            sequenceKinds
           });
     }
   }

@@ -15,9 +15,9 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * Reads the records of one range in offset order. Missing offsets (compacted records, transaction
- * markers) are skipped; a range that starts before the log, or that is deleted while it is read,
- * fails with Kafka's OffsetOutOfRangeException.
+ * Reads the records of one range in offset order. Offsets without a record (compaction, transaction
+ * markers) are skipped. If the range starts before the log start offset, or if its records are
+ * deleted while they are read, Kafka's OffsetOutOfRangeException is thrown.
  */
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
@@ -33,24 +33,24 @@ final class PartitionReader {
     this.range = range;
     timeoutMillis = settings.timeoutMillis();
     partition = new TopicPartition(range.topic(), range.partition());
-    Map<String, Object> options = new HashMap<>(settings.consumer());
-    options.put("enable.auto.commit", false);
+    Map<String, Object> properties = new HashMap<>(settings.consumer());
+    properties.put("enable.auto.commit", false);
     // Resetting to another offset would skip records.
-    options.put("auto.offset.reset", "none");
+    properties.put("auto.offset.reset", "none");
     consumer =
-        new KafkaConsumer<>(options, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     consumer.assign(List.of(partition));
     consumer.seek(partition, range.from());
     ended = range.from() >= range.until();
   }
 
-  /** Returns the next record, null at the end. Throws IllegalStateException after the timeout. */
+  /** Returns the next record or, at the end, null. Throws IllegalStateException on a timeout. */
   ConsumerRecord<byte[], byte[]> next() {
     while (!ended) {
       if (polled.hasNext()) {
-        ConsumerRecord<byte[], byte[]> next = polled.next();
-        if (next.offset() < range.until()) {
-          return next;
+        ConsumerRecord<byte[], byte[]> record = polled.next();
+        if (record.offset() < range.until()) {
+          return record;
         }
         ended = true;
       } else if (consumer.position(partition) >= range.until()) {
@@ -63,22 +63,22 @@ final class PartitionReader {
   }
 
   private void poll() {
-    long from = consumer.position(partition);
+    long start = consumer.position(partition);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     do {
       if (TaskContext.get().isInterrupted()) {
         throw new TaskKilledException("task was cancelled");
       }
       polled = consumer.poll(POLL_TIMEOUT).records(partition).iterator();
-      // Invisible records, such as those of an aborted transaction, advance the position only.
-      if (polled.hasNext() || consumer.position(partition) > from) {
+      // Records of an aborted transaction are not returned, but they advance the position.
+      if (polled.hasNext() || consumer.position(partition) > start) {
         return;
       }
     } while (System.nanoTime() < deadline);
     throw new IllegalStateException(
         "%s: no records after offset %d within %d s; the range ends at %d"
             .formatted(
-                partition, from, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
+                partition, start, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
   }
 
   void close() {

@@ -7,9 +7,9 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Guard for rows of a topic that are persisted for the steps of one batch. If an executor is lost,
- * Spark would recompute them from a log that may have been compacted meanwhile, and the steps would
- * use different records.
+ * Prevents Spark from reading the rows of a batch again. All steps of a batch must use the same
+ * rows, so the rows are persisted. If an executor is lost, Spark would read its rows from the log
+ * again, which may have been compacted in the meantime.
  */
 public final class PersistedRows {
   /** Local property of Spark jobs that must not read a topic. */
@@ -33,7 +33,7 @@ public final class PersistedRows {
     }
   }
 
-  /** Returns the rows of a frame, with check() at the start of each task. */
+  /** Returns the rows of a Dataset; every task that reads them calls check() first. */
   public static Dataset<Row> checked(Dataset<Row> frame) {
     var classic = (org.apache.spark.sql.classic.SparkSession) frame.sparkSession();
     var plan = ((org.apache.spark.sql.classic.Dataset<Row>) frame).queryExecution();

@@ -5,20 +5,23 @@ import java.util.NoSuchElementException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Rows of a range: fills a NewestTable, or returns all records if few are superseded. */
+/**
+ * Iterates over the rows of an offset range: the newest record per key of each buffer
+ * (NewestTable), or, once few records are superseded, every record.
+ */
 final class RecordRows implements Iterator<InternalRow> {
-  /** Above this share of retained records the table takes more time than it saves. */
+  /** If a table retains a greater share of the records, it takes more time than it saves. */
   private static final double MAX_RETAINED_SHARE = 0.7;
 
-  private static final int CHUNK = 16;
+  private static final int CHUNK_RECORDS = 16;
 
   private final PartitionReader reader;
   private final int partition;
   private final long bufferBytes;
-  private final NewestTable.Entry[] upcoming = new NewestTable.Entry[CHUNK];
+  private final NewestTable.Entry[] chunk = new NewestTable.Entry[CHUNK_RECORDS];
   private NewestTable table;
-  private int slot;
-  private boolean passThrough;
+  private int nextSlot;
+  private boolean returnsEveryRecord;
   private InternalRow next;
 
   RecordRows(PartitionReader reader, int partition, long bufferBytes) {
@@ -45,7 +48,7 @@ final class RecordRows implements Iterator<InternalRow> {
     return row;
   }
 
-  private InternalRow nextUnreduced() {
+  private InternalRow nextRecordRow() {
     ConsumerRecord<byte[], byte[]> record = reader.next();
     return record == null ? null : new NewestTable.Entry(record).row(partition);
   }
@@ -53,16 +56,16 @@ final class RecordRows implements Iterator<InternalRow> {
   private InternalRow nextRow() {
     while (true) {
       if (table == null) {
-        if (passThrough) {
-          return nextUnreduced();
+        if (returnsEveryRecord) {
+          return nextRecordRow();
         }
         fill();
         if (table.isEmpty()) {
           return null;
         }
       }
-      if (slot < table.slots()) {
-        NewestTable.Entry entry = table.take(slot++);
+      if (nextSlot < table.slots()) {
+        NewestTable.Entry entry = table.take(nextSlot++);
         if (entry != null) {
           return entry.row(partition);
         }
@@ -74,23 +77,23 @@ final class RecordRows implements Iterator<InternalRow> {
 
   private void fill() {
     table = new NewestTable();
-    slot = 0;
+    nextSlot = 0;
     long records = 0;
-    int count = CHUNK;
-    while (table.bytes() < bufferBytes && count == CHUNK) {
+    int count = CHUNK_RECORDS;
+    while (table.bytes() < bufferBytes && count == CHUNK_RECORDS) {
       count = fetchChunk();
-      table.add(upcoming, count);
+      table.add(chunk, count);
       records += count;
     }
-    passThrough = table.size() > MAX_RETAINED_SHARE * records;
+    returnsEveryRecord = table.size() > MAX_RETAINED_SHARE * records;
   }
 
-  /** Fetches up to CHUNK records; fewer at the end of the range. */
+  /** Fetches CHUNK_RECORDS records, or fewer at the end of the range, and returns their number. */
   private int fetchChunk() {
     int count = 0;
     ConsumerRecord<byte[], byte[]> record;
-    while (count < CHUNK && (record = reader.next()) != null) {
-      upcoming[count++] = new NewestTable.Entry(record);
+    while (count < CHUNK_RECORDS && (record = reader.next()) != null) {
+      chunk[count++] = new NewestTable.Entry(record);
     }
     return count;
   }
