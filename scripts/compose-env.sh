@@ -9,12 +9,12 @@ umask 077
 files=compose.yaml
 replication=1
 min_insync=1
-exporter_sslmode=disable
+sslmode=disable
 for profile in "$@"; do
   case "$profile" in
   none) ;;
   three-brokers) replication=3 min_insync=2 files="$files:$profile.yaml" ;;
-  secure) exporter_sslmode=require files="$files:$profile.yaml" ;;
+  secure) sslmode=require files="$files:$profile.yaml" ;;
   observability) files="$files:$profile.yaml" ;;
   *)
     echo "error: unknown profile $profile" >&2
@@ -24,7 +24,7 @@ for profile in "$@"; do
   esac
 done
 
-if [ "$replication$exporter_sslmode" = 3require ]; then
+if [ "$replication$sslmode" = 3require ]; then
   echo "error: the profiles secure and three-brokers cannot be combined: kafka-2 and kafka-3 would have no TLS" >&2
   echo "hint:  choose one of them" >&2
   exit 2
@@ -53,7 +53,7 @@ else # add variables that a later version of the example has
 fi
 if [ "$#" -gt 0 ]; then
   sed -e "s|^COMPOSE_FILE=.*|COMPOSE_FILE=$files|" -e "s|^KAFKA_REPLICATION=.*|KAFKA_REPLICATION=$replication|" \
-    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$min_insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$exporter_sslmode|" .env >.env.new
+    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$min_insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$sslmode|" .env >.env.new
   mv .env.new .env
 fi
 

@@ -84,25 +84,25 @@ class _Comparison:
     def _type_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
         for written_type in self.writer_schema.branches(writer_type):
             branches = self.reader_schema.branches(reader_type)
-            expected_type = _resolve(written_type, branches)
-            if expected_type is None:
+            read_type = _resolve(written_type, branches)
+            if read_type is None:
                 yield Difference(path, _describe([written_type]), _describe(branches), readable=False)
                 continue
-            written_as, read_as = _logical_type(written_type), _logical_type(expected_type)
+            written_as, read_as = _logical_type(written_type), _logical_type(read_type)
             if written_as != read_as:
                 yield Difference(
-                    path, written_as or kind_of(written_type), read_as or kind_of(expected_type), readable=True
+                    path, written_as or kind_of(written_type), read_as or kind_of(read_type), readable=True
                 )
-            elif not _has_all_values(written_type, expected_type):
+            elif not _has_all_values(written_type, read_type):
                 yield Difference(
-                    path, _describe([written_type]), f"a different {_describe([expected_type])}", readable=False
+                    path, _describe([written_type]), f"a different {_describe([read_type])}", readable=False
                 )
             elif kind_of(written_type) == "record":
-                yield from self.record_differences(written_type, expected_type, f"{path}.")
+                yield from self.record_differences(written_type, read_type, f"{path}.")
             elif kind_of(written_type) == "array":
-                yield from self._type_differences(written_type["items"], expected_type["items"], f"{path}[]")
+                yield from self._type_differences(written_type["items"], read_type["items"], f"{path}[]")
             elif kind_of(written_type) == "map":
-                yield from self._type_differences(written_type["values"], expected_type["values"], f"{path}{{}}")
+                yield from self._type_differences(written_type["values"], read_type["values"], f"{path}{{}}")
 
 
 def _resolve(written_type: Node, branches: list[Node]) -> Node:
@@ -111,12 +111,12 @@ def _resolve(written_type: Node, branches: list[Node]) -> Node:
     return next(iter([*same_kind(written_type, branches), *promoted]), None)
 
 
-def _has_all_values(written_type: Node, expected_type: Node) -> bool:
+def _has_all_values(written_type: Node, read_type: Node) -> bool:
     """Return whether the reader's enum or fixed type can represent every value of the writer's."""
-    if kind_of(written_type) == "enum" and kind_of(expected_type) == "enum":
-        return "default" in expected or set(written_type["symbols"]) <= set(expected_type["symbols"])
-    if kind_of(written_type) == "fixed" and kind_of(expected_type) == "fixed":
-        return bool(written_type["size"] == expected_type["size"])
+    if kind_of(written_type) == "enum" and kind_of(read_type) == "enum":
+        return "default" in read_type or set(written_type["symbols"]) <= set(read_type["symbols"])
+    if kind_of(written_type) == "fixed" and kind_of(read_type) == "fixed":
+        return bool(written_type["size"] == read_type["size"])
     return True
 
 
