@@ -12,7 +12,7 @@ from outbox_kit.rules import Finding
 
 INTERVAL = "heartbeat.interval.ms"
 QUERY = "heartbeat.action.query"
-EXCLUSIONS = "message.prefix.exclude.list"
+EXCLUDES = "message.prefix.exclude.list"
 MESSAGE_CALL = re.compile(r"pg_logical_emit_message\s*\(\s*(true|false)\s*,\s*'([^']*)'", re.IGNORECASE)
 EXPECTED_QUERY = "select pg_logical_emit_message(false, 'outbox-heartbeat', '')"
 RULES = LintRules()
@@ -61,17 +61,15 @@ def prefix(lint_input: LintInput) -> Iterator[Finding]:
     if message is None:
         return
     included = lint_input.config.get(MESSAGE_PREFIXES)
-    excluded = lint_input.config.get(EXCLUSIONS)
+    excluded = lint_input.config.get(EXCLUDES)
     if included is not None and excluded is not None:
-        yield violation(
-            f"{MESSAGE_PREFIXES} and {EXCLUSIONS} are both set", MESSAGE_PREFIXES, f"leave {EXCLUSIONS} out"
-        )
+        yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDES} are both set", MESSAGE_PREFIXES, f"leave {EXCLUDES} out")
     elif included is not None and _matches(included, message[2]):
         actual = f"{MESSAGE_PREFIXES}={included} includes {message[2]!r}"
         yield violation(actual, "the prefix of the outbox only", f"correct {MESSAGE_PREFIXES}")
     elif included is None and not _matches(excluded or "", message[2]):
-        expected = f"{EXCLUSIONS}={message[2]}"
-        yield violation(f"{EXCLUSIONS} does not include {message[2]!r}", expected, f"set {EXCLUSIONS} to {message[2]}")
+        expected = f"{EXCLUDES}={message[2]}"
+        yield violation(f"{EXCLUDES} does not include {message[2]!r}", expected, f"set {EXCLUDES} to {message[2]}")
 
 
 @RULES.rule(
