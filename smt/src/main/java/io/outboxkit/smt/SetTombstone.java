@@ -65,7 +65,7 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   private boolean becomesTombstone(R record) {
-    // Check for a null value first, because FieldPath cannot read fields of a null value.
+    // Check for a null value first, because a path into the value of a tombstone is an error.
     if (record.value() == null || payloadField == null && typeField == null) {
       return true;
     }

@@ -14,7 +14,7 @@ public final class AvroOutput {
   /** Maximum size, in bytes, of a scalar. */
   private static final int MAX_SCALAR_BYTES = 10;
 
-  /** Maximum length of a string whose encoded length is one byte. */
+  /** Maximum length of an ASCII string whose encoded length takes one byte. */
   private static final int MAX_SHORT_LENGTH = 63;
 
   /** Maximum size, in bytes, of a buffer that is kept for the next value. */
@@ -133,7 +133,7 @@ public final class AvroOutput {
     writeFixed(value);
   }
 
-  /** Write a string; return false, with nothing written, if it has an unpaired surrogate. */
+  /** Write a string; return false, and write nothing, if the text has an unpaired surrogate. */
   boolean writeString(char[] text, int offset, int length) {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }

@@ -110,7 +110,7 @@ final class NumberWriters {
 
   /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** Limit of the length, because parsing has quadratic cost. Jackson has the same limit. */
+    /** Limit for strings, because parsing has quadratic cost. Jackson limits numbers likewise. */
     private static final int MAX_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {

@@ -77,7 +77,7 @@ final class ScalarWriters {
   static final class UuidWriter extends ValueWriter {
     private static final int LENGTH = 36;
 
-    /** Whether a character is a hexadecimal digit. Faster than HexFormat.isHexDigit. */
+    /** For each character, whether it is a hexadecimal digit. Faster than HexFormat.isHexDigit. */
     private static final boolean[] IS_HEX_DIGIT = new boolean['f' + 1];
 
     static {

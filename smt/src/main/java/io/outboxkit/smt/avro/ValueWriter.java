@@ -8,7 +8,7 @@ import java.io.IOException;
 abstract class ValueWriter {
   private final String expected;
 
-  /** Bit set, with a bit at the ordinal of each accepted token. */
+  /** Set of the accepted tokens, with one bit for the ordinal of each token. */
   private final int acceptedTokens;
 
   /**

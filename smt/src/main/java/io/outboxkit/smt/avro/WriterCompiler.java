@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Logical types that are rejected on a wrong Avro type, on which Avro would ignore them. */
+  /** Logical types that are rejected on a wrong Avro type. Avro itself would ignore them. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",

@@ -4,7 +4,7 @@ import org.apache.kafka.common.config.ConfigDef;
 
 /** Option definitions, added with {@code high(name, type, default, validator).doc(text)}. */
 public final class OptionDefinitions extends ConfigDef {
-  /** An option that lacks its documentation. {@link #doc} adds the option with this text. */
+  /** An option without its documentation. {@link #doc} adds the option with the given text. */
   public interface PendingOption {
     OptionDefinitions doc(String text);
   }

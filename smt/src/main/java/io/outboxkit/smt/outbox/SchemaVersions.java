@@ -44,7 +44,7 @@ public final class SchemaVersions<C> {
     return labeledVersions;
   }
 
-  /** Return the row's version; if the row names no version, require that there is only one. */
+  /** Return the row's version. If the row names no version, there must be only one version. */
   Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {

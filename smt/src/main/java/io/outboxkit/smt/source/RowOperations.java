@@ -19,8 +19,8 @@ final class RowOperations {
   private static final String TRUNCATE = "t";
 
   /**
-   * Header of a create event. Debezium sends a delete event and then a create event with this
-   * header for an update of the primary key (RelationalChangeRecordEmitter).
+   * Header of a create event. For an update of the primary key, Debezium sends a delete event and
+   * then a create event with this header (RelationalChangeRecordEmitter).
    */
   private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
@@ -50,7 +50,7 @@ final class RowOperations {
     return ignoresDeletes;
   }
 
-  /** Log a skipped update with its source_sequence; throw DataException to stop the task. */
+  /** Log a skipped update; throw DataException if the operation must stop the task. */
   void requireSkippable(String operation, Supplier<String> sequence) {
     if (READ.equals(operation)) {
       throw new DataException(

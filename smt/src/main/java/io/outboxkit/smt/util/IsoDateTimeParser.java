@@ -162,7 +162,7 @@ public final class IsoDateTimeParser {
     return true;
   }
 
-  /** Read a number; return -1 if the number of its digits is out of range. */
+  /** Read a number; return -1 if it has too few or too many digits. */
   private int readNumber(int minDigits, int maxDigits) {
     int start = position;
     int value = 0;
