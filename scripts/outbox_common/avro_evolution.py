@@ -82,27 +82,23 @@ class _Comparison:
                 yield Difference(f"{path}{field['name']}", "nothing", expected, readable=False)
 
     def _type_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
-        for written_type in self.writer_schema.branches(writer_type):
-            branches = self.reader_schema.branches(reader_type)
-            read_type = _resolve(written_type, branches)
-            if read_type is None:
-                yield Difference(path, _describe([written_type]), _describe(branches), readable=False)
+        for branch in self.writer_schema.branches(writer_type):
+            reader_branches = self.reader_schema.branches(reader_type)
+            match = _resolve(branch, reader_branches)
+            if match is None:
+                yield Difference(path, _describe([branch]), _describe(reader_branches), readable=False)
                 continue
-            written_as, read_as = _logical_type(written_type), _logical_type(read_type)
+            written_as, read_as = _logical_type(branch), _logical_type(match)
             if written_as != read_as:
-                yield Difference(
-                    path, written_as or kind_of(written_type), read_as or kind_of(read_type), readable=True
-                )
-            elif not _has_all_values(written_type, read_type):
-                yield Difference(
-                    path, _describe([written_type]), f"a different {_describe([read_type])}", readable=False
-                )
-            elif kind_of(written_type) == "record":
-                yield from self.record_differences(written_type, read_type, f"{path}.")
-            elif kind_of(written_type) == "array":
-                yield from self._type_differences(written_type["items"], read_type["items"], f"{path}[]")
-            elif kind_of(written_type) == "map":
-                yield from self._type_differences(written_type["values"], read_type["values"], f"{path}{{}}")
+                yield Difference(path, written_as or kind_of(branch), read_as or kind_of(match), readable=True)
+            elif not _has_all_values(branch, match):
+                yield Difference(path, _describe([branch]), f"a different {_describe([match])}", readable=False)
+            elif kind_of(branch) == "record":
+                yield from self.record_differences(branch, match, f"{path}.")
+            elif kind_of(branch) == "array":
+                yield from self._type_differences(branch["items"], match["items"], f"{path}[]")
+            elif kind_of(branch) == "map":
+                yield from self._type_differences(branch["values"], match["values"], f"{path}{{}}")
 
 
 def _resolve(written_type: Node, branches: list[Node]) -> Node:

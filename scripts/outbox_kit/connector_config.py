@@ -22,7 +22,7 @@ PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
 ROUTED_BY = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
-MAX_BLOCK_MS_LIMIT = 600_000  # max.block.ms above this hides an outage: RUNNING is shown while the producer blocks
+MAX_BLOCK_MS_LIMIT = 600_000  # a higher max.block.ms hides an outage: connectors stay RUNNING while producers block
 # Defaults of Kafka's producer (ProducerConfig), except for values that Connect sets (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,

@@ -48,8 +48,7 @@ def republish(
             for chunk in _chunks(missing_keys):
                 written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, chunk)
                 progress(f"{aggregate_type}: {len(written_keys)} of {len(requested)} written, including tombstones")
-    unwritten_keys = [key for key in requested if key not in written_keys]
-    _refuse_unwritten(states, unwritten_keys, len(written_keys), tombstones=tombstones)
+    _refuse_unwritten(states, requested, written_keys, tombstones=tombstones)
     return len(written_keys)
 
 
@@ -63,13 +62,14 @@ def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[
         return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
 
 
-def _refuse_unwritten(states: AggregateStates, keys: list[str], written_count: int, *, tombstones: bool) -> None:
+def _refuse_unwritten(states: AggregateStates, requested: list[str], written: set[str], *, tombstones: bool) -> None:
+    keys = [key for key in requested if key not in written]
     if not keys:
         return
     listed_keys = ", ".join(keys[:MAX_LISTED]) + (", ..." if len(keys) > MAX_LISTED else "")
     raise RefusedError(
         f"{plural(len(keys), 'key')} not written, because {states.backfill.table} has no such row or the query does "
-        f"not return it: {listed_keys}; {plural(written_count, 'other key')} written",
+        f"not return it: {listed_keys}; {plural(len(written), 'other key')} written",
         "insert an outbox row of the key with its partition field (a tombstone requires it), or change the query"
         if tombstones
         else "add --tombstones to write tombstones for deleted aggregates",
