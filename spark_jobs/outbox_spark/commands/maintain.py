@@ -32,7 +32,6 @@ class MaintainedTable:
 
 
 def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
-    """Maintain one table."""
     with open_table(spark, job, report) as table:
         summary = table.maintain()
     report(summary)
@@ -40,7 +39,6 @@ def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> Main
 
 
 def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> MaintainedTable:
-    """Return the result for a table whose maintenance failed."""
     return MaintainedTable(job.aggregate, job.target_name, job.table, **failure_fields(error))
 
 

@@ -82,11 +82,9 @@ class Runner:
         except Exception:  # the type depends on how the connection broke
             return False
 
-    def _on_batch(
-        self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining_offsets: int
-    ) -> None:
+    def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
         if self.metrics is not None:
-            self.metrics.write_batch(job, applied, read_range, remaining_offsets)
+            self.metrics.write_batch(job, applied, offsets, remaining_offsets)
         # After the last batch the run is complete.
         if self.stop is not None and remaining_offsets:
             self.stop.after_batch()
@@ -166,7 +164,6 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
 
 
 def _write_job(options: argparse.Namespace) -> Exit:
-    """Write the selected jobs to a job file."""
     # With a job file the driver needs neither the command `outbox` nor its packages.
     from outbox_spark.jobs.from_pipeline import jobs_without_secrets  # noqa: PLC0415
 

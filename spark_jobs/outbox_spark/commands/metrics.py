@@ -73,10 +73,8 @@ class Metrics:
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest = self._committed_at = None
 
-    def write_batch(
-        self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining_offsets: int
-    ) -> None:
-        """Write the line of a committed batch; `remaining_offsets` is the number that the run has not read yet."""
+    def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, lag: int) -> None:
+        """Write the line of a committed batch; `lag` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
         self._newest = max(filter(None, [self._newest, applied.newest]), default=None)
@@ -89,7 +87,7 @@ class Metrics:
             "seconds": round(now - self._batch_started, 3),
             "from": offsets_json(read_range.start),
             "to": offsets_json(read_range.end),
-            "lag": remaining_offsets,
+            "lag": lag,
             "newest": time_json(applied.newest),
         }
         self._write(job, "batch", values)

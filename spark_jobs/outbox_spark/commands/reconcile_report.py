@@ -53,7 +53,6 @@ class ReconciledTable:
 
 
 def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> ReconciledTable:
-    """Return the result for a table whose comparison failed."""
     return ReconciledTable(**job.report_fields, result=ComparisonResult.FAILED, **failure_fields(error))
 
 

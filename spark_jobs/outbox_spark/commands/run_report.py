@@ -21,12 +21,10 @@ _JSON_KEYS = [
 
 
 def failed_outcome(job: MaterializeJob, error: OutboxKitError) -> Outcome:
-    """Return the outcome of a failed job."""
     return Outcome(**job.report_fields, status=Status.FAILED, **failure_fields(error))
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:
-    """Return the exit code for these outcomes."""
     return exit_code(outcome.transient for outcome in outcomes if outcome.status is Status.FAILED)
 
 

@@ -93,7 +93,7 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 
 def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:
-    """Return the condition that a string in the value is not UTF-8 (unchecked by Avro); None if there are no strings."""
+    """Return the condition that a string in the value is not UTF-8 (unchecked by Avro); None if it has no strings."""
     if isinstance(kind, StringType):
         return ~F.is_valid_utf8(value)
     if isinstance(kind, ArrayType):

@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Convert a value by the first branch that accepts it. Spark's form of a union is a struct: one member per branch."""
+    """Convert a value by the first branch that accepts it, to a struct with a member per branch (Spark's union)."""
 
     def value(json: Expression) -> Expression:
         matched = F.lit(False)

@@ -13,7 +13,7 @@ from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
-_MAX_SIZE = 2**31 - 1
+_MAX_LEN = 2**31 - 1
 # By size of an encoded length in bytes: the minimum and maximum length. A zigzag varint has 7 bits per byte and a sign.
 _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
 _INTEGER = "^-?[0-9]+$"
@@ -51,9 +51,7 @@ def _avro_string(key: Column, frame_bytes: int) -> Column:
         start = frame_bytes + count
         length = size - F.lit(start)
         matches = F.substring(key, frame_bytes + 1, count) == _encoded_length(length, count)
-        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _MAX_SIZE)).otherwise(
-            text
-        )
+        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _MAX_LEN)).otherwise(text)
     return text
 
 

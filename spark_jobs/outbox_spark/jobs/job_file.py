@@ -84,7 +84,7 @@ def read_jobs(
 ) -> list[MaterializeJob]:
     """Return the jobs of a file, in its order; empty collections select all.
 
-    Raises ConfigurationError when the file is unreadable or has an unsupported version, when no job is selected, or when a
+    Raises ConfigurationError when the file is unreadable or has an unsupported version, no job is selected, or a
     selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
     """
 

@@ -86,9 +86,7 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
         _check_offset(topic, partition, offset)
     # Partitions that were added since the last commit are read from their beginning.
     start = {partition: committed.offsets.get(partition, log_start) for partition, log_start in topic.earliest.items()}
-    return ReadRange(
-        topic.name, topic.topic_id, _partition_epoch(topic, committed), start=start, end=dict(topic.latest)
-    )
+    return ReadRange(topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest))
 
 
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
@@ -123,7 +121,7 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
         raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD_HINT}")
 
 
-def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
+def _epoch(topic: TopicDescription, committed: TableProgress) -> int:
     if not committed.offsets or len(topic.latest) == len(committed.offsets):
         return committed.partition_epoch
     if committed.ordering is Ordering.OFFSET:

@@ -15,19 +15,15 @@ BEGINNING = "beginning"
 
 
 def replay(
-    topic: Topic,
-    description: TopicDescription,
-    read_range: ReadRange,
-    committed: TableProgress | None,
-    replay_from: str,
+    topic: Topic, offsets: TopicDescription, read_range: ReadRange, committed: TableProgress | None, replay_from: str
 ) -> ReadRange:
     """Return `read_range` with the start at a time (ISO 8601) or at the `beginning`.
 
     Raises ConfigurationError for an invalid time, and RefusedError as `replay_range` does.
     """
-    start = description.earliest if replay_from == BEGINNING else topic.offsets_at(description, parse_time(replay_from))
+    start = offsets.earliest if replay_from == BEGINNING else topic.offsets_at(offsets, parse_time(replay_from))
     ledger_since = committed.ledger_since if committed else None
-    ledger_start = None if ledger_since is None else topic.offsets_at(description, ledger_since)
+    ledger_start = None if ledger_since is None else topic.offsets_at(offsets, ledger_since)
     return replay_range(read_range, committed, start, ledger_start, replay_from)
 
 

@@ -85,10 +85,8 @@ def apply(
             _check_counts(job, decoded)
         label_spark_jobs(spark, job, "write")
         progress = advance(read_range.committed(committed, ordering))
-        batch = Batch(
-            decoded.rows, decoded.counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged
-        )
-        summary = decoded.summary
+        summary, staged = decoded.summary, decoded.staged
+        batch = Batch(decoded.rows, decoded.counts, decoder.columns, decoder.reader_schema, committed, progress, staged)
         return AppliedBatch(progress, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
@@ -169,7 +167,7 @@ def _with_older(
     """Return `rows` and, for keys whose newest record is unreadable, the newest readable record and all later ones.
 
     Without these records the result would depend on the batches: if a batch ends between the readable and the
-    unreadable record, the readable record is written. The range is read again, but only for batches with unreadable records.
+    unreadable record, the readable record is written. The range is read again only if a batch has unreadable records.
     """
     has_key = F.col(KEY_COLUMN).isNotNull()
     unreadable = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]

@@ -25,11 +25,10 @@ class BatchDecoder:
     """Decoder for the records of one job; the schemas come from the registry."""
 
     def __init__(self, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry) -> None:
-        self._subject = f"{job.topic}-value"
+        subject = self._subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
         self._is_avro = job.options.value_format is RecordFormat.AVRO
         version = job.options.schema_version
-        subject = self._subject
         self.reader_schema = registry.latest(subject) if version is None else registry.version(subject, version)
         self.columns = columns_of(self.reader_schema, subject)
 

@@ -76,8 +76,8 @@ def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, rep
     """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
     with open_table(spark, job, report) as table:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used: Spark
-        # would reuse the persisted rows for the second snapshot, which has the same plan.
+        # The checkpoint evaluates the rows now, so that the table is read before the source. Spark would reuse
+        # persisted rows for the second snapshot, which has the same plan.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     joined = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")

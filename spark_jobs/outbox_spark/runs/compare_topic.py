@@ -92,12 +92,7 @@ class _Scan:
 
 
 def compare_with_topic(
-    job: MaterializeJob,
-    table: TargetTable,
-    topic: Topic,
-    registry: SchemaRegistry,
-    stack: ExitStack,
-    max_examples: int = 0,
+    job: MaterializeJob, table: TargetTable, topic: Topic, registry: SchemaRegistry, stack: ExitStack, max_examples: int
 ) -> Comparison:
     """Compare the table with its topic, without writes.
 

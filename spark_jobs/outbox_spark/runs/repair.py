@@ -31,16 +31,14 @@ def repair_table(
     written, committed = WriteCounts(), comparison.committed
     newest = comparison.newest.where(selected & F.col("_reason").isNull()).drop("_kind")
     deletions = _tombstones(comparison.absent.where(selected), comparison.newest.drop("_kind"))
-    commits_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
+    proven = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
     # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
-    for rows, is_last in ((newest, False), (deletions, True)):
+    for rows, last in ((newest, False), (deletions, True)):
         counts = count_rows(rows)
-        if not counts.rows and not (is_last and commits_time):
+        if not counts.rows and not (last and proven):
             continue
         progress = replace(
-            committed,
-            run=committed.run + 1,
-            committed_at=current_at if is_last and commits_time else committed.committed_at,
+            committed, run=committed.run + 1, committed_at=current_at if last and proven else committed.committed_at
         )
         batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress)
         written = written.plus(table.write(batch))

@@ -41,7 +41,7 @@ def prevent_inlining(expression: Column) -> Column:
     """Return an expression with the same value that the optimizer does not copy into each use of its column.
 
     Otherwise each field of a record would decode the record again, and the optimization of plans for JSON, which is
-    parsed in three steps, would take minutes. The optimizer does not copy a non-deterministic expression such as rand().
+    parsed in three steps, would take minutes. The optimizer does not copy expressions with rand().
     """
     # Without a fixed seed the generated code would differ each time and be compiled again.
     return F.when(F.rand(0) >= 0, expression)

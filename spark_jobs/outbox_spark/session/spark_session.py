@@ -131,7 +131,7 @@ def _in_process_settings() -> dict[str, str]:
     # glibc creates memory arenas per thread, which do not return freed memory, so their number is limited.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
-        # The executor uses the driver's class path, as it is in the same JVM. Unlike with spark.jars, no file is copied.
+        # The executor is in the same JVM and uses the same class path. Unlike with spark.jars, no file is copied.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,

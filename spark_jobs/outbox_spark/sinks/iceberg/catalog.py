@@ -30,5 +30,4 @@ def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
 
 
 def table_name(spark: SparkSession, target: IcebergTarget, table: str) -> str:
-    """Return the SQL name of a table."""
     return ".".join(quoted(name) for name in [use_catalog(spark, target), *target.namespace.split("."), table])

@@ -1,8 +1,8 @@
 """History tables (SCD type 2) as data frames: the versions that a batch adds, and the intervals that it changes.
 
-Versions of a key are sorted by the ordering rule. Each version is valid from its Kafka timestamp to the timestamp
-of the next version or deletion; the last version has no end. A batch recomputes the intervals of its keys from all versions and
-deletions of these keys, so versions may arrive in any order.
+Versions of a key are sorted by the ordering rule. Each version is valid from its Kafka timestamp to the timestamp of
+the next version or deletion; the last version has no end. A batch recomputes the intervals of its keys from all
+versions and deletions of these keys, so versions may arrive in any order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lease of a run on a table in a folder. A file next to the table contains the holder and the expiry time of the lease.
 
 The file is created by Hadoop's FileSystem without overwriting, so a lease works in every store that tables work in.
-The lease only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends on
-the conflict detection of the commits.
+The lease only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends
+on the conflict detection of the commits.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Lease:
             stream.close()
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. A lease in an incomplete file begins at its modification time."""
+        """Return the holder; None if there is no file. The lease of an incomplete file begins at its modification."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

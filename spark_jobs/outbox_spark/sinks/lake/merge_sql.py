@@ -1,8 +1,8 @@
 """The version-checked MERGE of the lake formats, as SQL text: it replaces a row only by a newer version.
 
-A source row with `_readable` is a record to merge, or a tombstone if `_deleted` is set. A source row without `_readable`
-only flags the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`, which the
-source has only if there is a quarantine, is the newest version of the key in quarantine.
+A source row with `_readable` is a record to merge, or a tombstone if `_deleted` is set. A source row without
+`_readable` only flags the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`,
+which the source has only if there is a quarantine, is the newest version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ def default_sql(defaults_json: str, name: str, types: StructType) -> str:
 
 
 def quoted(name: str) -> str:
-    """Quote an identifier."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
 

@@ -25,7 +25,6 @@ class Quarantine:
         self._storage = storage
 
     def add(self, batch: Batch) -> None:
-        """Add the quarantined records of a batch."""
         if not batch.counts.quarantined:
             return
         rows = batch.rows.where(F.col("_reason").isNotNull()).select(

@@ -35,11 +35,9 @@ class Ledger:
         self.id = secrets.token_hex(8)
 
     def exists(self) -> bool:
-        """Return whether the ledger table exists."""
         return self._storage.exists(TOMBSTONES_SUFFIX)
 
     def entries(self) -> DataFrame:
-        """Return the entries of this table."""
         return self._storage.read(TOMBSTONES_SUFFIX).where(F.col(LEDGER_ID) == self.id)
 
     def add(self, batch: Batch) -> int:
@@ -69,7 +67,7 @@ class Ledger:
         return rows.alias("s").join(self.entries().alias("t"), superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove entries older than `before`; return their number. In history mode all remain, because they end intervals."""
+        """Remove entries older than `before`; return their number. In history mode keep all, as they end intervals."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         condition = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"

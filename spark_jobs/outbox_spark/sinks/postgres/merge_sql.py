@@ -88,9 +88,9 @@ class MergeStatements:
     def merge_rows(self) -> Composed:
         """Upsert the rows that are newer than both the stored row and the key's tombstone.
 
-        The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of older
-        records three times as fast, without row locks. Rows are sorted by key, so that the index is filled from left to
-        right. A new table gets its index afterwards.
+        The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of
+        older records three times as fast, without row locks. Rows are sorted by key, so that the index is filled from
+        left to right. A new table gets its index afterwards.
         """
         if self.is_new_table:
             return self._insert()

@@ -46,13 +46,11 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
     connection.execute(
         SQL("delete from {} t where not exists (select from {} s where {})").format(target, source, same_key)
     )
-    other_columns = [name for name in column_types(connection, source) if name not in keys]
-    assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in other_columns)
+    columns = [name for name in column_types(connection, source) if name not in keys]
+    assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in columns)
     update = SQL("update {} t set {} from {} s where {} and ({}) is distinct from ({})")
     connection.execute(
-        update.format(
-            target, assignments, source, same_key, identifiers(other_columns, "t"), identifiers(other_columns, "s")
-        )
+        update.format(target, assignments, source, same_key, identifiers(columns, "t"), identifiers(columns, "s"))
     )
     _insert(connection, target, source, SQL("where not exists (select from {} t where {})").format(target, same_key))
 

@@ -69,12 +69,10 @@ class StagedCounts:
 
 
 def new_name(schema: str, table: str) -> Identifier:
-    """Return a name for a staging table."""
     return Identifier(schema, f"{table}{STAGING_INFIX}{secrets.token_hex(_TOKEN_BYTES)}")
 
 
 def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
-    """Return the CREATE TABLE statement."""
     fields = {column.name: column_type(column) for column in columns}
     metadata = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
     types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **metadata, **_OUTCOME_TYPES}

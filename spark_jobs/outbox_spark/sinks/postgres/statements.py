@@ -196,7 +196,6 @@ class TableStatements:
 
 
 def comma_separated(items: Iterable[Composed]) -> Composed:
-    """Join SQL by commas."""
     return SQL(", ").join(items)
 
 
