@@ -130,14 +130,14 @@ class HttpSession(requests.Session):
     def explain_rejection(self, status: int) -> str:
         """Return the hint for HTTP 401 or 403, with the kind of credentials that were sent."""
         endpoint, section = self._endpoint, self._section
-        kinds = [
+        credentials = [
             "a bearer token" if endpoint.token else "",
             f"basic authentication as {endpoint.username!r}{'' if endpoint.password else ' without a password'}"
             if endpoint.username and not endpoint.token
             else "",
             f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
         ]
-        sent = " and ".join(filter(None, kinds)) or "no credentials"
+        sent = " and ".join(filter(None, credentials)) or "no credentials"
         result = "rejected" if status == HTTPStatus.UNAUTHORIZED else "authenticated, but not authorized"
         if endpoint.token:
             keys = f"check {section}.token"

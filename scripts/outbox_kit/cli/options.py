@@ -119,13 +119,13 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
 
 def _merge_common_options(context: typer.Context) -> CommonOptions:
     """Merge the options before and after the command: the later value of an option applies, but every --set applies."""
-    levels: list[Any] = [context]
-    while levels[0].parent is not None:
-        levels.insert(0, levels[0].parent)
-    values = dict(levels[0].params)
-    for level in levels[1:]:
-        for name in DECLARATIONS.keys() & level.params.keys():
-            if level.get_parameter_source(name).name == "COMMANDLINE":
-                values[name] = level.params[name]
-    values["settings"] = tuple(setting for level in levels for setting in level.params["settings"] or ())
+    contexts: list[Any] = [context]
+    while contexts[0].parent is not None:
+        contexts.insert(0, contexts[0].parent)
+    values = dict(contexts[0].params)
+    for nested in contexts[1:]:
+        for name in DECLARATIONS.keys() & nested.params.keys():
+            if nested.get_parameter_source(name).name == "COMMANDLINE":
+                values[name] = nested.params[name]
+    values["settings"] = tuple(setting for entry in contexts for setting in entry.params["settings"] or ())
     return CommonOptions(**{field.name: values[field.name] for field in fields(CommonOptions)})

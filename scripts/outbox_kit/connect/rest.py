@@ -174,8 +174,8 @@ class RestClient:
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")
-        kind = NotFoundError if status == HTTPStatus.NOT_FOUND else AlreadyExistsError if exists else RejectedError
-        return kind(message)
+        error = NotFoundError if status == HTTPStatus.NOT_FOUND else AlreadyExistsError if exists else RejectedError
+        return error(message)
 
 
 def _messages(errors: Sequence[OutboxKitError]) -> str:

@@ -40,7 +40,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
     """Read the input of the Connect checks. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
-    earlier = [
+    orphan_texts = [
         f"connector {other!r} also belongs to this pipeline" for other in orphans(name, config, actual.other_connectors)
     ]
     return ObservedConnect(
@@ -48,7 +48,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
         cluster=_cluster_id(client),
         versions=client.plugin_versions(),
         workers=[_read_worker(client, url) for url in (service.addresses if service.workers else ())],
-        conflicts=[*(duplicate.text for duplicate in duplicates(name, config, actual.other_connectors)), *earlier],
+        conflicts=[*(entry.text for entry in duplicates(name, config, actual.other_connectors)), *orphan_texts],
         validation=_validate_live_config(client, name, actual.config, desired),
     )
 

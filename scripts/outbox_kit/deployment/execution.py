@@ -62,8 +62,8 @@ def apply(
         lock = apply_prerequisites(deployment, plan, progress)
         if "connect" not in plan.systems:
             return list(plan.changes)
-        connector = _apply_connect(deployment, plan, lock, progress, rollback=rollback)
-        return [*(change for change in plan.changes if change.system != "connect"), *connector]
+        connector_changes = _apply_connect(deployment, plan, lock, progress, rollback=rollback)
+        return [*(change for change in plan.changes if change.system != "connect"), *connector_changes]
 
 
 def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:

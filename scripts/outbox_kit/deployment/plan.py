@@ -52,7 +52,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     # The database is read first: most refusals depend on it alone, and need no request to another system.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
-    cluster = refuse_wrong_cluster(deployment, lock, systems)
+    cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     if CONNECTOR in systems and not recover:
         refuse_lost_lock(deployment, lock)
     changes += plan_kafka(deployment) if "kafka" in systems else []
@@ -74,7 +74,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
         only=requested,
         files=files_fingerprint(deployment, config),
         waits_for=waits_for if CONNECTOR in requested else (),
-        cluster_id=cluster,
+        cluster_id=cluster_id,
         registry=URL_CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
         schemas=registry.schemas,

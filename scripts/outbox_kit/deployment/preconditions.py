@@ -19,27 +19,27 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     UnreachableError, and RefusedError if a reported id differs from it.
     """
     kafka = deployment.environment.kafka
-    actual: dict[str, str] = {}
+    clusters: dict[str, str] = {}
     if "kafka" in systems:
-        actual[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
+        clusters[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
     if "connect" in systems:
-        actual[f"Kafka Connect ({deployment.connect.url})"] = str(deployment.connect.root()["kafka_cluster_id"])
+        clusters[f"Kafka Connect ({deployment.connect.url})"] = str(deployment.connect.root()["kafka_cluster_id"])
     expected, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
     if expected is None and lock is not None and lock.cluster_id is not None:
         expected, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
-    for address, cluster in actual.items():
+    for address, cluster in clusters.items():
         if expected is not None and cluster != expected:
             raise RefusedError(
                 f"{address} belongs to cluster {cluster}, but {origin} is {expected}",
                 "check the addresses in the environment file; nothing was changed",
             )
-    if len(set(actual.values())) > 1:
-        addresses = ", ".join(f"{address} to {cluster}" for address, cluster in actual.items())
+    if len(set(clusters.values())) > 1:
+        addresses = ", ".join(f"{address} to {cluster}" for address, cluster in clusters.items())
         raise RefusedError(
             f"Kafka and Connect belong to different clusters: {addresses}",
             "check kafka.bootstrap_servers and connect.url in the environment file; nothing was changed",
         )
-    return next(iter(actual.values()), None)
+    return next(iter(clusters.values()), None)
 
 
 def highest_epoch(deployment: Deployment) -> int:

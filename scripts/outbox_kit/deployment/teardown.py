@@ -53,16 +53,16 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are also deleted"
     exists = deployment.connect.config(name) is not None
-    connector = [Change("connect", "connector", name, "delete", reason)] if exists else []
-    subjects, retained_subjects = _subject_changes(deployment, options)
-    topics, retained_topics = _topic_changes(deployment, options)
-    changes = (*connector, *subjects, *topics, *_database_changes(deployment, lock, options))
+    connector_changes = [Change("connect", "connector", name, "delete", reason)] if exists else []
+    subject_changes, retained_subjects = _subject_changes(deployment, options)
+    topic_changes, retained_topics = _topic_changes(deployment, options)
+    changes = (*connector_changes, *subject_changes, *topic_changes, *_database_changes(deployment, lock, options))
     if changes and lock is None:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
     source = deployment.pipeline.source
-    table = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
-    return Removal(changes, (*retained_subjects, *retained_topics, *table))
+    retained_tables = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
+    return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
 
 
 def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
@@ -86,9 +86,9 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
         if has_data and not options.delete_topics:
             retained.append(f"topic {topic.name}: it has records; --delete-topics deletes it")
             continue
-        before = "with records" if has_records else "empty"
+        content = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
-        changes.append(Change("kafka", "topic", topic.name, "delete", topic.reason, before, danger=danger))
+        changes.append(Change("kafka", "topic", topic.name, "delete", topic.reason, content, danger=danger))
     return changes, retained
 
 
@@ -179,9 +179,9 @@ def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return undelivered_events.DeliveredPosition()
-    latest = max(offsets, key=highest_lsn)
-    xid = str(latest.get("txId") or "")
-    return undelivered_events.DeliveredPosition(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
+    offset = max(offsets, key=highest_lsn)
+    xid = str(offset.get("txId") or "")
+    return undelivered_events.DeliveredPosition(offset.get("lsn_commit") or 0, offset.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:

@@ -90,10 +90,10 @@ class LatestRecords:
         return {key for key, record in self.by_key.items() if record.has_state}
 
     def _add(self, message: Message) -> None:
-        raw = message.key()
-        if not isinstance(raw, bytes):
+        key_bytes = message.key()
+        if not isinstance(key_bytes, bytes):
             return
-        key, headers = raw.decode(errors="replace"), text_headers(message)
+        key, headers = key_bytes.decode(errors="replace"), text_headers(message)
         sequence = headers.get("source_sequence", "")
         # After partitions were added, a key can have records in two of them: source_sequence orders these records.
         if key in self.by_key and self.by_key[key].sequence > sequence:

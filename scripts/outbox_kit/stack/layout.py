@@ -17,7 +17,7 @@ LONGEST_SOCKET_PATH = 92
 
 
 class Layout:
-    """The paths of one project's stack. Raises ConfigurationError for a root with special characters."""
+    """Paths of the stack of one project. Raises ConfigurationError for a root with special characters."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()

@@ -98,7 +98,7 @@ class Stack:
     def next_state(self, ports: Mapping[str, int]) -> StackState:
         """Return the state to start with: passwords and ports of the last run if there was one, else new ones."""
         previous = read_state(self.layout.state_file)
-        chosen = choose_ports(ports, previous.ports if previous else {})
+        chosen_ports = choose_ports(ports, previous.ports if previous else {})
         user = postgres_user()
         home = choose_home(self.layout, user, previous.postgres_home if previous else None)
         if previous is None:
@@ -106,9 +106,9 @@ class Stack:
                 message = f"{home / 'data'} contains a database, but "
                 message += f"{self.layout.state_file} with its passwords does not exist"
                 raise StackError(message, PURGE_HINT)
-            return StackState(ports=chosen, postgres_home=home, postgres_user=user)
-        changes = {"version": __version__, "ports": chosen, "postgres_home": home, "postgres_user": user}
-        return previous.stopped().model_copy(update=changes)
+            return StackState(ports=chosen_ports, postgres_home=home, postgres_user=user)
+        update = {"version": __version__, "ports": chosen_ports, "postgres_home": home, "postgres_user": user}
+        return previous.stopped().model_copy(update=update)
 
     def down(self, progress: Reporter = silent, purge: bool = False) -> None:
         """Stop every process of this stack, including those of a killed supervisor or `up`.

@@ -41,8 +41,8 @@ def lint(
     with _connect_rules(common, pipeline_files[0], connect) as connect_rules:
         checks = linting.lint_files(pipeline_files, common.environment, common.overrides, connect_rules)
     _print_checks(checks, common.output)
-    failing = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
-    if any(check.status in failing for check in checks):
+    failing_statuses = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
+    if any(check.status in failing_statuses for check in checks):
         raise typer.Exit(exit_codes.ERROR)
 
 
