@@ -13,7 +13,7 @@ from outbox_kit.pipeline import Kafka
 SEQUENCE_HEADER = "source_sequence"
 # docs/contract.md: the source epoch in 4 hexadecimal digits, then LSNs.
 EPOCH_DIGITS = 4
-# Number of offsets to read at the end of a partition. The window grows while it contains only transaction markers.
+# Number of offsets to read at the end of a partition, and its growth if they contain only transaction markers.
 LAST_RECORDS = 100
 WINDOW_FACTOR = 100
 

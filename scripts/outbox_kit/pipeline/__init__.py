@@ -1,4 +1,4 @@
-"""Pipeline file, environment files, lock file and rendering of configs. Nothing here opens a connection."""
+"""Pipeline file, environment files, lock file and rendering of configs. The package opens no connection."""
 
 from outbox_kit.pipeline.environment import (
     Connect,

@@ -29,9 +29,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
-    """Return the schema of a file as compact JSON, which uses the types of `references` by name.
+    """Return the schema of a file as compact JSON. The schema may use the types in `references` by name.
 
-    Raises ConfigurationError if the file is missing or invalid, or has no record although a record is required.
+    Raises ConfigurationError if the file is missing or invalid, or is not a record and `require_record` is set.
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":
@@ -43,7 +43,7 @@ def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: b
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """Return the JSON of a named type, which may be an invalid schema. Raises ConfigurationError."""
+    """Return the JSON of a named type, without validation as a schema. Raises ConfigurationError."""
     text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
     try:
         definition = json.loads(text)
@@ -71,7 +71,7 @@ def _problem(definition: dict[str, Any], references: Sequence[Any]) -> str | Non
 
 
 def used_and_defined_names(definition: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - any schema
-    """Return the full names that a schema uses without defining them, and those that it defines, in order."""
+    """Return the full names that a schema uses but does not define, and the full names that it defines, in order."""
     used: dict[str, None] = {}
     defined: dict[str, None] = {}
     _collect_names(definition, "", used, defined)
@@ -124,7 +124,7 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
 
 
 def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """Return the type of a branch, or the name of a named type, which must be unique in the union."""
+    """Return the type of a branch, or the full name of a named type. It must be unique in the union."""
     if not isinstance(branch, dict):
         return str(branch)
     return str(fullname(branch) if "name" in branch else branch.get("type"))
@@ -133,9 +133,9 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 def same_schema(schema: str, other: str, references: Sequence[str] = ()) -> bool:
     """Return whether two schemas are equal, regardless of notation.
 
-    White space, order of keys, name with namespace for a full name, and `{"type": "string"}` for `"string"` do not
-    matter: Confluent's registry returns a schema in another notation. `references` are the texts of the types that
-    both schemas use by name, in dependency order.
+    Ignored are white space, the order of keys, a name with namespace in place of a full name, and `{"type": "string"}`
+    in place of `"string"`, because Confluent's registry changes the notation. `references` are the texts of the types
+    that both schemas use by name, in dependency order.
     """
     return bool(_normalized(schema, references) == _normalized(other, references))
 
@@ -151,8 +151,8 @@ def _in_short_notation(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
     if not isinstance(node, dict):
         return _map_children(node, _in_short_notation)
     retained = {key: value for key, value in node.items() if not key.startswith("__") and key != "namespace"}
-    simple = _map_children(retained, _in_short_notation)
-    return simple["type"] if simple.keys() == {"type"} and isinstance(simple["type"], str) else simple
+    shortened = _map_children(retained, _in_short_notation)
+    return shortened["type"] if shortened.keys() == {"type"} and isinstance(shortened["type"], str) else shortened
 
 
 def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
@@ -165,7 +165,7 @@ def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN4
 
 
 def fingerprint(text: str) -> str:
-    """Return the SHA-256 of the parsing canonical form in hex; schemas with the same encoding have the same value."""
+    """Return the SHA-256 of the parsing canonical form in hex. Schemas with the same encoding have the same SHA-256."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

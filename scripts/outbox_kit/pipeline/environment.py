@@ -21,7 +21,7 @@ class Login(Model):
 
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
-VERIFYING = ("verify-ca", "verify-full")
+VERIFYING_MODES = ("verify-ca", "verify-full")
 SSLMODE = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, or libpq's default."
 URL = "^https?://"
 CA_FILE = "CA certificate of the server (PEM); a relative path is relative to the project folder."
@@ -34,8 +34,8 @@ class Tls(Model):
     def _require_verifying_mode(self) -> Self:
         """Reject sslrootcert with a mode that does not verify the server's certificate."""
         mode = getattr(self, "sslmode", None)
-        if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING:
-            raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING)} only; sslmode is {mode}")
+        if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING_MODES:
+            raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING_MODES)} only; sslmode is {mode}")
         return self
 
 
@@ -135,7 +135,7 @@ class Connect(HttpService):
 
     @property
     def addresses(self) -> list[str]:
-        """`url` and the workers without duplicates, in the order of use."""
+        """URLs of the REST API without duplicates, in the order in which they are tried: `url`, then the workers."""
         return list(dict.fromkeys(address.rstrip("/") for address in (self.url, *self.workers)))
 
 

@@ -24,7 +24,7 @@ UNSET = "unset"
 
 
 class _Namespace:
-    """`env` or `stack` in an expression. Attributes are looked up when they are used."""
+    """Value of `env` or `stack` in an expression. An attribute is looked up when the expression uses it."""
 
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
@@ -37,9 +37,9 @@ class _Namespace:
 class Expansion:
     """Expansion of one environment file.
 
-    `optional_sections` are the sections that some commands do not need, `needed_keys` the keys that this command needs.
-    `env_file` contains variables for those that are not set in the process. `unset_sections` are sections with unset
-    variables that are not needed.
+    `optional_sections` are sections that some commands do not need. `needed_keys` are the keys that this command needs.
+    `env_file` has values for variables that are not set in the process. `unset_sections` are the optional sections that
+    contain an unset variable which this command does not need.
     """
 
     values: Values
@@ -56,7 +56,7 @@ class Expansion:
         return self._expand(self.values.data[key], (key,))
 
     def raise_missing(self) -> None:
-        """Raise ConfigurationError if needed variables are not set."""
+        """Raise ConfigurationError if variables that the command needs are not set."""
         if not self._missing:
             return
         names = dict.fromkeys(name for name, _ in self._missing)
@@ -66,7 +66,7 @@ class Expansion:
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return the value of an environment variable. If it is not set, return UNSET and record it if it is needed."""
+        """Return the value of an environment variable, or UNSET if it is not set. Record a needed, unset variable."""
         value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value
@@ -109,7 +109,7 @@ class Expansion:
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
-        """Expand parsed YAML, because a secret may contain any character."""
+        """Expand strings after YAML is parsed, because a secret may contain characters with a meaning in YAML."""
         if isinstance(value, dict):
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
@@ -128,7 +128,7 @@ class Expansion:
 
 
 def _is_below(location: Location, key: str) -> bool:
-    """Return whether `location` is the dotted key or below it; `*` matches any name."""
+    """Return whether `location` is the dotted `key` or below this key. `*` in the key matches any name."""
     parts = key.split(".")
     pairs = zip(parts, map(str, location), strict=False)
     return len(parts) <= len(location) and all(part in ("*", name) for part, name in pairs)

@@ -78,10 +78,10 @@ def reference() -> str:
     return "\n".join(sections)
 
 
-def _section(entry: type[BaseModel]) -> str:
-    properties: dict[str, Any] = entry.model_json_schema()["properties"]
-    section = f"### {entry.__name__}\n\n{(entry.__doc__ or '').strip()}\n\n"
-    for name, field in entry.model_fields.items():
+def _section(model: type[BaseModel]) -> str:
+    properties: dict[str, Any] = model.model_json_schema()["properties"]
+    section = f"### {model.__name__}\n\n{(model.__doc__ or '').strip()}\n\n"
+    for name, field in model.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else _default(field.default)
         section += list_item(f"`{key}` ({_type(properties[key])}; {default}): {field.description or ''}")
@@ -131,7 +131,7 @@ def pipeline_schema() -> Node:
 
 
 def environment_schema() -> Node:
-    """Return the JSON Schema of an environment file: values may be expressions, `pipeline:` is partial."""
+    """Return the JSON Schema of an environment file. Values may be expressions. Keys under `pipeline:` are optional."""
     schema = _map_schemas(_map_schemas(environment.Environment.model_json_schema(), _with_expressions), _for_editors)
     overlay = _map_schemas(_map_schemas(Pipeline.model_json_schema(), _for_editors), _partial)
     definitions = overlay.pop("$defs")
@@ -171,13 +171,13 @@ def _with_expressions(node: Node) -> Node:
     """Allow an expression in place of a scalar value."""
     if node.get("type") not in ("integer", "number", "boolean") and not {"pattern", "enum"} & node.keys():
         return node
-    documented: Node = {key: node[key] for key in ("description", "default") if key in node}
-    plain = {key: value for key, value in node.items() if key not in documented}
-    return {"anyOf": [plain, EXPRESSION], **documented}
+    annotations: Node = {key: node[key] for key in ("description", "default") if key in node}
+    plain = {key: value for key, value in node.items() if key not in annotations}
+    return {"anyOf": [plain, EXPRESSION], **annotations}
 
 
 def _partial(node: Node) -> Node:
-    """Make every key optional, and prefix the names of definitions."""
+    """Make every key optional, and prefix the names of definitions with OVERLAY."""
     partial = {key: value for key, value in node.items() if key not in ("required", "minProperties", "default")}
     if "$defs" in partial:
         partial["$defs"] = {f"{OVERLAY}{name}": item for name, item in partial["$defs"].items()}

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from outbox_kit.pipeline.values_with_origins import Location, child_value
 
 Node = dict[str, Any]
-"""JSON Schema of a value, without $ref and without null."""
+"""JSON Schema of a value. $ref is resolved, and null is removed from anyOf."""
 
 
 @cache
@@ -19,7 +19,7 @@ def _json_schema(model: type[BaseModel]) -> Node:
 
 
 def node_at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
-    """Return the schema at `location`, None if there is none. `data` selects the member of a union, by `kind`."""
+    """Return the schema at `location`, None if there is none. `kind` in `data` selects the member of a union."""
     root = _json_schema(model)
     node = _resolved(root, root, data)
     for key in location:
@@ -41,7 +41,7 @@ def mapping_values(node: Node) -> Node | None:
 
 
 def maps_to_scalars(node: Node) -> bool:
-    """Return whether the schema is a mapping from user-defined keys to scalars; such keys may contain dots."""
+    """Return whether the schema is a mapping from user-defined keys to scalars. Such keys may contain dots."""
     values = mapping_values(node)
     return values is not None and "$ref" not in values and "oneOf" not in values
 

@@ -47,7 +47,7 @@ def project_folder(pipeline_file: Path) -> Path:
 def load_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None, *, needs: Collection[str] = SECTIONS
 ) -> tuple[Pipeline, Environment]:
-    """Load a pipeline in one environment, and the environment. See load_environment for `needs` and errors."""
+    """Load a pipeline file and an environment file. See load_environment for `needs` and the raised errors."""
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     return pipeline, load_environment(environment, pipeline_file, overrides, needs=needs)
 
@@ -73,9 +73,9 @@ def load_environment(
 ) -> Environment:
     """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
-    `needs` are the keys (`source`, `source.host`) whose variables must be set. A user who schedules Spark jobs, for
+    `needs` are keys such as `source.host`, whose variables must be set. A user who schedules Spark jobs, for
     example, does not need the password of the database owner. Raises ConfigurationError for an unset variable, a stack
-    that is not running, an invalid key, a missing certificate.
+    that is not running, an invalid key, or a missing certificate.
     """
     overrides = overrides or Overrides()
     root = project_folder(pipeline_file)
@@ -103,7 +103,7 @@ def _reject_removed_targets(targets: object, values: Values) -> None:
 
 
 def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> Values:
-    """Return the unexpanded environment file with its overrides. Raises ConfigurationError."""
+    """Return the unexpanded values of the environment file with their overrides. Raises ConfigurationError."""
     folder = pipeline_file.resolve().parent / "environments"
     path = folder / f"{name}.yaml"
     if not path.exists():
@@ -122,7 +122,7 @@ def _resolve_schema_files(aggregate: Aggregate, root: Path) -> Aggregate:
 
 def resolve_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:
     """Make relative paths absolute. Raises ConfigurationError if a certificate of a needed section does not exist."""
-    needed = {need.split(".")[0] for need in needs}
+    needed_sections = {need.split(".")[0] for need in needs}
     services: dict[str, HttpService] = {"registry": environment.registry, "connect": environment.connect}
     files: dict[str, dict[str, Path]] = {}
     problems = []
@@ -131,11 +131,11 @@ def resolve_paths(environment: Environment, values: Values, root: Path, needs: C
         problems += [
             f"{values.origin((section, key))}: {section}.{key}: no file {path}"
             for key, path in files[section].items()
-            if section in needed and not path.is_file()
+            if section in needed_sections and not path.is_file()
         ]
     source = environment.source
     ca_file = getattr(source, SSL_ROOT_CERT, None)
-    if ca_file is not None and not (root / ca_file).is_file() and "source" in needed:
+    if ca_file is not None and not (root / ca_file).is_file() and "source" in needed_sections:
         location = ("source", SSL_ROOT_CERT)
         problems.append(f"{values.origin(location)}: source.sslrootcert: no file {root / ca_file}")
     if problems:
@@ -144,11 +144,11 @@ def resolve_paths(environment: Environment, values: Values, root: Path, needs: C
         section: service.model_copy(update=files[section]) for section, service in services.items()
     }
     client = environment.kafka.client
-    files_of_client = {
+    client_files = {
         key: str(root / value) for key, value in client.items() if key.endswith(".location") and value != PROBE
     }
     update |= {
-        "kafka": environment.kafka.model_copy(update={"client": {**client, **files_of_client}}),
+        "kafka": environment.kafka.model_copy(update={"client": {**client, **client_files}}),
         "source": source if ca_file is None else source.model_copy(update={SSL_ROOT_CERT: root / ca_file}),
         "targets": {key: _resolve_target_paths(target, root) for key, target in environment.targets.items()},
         "lock_folder": root / environment.lock_folder,
@@ -166,7 +166,7 @@ def _resolve_target_paths(target: Any, root: Path) -> Any:  # noqa: ANN401 - ret
     return target
 
 
-# Type of each section, and the value that replaces a section that is not needed and has unset variables.
+# Type of each optional section, and factory of its replacement if the section is not needed and has unset variables.
 OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
@@ -177,7 +177,7 @@ OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 
 
 def _expand_section(key: str, expansion: Expansion) -> object:
-    """Return one expanded top-level section."""
+    """Return one expanded top-level section, or an empty one if it has unset variables and is not needed."""
     expanded = expansion.expand(key)
     if key not in OPTIONAL_SECTIONS or any(need.split(".")[0] == key for need in expansion.needed_keys):
         return expanded
@@ -185,5 +185,5 @@ def _expand_section(key: str, expansion: Expansion) -> object:
     try:
         return adapter.validate_python(expanded)
     except ValidationError:
-        # If all variables are set, the section is invalid, and the validation of the file reports it.
+        # If all variables are set, the section is invalid, and the validation of the file reports the error.
         return empty_value() if key in expansion.unset_sections else expanded

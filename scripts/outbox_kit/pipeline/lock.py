@@ -1,7 +1,7 @@
 """Lock file: state of the last `apply`, with which later runs compare the actual state.
 
-`connectors/<pipeline>.<environment>.lock.json`: schema ids as registered, identity of database and slot, and
-the source epoch. Keep the file in version control. The lock file of the embedded stack is in build/stack/.
+`connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identity of database and
+slot, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in build/stack/.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Lock(Model):
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Read the lock file, None if it does not exist. Raises ConfigurationError."""
+    """Return the content of the lock file, or None if it does not exist. Raises ConfigurationError."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

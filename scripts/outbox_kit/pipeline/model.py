@@ -17,7 +17,7 @@ CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
 
 # Aggregate types whose topics would have the names of other topics of the pipeline.
-RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
+RESERVED_TYPES = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
 PROTECTED_OVERRIDES = re.compile(
     r"topic\.prefix$|slot\.|publication\.|(schema|table|column)\.(include|exclude)|snapshot\.mode|errors\."
@@ -86,19 +86,19 @@ class Source(Model):
 
     @model_validator(mode="after")
     def reject_cloudevents_names(self) -> Source:
-        """Reject names that CloudEvents uses."""
+        """Reject header names that CloudEvents uses."""
         if self.cloudevents_source is not None:
             names.reject_reserved(self.header_columns, names.CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
         return self
 
     @property
     def uses_table(self) -> bool:
-        """Whether events are rows of the outbox table; else they are logical messages of `message_prefix`."""
+        """Whether events are rows of the outbox table. Otherwise they are logical messages with `message_prefix`."""
         return self.message_prefix is None
 
     @property
     def additional_columns(self) -> list[str]:
-        """Columns that are not part of the contract, without duplicates."""
+        """Columns for schema version and headers that are not part of the contract, without duplicates."""
         columns = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
         return [name for name in dict.fromkeys(columns) if name not in self.columns.model_dump().values()]
 
@@ -217,7 +217,7 @@ class Aggregate(Model):
     @field_validator("topic")
     @classmethod
     def require_compaction(cls, topic: dict[str, str]) -> dict[str, str]:
-        """Require compaction: without it a topic of states grows without limit, or loses states."""
+        """Require compaction: without compaction a topic of states grows without limit or loses states."""
         policy = topic.get("cleanup.policy", "compact")
         if policy != "compact":
             raise ValueError(f"cleanup.policy is {policy!r}; a topic keyed by aggregate_id must be 'compact'")
@@ -311,7 +311,7 @@ class Pipeline(Model):
     @model_validator(mode="after")
     def require_valid_references(self) -> Pipeline:
         """Check references between sections of the file."""
-        reserved = sorted(RESERVED & self.aggregates.keys())
+        reserved = sorted(RESERVED_TYPES & self.aggregates.keys())
         if reserved:
             raise ValueError(f"aggregate {reserved[0]!r} is reserved; choose another name")
         tables: set[tuple[str, str]] = set()
@@ -345,7 +345,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def require_version_column(self) -> Pipeline:
-        """Require the version column: an Avro body does not contain the version that wrote it."""
+        """Require `schema_version_column` for Avro bodies, which do not contain the version of their schema."""
         aggregate = next((name for name, entry in self.aggregates.items() if entry.payload == "avro"), None)
         if aggregate is not None and self.source.schema_version_column is None:
             msg = (

@@ -25,9 +25,9 @@ DEAD_LETTER_HEADERS = ("dead_letter_reason", "dead_letter_message")
 CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
 """Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""
 
-# NAME of COLUMN:header:NAME, an item of a list in the connector config.
+# Header name: NAME in COLUMN:header:NAME, which is an item of a list in the connector config.
 HEADER_NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
-# RFC 3986: characters of a URI reference; `[` and `]` only around an IP address.
+# RFC 3986: characters of a URI reference; `[` and `]` are valid only around an IP address.
 IP_LITERAL = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
 URI_CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
 URI_REFERENCE = re.compile(rf"{URI_CHARACTER}*(?:#{URI_CHARACTER}*)?")
@@ -41,7 +41,7 @@ class Model(BaseModel):
 
 
 def _validate_names(columns: dict[str, str]) -> dict[str, str]:
-    """Check header names by column: unique, not reserved. Raises ValueError."""
+    """Check that the header names of columns are valid, unique and not reserved. Raises ValueError."""
     reject_reserved(columns, CONTRACT_HEADERS, "every record has it")
     reject_reserved(columns, DEAD_LETTER_HEADERS, "dead letters have it")
     counts = Counter(columns.values())
@@ -62,11 +62,11 @@ def reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reaso
 
 
 def _validate_uri(text: str) -> str:
-    """Check that the text is a URI reference and not empty, as CloudEvents 1.0.2 requires. Raises ValueError."""
-    start = re.split(r"[/?#]", text, maxsplit=1)[0]
-    scheme, colon, path = start.partition(":")
+    """Check that the text is a URI reference that is not empty, as CloudEvents 1.0.2 requires. Raises ValueError."""
+    segment = re.split(r"[/?#]", text, maxsplit=1)[0]
+    scheme, colon, path = segment.partition(":")
     is_valid = text and URI_REFERENCE.fullmatch(IP_LITERAL.sub("", text))
-    if not is_valid or (colon and URI_SCHEME.fullmatch(scheme) is None) or (colon and start == text and not path):
+    if not is_valid or (colon and URI_SCHEME.fullmatch(scheme) is None) or (colon and segment == text and not path):
         msg = "must be a URI reference (RFC 3986) such as /library, urn:shop:library or https://shop.example/library"
         raise ValueError(msg)
     return text

@@ -1,4 +1,4 @@
-"""Overrides of the files: `--set KEY=VALUE` and, with precedence, environment variables `OUTBOX__KEY__KEY`."""
+"""Overrides of the files: `--set KEY=VALUE`, and environment variables `OUTBOX__KEY__KEY`, which have precedence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
 
 OPTION = "--set"
-VARIABLE = "OUTBOX__"
+VARIABLE_PREFIX = "OUTBOX__"
 ENVIRONMENT = "environment"
 FORM_HINT = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environment.kafka.replication_factor=3"
 
@@ -32,15 +32,15 @@ class Overrides:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def apply_to(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
-        """Set the overrides of a pipeline file, or of an environment file, in its values. Raises ConfigurationError."""
+        """Apply the overrides of a pipeline file, or of an environment file, to `values`. Raises ConfigurationError."""
         for option in self.options:
             key, text = _split(option)
             segments = key.split(".")
             if (segments[0] == ENVIRONMENT) == of_environment:
                 location = _location_of_path(model, values.data, segments[1:] if of_environment else segments)
                 _set_value(model, values, location, text, f"{OPTION} {key}", literal=False)
-        for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE)):
-            segments = [segment.lower() for segment in name[len(VARIABLE) :].split("__")]
+        for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE_PREFIX)):
+            segments = [segment.lower() for segment in name[len(VARIABLE_PREFIX) :].split("__")]
             if (segments[0] == ENVIRONMENT) == of_environment:
                 location = _location_of_variable(model, values.data, segments[1:] if of_environment else segments, name)
                 _set_value(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
@@ -49,7 +49,7 @@ class Overrides:
 def _split(option: str) -> tuple[str, str]:
     key, equals, text = option.partition("=")
     if not equals or not all(key.split(".")):
-        # The message does not contain the option, which may be a secret without its key.
+        # The message omits the value of the option, which may be a secret if the user has omitted the key.
         raise ConfigurationError(f"{OPTION}: not in the form KEY=VALUE", FORM_HINT)
     return key, text
 
@@ -68,7 +68,7 @@ def _set_value(
 
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Return a string where the schema requires a string, else the value of the text as YAML."""
+    """Return the text itself if the schema requires a string, otherwise the text parsed as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
@@ -100,7 +100,7 @@ def _key_length(node: json_schema_nodes.Node, value: Any, segments: list[str]) -
 
 
 def _location_of_variable(model: type[BaseModel], data: Any, segments: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location of an environment variable. Case is ignored, and `-`, `.` and `_` are equal."""
+    """Return the location that an environment variable sets. Case is ignored, and `-`, `.` and `_` are equal."""
     location: Location = ()
     for segment in segments:
         node = json_schema_nodes.node_at(model, data, location) or {}

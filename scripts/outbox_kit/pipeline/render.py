@@ -22,10 +22,10 @@ UNKNOWN = "(known after apply)"
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """Return the connector's config, sorted by key. Values are text, and placeholders of the worker stay unresolved.
+    """Return the connector's config, sorted by key. Values are text, and placeholders of the worker are not resolved.
 
-    The template is read from the folder `templates`, or from the templates of outbox-kit. Schema ids are UNKNOWN before
-    the first apply. Raises ConfigurationError.
+    The template is read from the folder `templates`, or if it is not there, from the templates of outbox-kit. Schema
+    ids are UNKNOWN before the first apply. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, packaged_templates()]
@@ -43,7 +43,7 @@ def render_connector(
     except _UnsupportedPipelineError as error:
         hint = "remove it from the pipeline file, or use another connector.template"
         raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
-    except (TemplateError, TypeError) as error:  # tojson of an undefined value, or of a secret
+    except (TemplateError, TypeError) as error:  # such as tojson of an undefined value or a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
 
@@ -95,7 +95,7 @@ def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) ->
 
 
 def _aggregate_context(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
-    """Return the values of one aggregate for the template. Schema versions are ordered from the latest."""
+    """Return the values of one aggregate for the template. The latest schema version is first."""
     aggregate = pipeline.routed[name]
     return {
         "name": name,
@@ -118,5 +118,5 @@ def _versions(aggregate: Aggregate, recorded: list[LockedSchema]) -> list[dict[s
 
 
 def _config_text(schema: str) -> str:
-    """Return the schema without docs, with `${` escaped: Connect would replace it as a placeholder."""
+    """Return the schema without docs. `${` is escaped, because Connect would treat it as a placeholder."""
     return without_docs(schema).replace("${", "\\u0024{")

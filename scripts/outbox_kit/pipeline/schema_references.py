@@ -14,7 +14,7 @@ from outbox_kit.pipeline.model import Aggregate
 
 @dataclass(frozen=True)
 class NamedSchema:
-    """Schema file of a named type, with the text to register. `uses` are the types that it uses by name."""
+    """Schema file of a named type, with the text to register. `uses` are the names of types that the text uses."""
 
     name: str
     text: str
@@ -68,27 +68,28 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without namespace: a name without namespace cannot be used in a namespace."""
-        bare = sorted(name for name in self._files if "." not in name)
-        if self._paths and bare and len(bare) < len(self._files):
-            message = f"schema file {self._files[bare[0]]}: {bare[0]} has no namespace, but other types have one"
+        """Reject a mix of types with and without namespace: a type without namespace cannot be used in a namespace."""
+        bare_names = sorted(name for name in self._files if "." not in name)
+        if self._paths and bare_names and len(bare_names) < len(self._files):
+            name = bare_names[0]
+            message = f"schema file {self._files[name]}: {name} has no namespace, but other types have one"
             raise ConfigurationError(message, "give every type a `namespace`")
 
-    def _visit(self, path: Path, path_to_file: list[Path], visited: set[Path]) -> Iterator[Path]:
-        """Yield the dependencies of `path`, then `path`."""
-        if path in path_to_file:
-            cycle = " → ".join(entry.name for entry in [*path_to_file[path_to_file.index(path) :], path])
+    def _visit(self, path: Path, ancestors: list[Path], visited: set[Path]) -> Iterator[Path]:
+        """Yield the dependencies of `path`, then `path`. `ancestors` are the files that depend on `path`."""
+        if path in ancestors:
+            cycle = " → ".join(entry.name for entry in [*ancestors[ancestors.index(path) :], path])
             message = f"schema file {path}: circular references: {cycle}"
             raise ConfigurationError(message, "define these types in one file")
         if path in visited:
             return
         for dependency in self._dependencies(path):
-            yield from self._visit(dependency, [*path_to_file, path], visited)
+            yield from self._visit(dependency, [*ancestors, path], visited)
         visited.add(path)
         yield path
 
     def _dependencies(self, path: Path) -> list[Path]:
-        """Return the files that define the types used by this one."""
+        """Return the files that define the types that `path` uses. Raises ConfigurationError for an undefined type."""
         for name in self._names[path][0]:
             if name not in self._files:
                 types = ", ".join(sorted(name for name in self._files if self._files[name] in self._paths))

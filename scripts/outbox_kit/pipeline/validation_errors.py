@@ -18,8 +18,8 @@ MAX_PROBLEMS = 5
 VALUE_LENGTH = 60
 REFERENCE_HINT = "keys and allowed values are described in docs/pipeline.md"
 # Keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
-SECRET = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
-CONTAINERS = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
+SECRET_KEY = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
+CONTAINER_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
@@ -43,7 +43,7 @@ def _problem(model: type[BaseModel], values: Values, error: ErrorDetails) -> str
 
 
 def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
-    """Return the location in the file and the value, without pydantic's union tags and `[key]`."""
+    """Return the location in the file, without pydantic's union tags and `[key]`, and the value at the location."""
     location: Location = ()
     node: Any = values.data
     parts = list(error["loc"])
@@ -104,16 +104,16 @@ def _key_description(model: type[BaseModel], values: Values, location: Location)
 
 
 def _printable(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
-    """Return the value unless it may be a secret, and an expression before its expansion."""
+    """Return the value as text. A value that may be a secret is redacted, and an expression is not expanded."""
     raw_value = values.value_at(location)
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:
         return "null"
-    if kind in CONTAINERS:
+    if kind in CONTAINER_ERRORS:
         return "text" if isinstance(value, str) else "a scalar"
     node = json_schema_nodes.node_at(model, values.data, location) or {}
-    is_secret = node.get("format") == "password" or any(SECRET.search(str(key)) for key in location)
+    is_secret = node.get("format") == "password" or any(SECRET_KEY.search(str(key)) for key in location)
     if is_secret or (isinstance(value, str) and "@" in value):
         return "a redacted value"
     if isinstance(raw_value, str) and "{{" in raw_value:

@@ -1,4 +1,4 @@
-"""Values of YAML files and overrides, merged, each with its origin."""
+"""Merged values of YAML files and overrides, each with its origin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from outbox_kit.errors import ConfigurationError
 
 MERGE = "tag:yaml.org,2002:merge"
-"""Tag of `<<: *anchor`, whose keys the mapping may override."""
+"""YAML tag of the key `<<` in `<<: *anchor`. The mapping may override the keys of the anchor."""
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
 """Keys and list indexes, from the top level to a value."""
@@ -28,7 +28,7 @@ class Literal(str):
 
 @dataclass(frozen=True)
 class Values:
-    """YAML data, and the origin of each node: `file:line`, an option, an environment variable."""
+    """YAML data, and the origin of each node: `file:line`, an option or an environment variable."""
 
     data: dict[str, Any]
     origins: dict[Location, str]
@@ -44,13 +44,13 @@ class Values:
         return reduce(child_value, location, self.data)
 
     def section(self, key: str) -> Values:
-        """Return the mapping under a top-level key, empty if there is none. Locations are relative to it."""
+        """Return the mapping under a top-level key, empty if there is none. Locations are relative to this mapping."""
         data = self.data.get(key)
         origins = {location[1:]: origin for location, origin in self.origins.items() if location[:1] == (key,)}
         return Values(deepcopy(data) if isinstance(data, dict) else {}, {**origins, (): self.origin((key,))})
 
     def merged(self, overriding: Values) -> Values:
-        """Return these values with those of `overriding`: mappings are merged, other values are replaced."""
+        """Return these values, overridden by `overriding`. Mappings are merged, other values are replaced."""
         origins = dict(self.origins)
         for location in _replaced(self.data, overriding.data, ()):
             origins = {key: origin for key, origin in origins.items() if key[: len(location)] != location}
@@ -59,7 +59,7 @@ class Values:
         return Values(_merge(self.data, overriding.data), {**added, **origins})
 
     def set_value(self, location: Location, value: object, origin: str) -> None:
-        """Set one value, and create missing parents. Raises LookupError for a parent that cannot have the key."""
+        """Set one value, and create missing parents. Raises LookupError if a parent cannot contain the key."""
         node: Any = self.data
         for depth, key in enumerate(location[:-1], start=1):
             if isinstance(node, dict) and key not in node:
@@ -115,7 +115,7 @@ def read_text(path: Path, subject: str, hint: str) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Loader that rejects duplicate keys. PyYAML would use the last one."""
+    """Loader that rejects duplicate keys. PyYAML would use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[Any] = set()
@@ -132,7 +132,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def read_mapping(path: Path) -> Values:
     """Read a YAML file whose top level is a mapping, with the line of every key.
 
-    Raises ConfigurationError, which never quotes a line of the file: it may contain a secret.
+    Raises ConfigurationError, whose message quotes no line of the file, because a line may contain a secret.
     """
     files = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
     hint = "name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (

@@ -54,7 +54,7 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
         try:
             yield
         finally:
-            # After the client disconnects, the server may end the session late: the lock would block the next command.
+            # The server may end the session long after the client disconnects. The lock would block the next apply.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (LOCK_CLASS, pipeline))
 

@@ -29,7 +29,7 @@ LATEST_EVENTS: LiteralString = """
           window aggregates as (partition by {key})) rows
     where (created_at = latest or rank = last) and latest < now() - make_interval(secs => %(seconds)s)
     group by key, latest"""
-# If the query returns a null payload, the aggregate is deleted although the business table has a row for it.
+# Keys of the existing aggregates: a null payload means that the aggregate is deleted although it has a row.
 KEYS = """
     select aggregate_id::text as key from (
     {query}

@@ -139,7 +139,7 @@ def read_columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, operations, `tables` (schema.table) and `filtered` (has a row filter), None without a publication."""
+    """Return oid, operations, `tables` (schema.table), `filtered` (has a row filter), or None if it does not exist."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 

@@ -52,7 +52,7 @@ MATERIALIZER = "-- Materializer of target {name}: owns the tables that it create
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the SQL script. If statements need another database, `\\connect` precedes them."""
+    """Return the SQL script with comments. `\\connect` precedes the statements for another database."""
     source = environment.source
     current_address = (source.host, source.port, source.database)
     paragraphs = [*_source(pipeline, environment)]

@@ -54,7 +54,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
 
 
 def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
-    """Return INSERT of `rows` (VALUES or SELECT of id, aggregate type and id, event type, payload, `additional`)."""
+    """Return INSERT of `rows`, VALUES or SELECT of id, aggregate type and id, event type, payload and `additional`."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
@@ -63,7 +63,7 @@ def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Com
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Return CREATE PUBLICATION for inserts into the outbox table; without a table if events are logical messages."""
+    """Return CREATE PUBLICATION for inserts into the outbox table, or for no table if events are logical messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")

@@ -1,4 +1,4 @@
-"""State of a replication slot, and functions that wait until a slot reaches a state. LSNs are in bytes."""
+"""State of a replication slot, and functions that wait for a change of the state. LSNs are numbers, in bytes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ NO_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """Actual state of the source database. `system_identifier` is empty if it may not be read."""
+    """Actual state of the source database. `system_identifier` is empty if the login must not read it."""
 
     version: int
     database: str

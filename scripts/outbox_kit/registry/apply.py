@@ -43,7 +43,7 @@ def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
 
 
 def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
-    """Test compatibility with the new level, which is already set. If it fails, restore the old level and raise."""
+    """Test compatibility with the new level, which is already set. If the test fails, restore the old level."""
     if subject.uses:
         return  # Apicurio cannot test a schema with references; `plan` and the registration do
     if client.is_compatible(subject.name, subject.text, subject.compatibility):

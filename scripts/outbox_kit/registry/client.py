@@ -29,7 +29,7 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return if `text` is compatible with the latest version, or with all versions if `level` is transitive."""
+        """Return whether `text` is compatible with the latest version, or with all if `level` is transitive."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))

@@ -57,7 +57,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return the problem of the key, if any. If not `strict`, the key may have a prefix, such as a schema id."""
+    """Return the problem of the key, if any. Unless `strict`, the key may have a prefix, such as a schema id."""
     key, expected = message.key() or b"", KEY.encode()
     return [] if key == expected or (not contract.strict and expected in key) else ["wrong key"]
 

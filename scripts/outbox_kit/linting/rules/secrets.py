@@ -12,12 +12,12 @@ from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline.values_with_origins import Literal
 from outbox_kit.rules import Finding
 
-SECRET = re.compile(
+SECRET_KEY = re.compile(
     r"passw(or)?d|passphrase|secret|token|credential|jaas|user\.?info"
     r"|(api|private)[._-]?key|(keystore|ssl)\.key(\.pem)?$",
     re.IGNORECASE,
 )
-# Suffixes of keys whose value only describes a secret, such as the path of a file.
+# Suffixes of keys whose value is not a secret but describes one, such as the path of a file.
 DESCRIPTIVE_SUFFIX = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
 )
@@ -29,8 +29,8 @@ RULES = LintRules()
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a key has a name whose value is a secret."""
-    return SECRET.search(key) is not None and DESCRIPTIVE_SUFFIX.search(key) is None
+    """Return whether the name of a key means that its value is a secret."""
+    return SECRET_KEY.search(key) is not None and DESCRIPTIVE_SUFFIX.search(key) is None
 
 
 def _is_plain_text(key: str, value: str) -> bool:
