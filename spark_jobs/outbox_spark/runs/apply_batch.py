@@ -70,7 +70,7 @@ def apply(
     registry: SchemaRegistry,
     advance: Callable[[TableProgress], TableProgress] = lambda progress: progress,
 ) -> AppliedBatch:
-    """Reduce, decode and write one range of the topic. `advance` returns the progress to commit."""
+    """Reduce, decode and write one range of the topic. `advance` returns the progress to commit after it."""
     spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
@@ -115,8 +115,8 @@ def _decode(
         counts = counts_from(staged.metrics)
         if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if history else 0):
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
-        # _with_older and _check_counts use the rows again, which requires persisted rows. Later batches often have more
-        # unreadable records, so early staging is disabled. After an unexpected schema it is not, as it is now known.
+        # _with_older and _check_counts need persisted rows. Later batches often have unreadable records too, so early
+        # staging is disabled. An unexpected schema does not disable it, because the next batch expects this schema.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)

@@ -54,7 +54,7 @@ class BatchDecoder:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.
 
         Raises SchemaError if the reader schema cannot read one of them and, with `require_known`, RefusedError if the
-        registry knows none of them. Without it the records have few keys, so all their schemas may be unknown.
+        registry knows none of them. Set it to false for records of few keys: all their schemas may be unknown.
         """
         if not self._is_avro:
             return {}

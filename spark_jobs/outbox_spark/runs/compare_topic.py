@@ -191,7 +191,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records, so a row from below the log start is not proven a zombie.
+    # Retention and DeleteRecords also remove live records, so a row with an offset below the log start may be live.
     truncated = _by_partition(scan.topic.earliest, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -231,7 +231,7 @@ def _decode_differences(
     to_decode = differences.where(
         F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
     )
-    # The schemas of the whole scan are requested, because the registry might know none of the few ids to decode.
+    # All schemas of the scan are requested: it would be an error if the registry knew none of the ids of few records.
     decoder = BatchDecoder(job, table, registry)
     decoder.check_table(differences.sparkSession)
     rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writers(schemas))

@@ -96,7 +96,7 @@ def _remove_zombies(
     report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
-        comparison = compare_with_topic(job, table, topic, registry, stack, max_examples=0)
+        comparison = compare_with_topic(job, table, topic, registry, stack, 0)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
     report(f"{job}: {zombies} rows whose tombstones were missed, {written.deletes} of them removed")

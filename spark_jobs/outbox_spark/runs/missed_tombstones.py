@@ -94,7 +94,7 @@ class TombstoneRetention:
             return progress
         before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Entries that are older are removed together with the next entries, which saves a query of the ledger.
+            # Entries that are older are removed at the next expiry, which saves a query of the ledger now.
             return replace(progress, ledger_since=before)
         if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
             self.expire_before = before

@@ -99,7 +99,7 @@ class TargetTable(Protocol):
         """Remove ledger entries whose record (`_timestamp`) is older than `before`, and return their number.
 
         Called after the commit of `ledger_since` = `before`. If the run crashes in between, the ledger has additional
-        older entries, but it lacks no entry that the progress promises.
+        older entries, but no later entry is missing.
         """
 
     def replace_by(self, shadow: Self) -> None:
