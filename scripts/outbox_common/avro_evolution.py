@@ -108,7 +108,7 @@ def _resolve(written_type: Node, branches: list[Node]) -> Node:
 
 
 def _has_all_values(written_type: Node, read_type: Node) -> bool:
-    """Return whether the reader's enum or fixed type can represent every value of the writer's."""
+    """Return whether the reader's enum or fixed type can represent every value of the writer's type."""
     if kind_of(written_type) == "enum" and kind_of(read_type) == "enum":
         return "default" in read_type or set(written_type["symbols"]) <= set(read_type["symbols"])
     if kind_of(written_type) == "fixed" and kind_of(read_type) == "fixed":

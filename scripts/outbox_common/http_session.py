@@ -51,7 +51,7 @@ class Failure:
     reason: str
     hint: str
     sent: bool = False
-    """Whether the server may have read the request."""
+    """Whether the request may have reached the server."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class HttpSession(requests.Session):
         super().__init__()
         self._endpoint, self._section = endpoint, section
         self._check_credentials()
-        self.trust_env = False  # no proxies, .netrc or authorities from environment variables
+        self.trust_env = False  # no proxies, .netrc or CA files from environment variables
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
@@ -224,7 +224,7 @@ def error_message(response: requests.Response) -> str:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes. HTTP libraries pass some causes as arguments of an error.
 
-    `__context__` is ignored: it can be an unrelated error that was being handled during the request.
+    `__context__` is ignored, because it can be an unrelated error that was being handled during the request.
     """
     visited: set[int] = set()
     pending: list[object] = [error]

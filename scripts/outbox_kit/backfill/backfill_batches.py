@@ -34,7 +34,7 @@ class BackfillOptions:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """Result for one aggregate type. `rows` counts all runs since the last restart, `rows_now` only this run."""
+    """Result for one aggregate type. `rows` counts the rows of all runs since --restart, `rows_now` of this run."""
 
     aggregate_type: str
     rows: int
@@ -106,7 +106,7 @@ def _write_batch(session: Session, states: AggregateStates, table: ProgressTable
 
 
 class ProgressMeter:
-    """Reports the progress of a backfill, at most once per second, and limits its rate."""
+    """Reports the progress of a backfill, at most once per REPORT_EVERY_S, and limits the rate of the backfill."""
 
     def __init__(self, aggregate_type: str, estimate: int | None, start: BackfillProgress, progress: Reporter) -> None:
         self._aggregate_type = aggregate_type

@@ -55,7 +55,7 @@ def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> No
 def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
-    With `offsets` its offsets are deleted too. Otherwise the next connector of that name uses these offsets.
+    With `offsets`, its offsets are deleted too. Otherwise the next connector of that name would use them.
     """
     if client.config(name) is None:
         return

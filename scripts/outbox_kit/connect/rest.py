@@ -1,7 +1,7 @@
 """Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
 
 Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns HTTP 409, and 500 from
-some endpoints. It also returns 409 for an existing connector, so the error message decides. Only rebalances are
+some endpoints. It also returns 409 for an existing connector, so errors are classified by message. Only rebalances are
 retried: a write that timed out in the worker, or that `failed to modify offsets`, may have taken effect.
 """
 

@@ -176,6 +176,6 @@ def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: Sta
     if actual.status is None or actual.status.connector != "STOPPED":
         return False
     if state == "stopped":
-        # The only step that can be missing is the offset for a later resume.
+        # Of the steps of apply, only the offset for a later resume can be missing.
         return not any(entry["offset"] for entry in actual.offsets)
     return unfinished is not None or all(is_seed(entry["offset"]) for entry in actual.offsets)

@@ -3,7 +3,7 @@
 Each function writes the business row and the outbox row in one transaction: the connection's open
 transaction, otherwise a new one. The payload is built from the row as the database returns it, so that
 defaults, rounding and other sessions' changes to the same row are included. Every function takes the
-row's lock before it writes the event: events of one aggregate are committed in the order of its states.
+row's lock before it writes the event, so the events of an aggregate are committed in the order of its states.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
 ENVIRONMENT = "local"
-# A killed worker restarts within 15 s; reading the backlog takes some seconds more.
+# A killed worker restarts within 15 s, and then reads the backlog for some seconds.
 RUNNING_SECONDS = 90
 STABLE_POLLS = 6
 POLL_INTERVAL_S = 0.5

@@ -35,7 +35,7 @@ DAYS = (
 COUNTRIES = ("BR", "GB", "JP", "US", None)
 PAGES = (0, 1, 2**31 - 1, -(2**31), None)
 
-EDGE_CASE_SHARE = 0.25  # of the values
+EDGE_CASE_SHARE = 0.25  # of the generated values
 
 
 def text(rng: Random) -> str:

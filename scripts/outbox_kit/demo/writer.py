@@ -17,7 +17,7 @@ from psycopg.rows import scalar_row
 from outbox_kit.demo import library_service, samples
 
 ROLLBACK_SHARE = 0.08  # of all transactions
-ATTEMPTS = 20
+ATTEMPTS = 20  # random steps per transaction before one that can always write a row
 
 
 class Ids:

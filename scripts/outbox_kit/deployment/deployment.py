@@ -48,14 +48,14 @@ def templates(pipeline_file: Path) -> Path:
 def render_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Return name and config of the connector. Reads only the files, no secrets. Raises ConfigurationError."""
+    """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, settings))
     return pipeline.connector.name, render_connector(pipeline, settings, lock, templates(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """Return the SQL script for a DBA. Reads only the files, no secrets. Raises ConfigurationError."""
+    """Return the SQL script for a DBA, from the files alone, without secrets. Raises ConfigurationError."""
     return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 

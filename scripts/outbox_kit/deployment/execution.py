@@ -71,7 +71,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     previous = deployment.lock() or deployment.new_lock()
     lock = previous.model_copy(update={"cluster_id": plan.cluster_id or previous.cluster_id})
     systems = set(plan.systems)
-    # The connector requires the lock file's entries for database and registry, even without changes there.
+    # The connector requires the lock file's entries for database and registry, even if nothing changes in them.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
@@ -87,7 +87,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
     """Record a new or interrupted recovery in the lock file, then stop the connector.
 
-    From then on no command starts the connector with the old epoch, and the next apply completes the recovery.
+    After this, no command starts the connector with the old epoch, and the next apply completes the recovery.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
@@ -131,7 +131,7 @@ def _apply_connect(
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):
-            # From here on this apply may stop the connector. If it is interrupted, the next apply must start it.
+            # The next steps may stop the connector. If this apply is interrupted, the next apply must start it.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)

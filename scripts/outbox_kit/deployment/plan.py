@@ -236,7 +236,7 @@ def plan_connect(
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """Insert the connector update that new schema versions cause; return `changes` if the template uses no schemas."""
+    """Add the connector update that new schema versions cause, unless the connector template uses no schemas."""
     if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"

@@ -29,7 +29,7 @@ SCHEMA_LOSS = "readers that request the latest version cannot decode existing re
 
 @dataclass(frozen=True)
 class Removal:
-    """Changes that destroy would make, in order, and descriptions of the objects that it retains."""
+    """Changes that destroy would make, in order, and descriptions of the objects that destroy would retain."""
 
     changes: tuple[Change, ...]
     retained: tuple[str, ...]

@@ -94,7 +94,7 @@ def write(path: Path, backup: Backup) -> None:
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """Return the offset in a backup file. Raises ConfigurationError, and RefusedError for a foreign backup."""
+    """Return the offset in a backup file. Raises ConfigurationError, and RefusedError for an unsuitable backup."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:

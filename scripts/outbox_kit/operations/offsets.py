@@ -82,7 +82,7 @@ def show(deployment: Deployment) -> Positions:
 
 
 def export(deployment: Deployment, path: Path) -> None:
-    """Write offsets, slot position and identity to a new file. Raises RefusedError, ConfigurationError."""
+    """Write offsets, slot position and source identity to a new file. Raises RefusedError, ConfigurationError."""
     actual = require_connector(deployment)
     positions = read_positions(deployment, actual)
     offset_backup.write(path, offset_backup.create(deployment, actual, positions, deployment.lock()))

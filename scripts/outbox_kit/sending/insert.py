@@ -53,9 +53,9 @@ def emit(
 
 
 def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
-    """Insert one outbox row per event, in their order; return their ids. In all other respects like `emit`.
+    """Insert one outbox row per event, in the order of `events`, as `emit` does; return the events' ids.
 
-    All events are validated before the first is written. Without events no statement is executed.
+    All events are validated before the first event is written. Without events no statement is executed.
     """
     name = parse_table(table)
     events = list(events)

@@ -16,7 +16,7 @@ from functools import singledispatch
 from uuid import UUID
 
 MAX_DEPTH = 100
-"""Far below the limit of PostgreSQL's JSON parser; a deeper value most likely contains itself."""
+"""Far below the limit of PostgreSQL's JSON parser. A value nested more deeply most likely contains itself."""
 
 # Limits of PostgreSQL's numeric; jsonb stores every JSON number as numeric.
 _MAX_WHOLE_DIGITS = 131_072

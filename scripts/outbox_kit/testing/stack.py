@@ -190,6 +190,6 @@ class OutboxStack:
             container.wait_ready()
 
     def _start_container(self, container: Container) -> Container:
-        # Registered before the start: a container that was created but did not start must be removed too.
+        # The cleanup is registered before the start: a container that was created but did not start must be removed.
         self._cleanup.callback(container.stop)
         return container.start()

@@ -51,7 +51,7 @@ def set_role(connection: psycopg.Connection[Any], name: str, password: str, attr
     role = sql.Identifier(name)
     if not connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone():
         connection.execute(sql.SQL("create role {} login {}").format(role, sql.SQL(attribute)))
-    # Hashed here, so that the password is in no log or statistics view of the server.
+    # The password is hashed by the client, so that it is in no log or statistics view of the server.
     verifier = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
     connection.execute(sql.SQL("alter role {} password {}").format(role, sql.Literal(verifier.decode())))
 

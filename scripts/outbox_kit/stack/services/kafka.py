@@ -40,7 +40,7 @@ def single_node_settings() -> dict[str, str | int | bool]:
     The internal topics have few partitions: with the default, 50 each, a single node takes seconds longer to start.
     """
     return {
-        # Writing to an undeclared topic is an error and must fail.
+        # A write to a topic that was not created is an error and must fail.
         "auto.create.topics.enable": False,
         "num.partitions": 1,
         "default.replication.factor": 1,
@@ -55,7 +55,7 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.num.partitions": 4,
         # A restarted worker need not wait for more members.
         "group.initial.rebalance.delay.ms": 0,
-        # The default, 128 MiB, is a quarter of the broker's heap.
+        # 32 MiB instead of the default, 128 MiB, which is a quarter of the broker's heap.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
     }
 

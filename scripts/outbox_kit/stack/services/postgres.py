@@ -101,7 +101,7 @@ class Postgres(Service):
             f"--username={self.state.admin_user}",
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
-            # The same collation on every platform.
+            # These options give the same collation on every platform.
             "--encoding=UTF8",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
