@@ -67,7 +67,7 @@ HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbe
 def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    Raises UnreachableError if the login fails, and RejectedError if the server rejects a statement.
+    Raises UnreachableError if the connection fails, and RejectedError if the server rejects a statement.
     """
     login = login or database.admin
     address = f"{database.host}:{database.port}/{database.database}"
@@ -139,7 +139,7 @@ def read_columns(connection: Connection, table: str) -> dict[str, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, operations, `tables` (schema.table), `filtered` (has a row filter), or None if it does not exist."""
+    """Return oid, operations, `tables` (schema.table), `filtered` (has a row filter); None if it does not exist."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
