@@ -25,7 +25,7 @@ def compact(storage: IcebergStorage, suffix: str) -> str:
     ).collect()[0]
     expired = _expire_snapshots(storage.load(suffix), retain_progress=not suffix)
     rewritten, added = row["rewritten_data_files_count"], row["added_data_files_count"]
-    return f"rewrote {rewritten} files into {added}, expired {expired} snapshots"
+    return f"{rewritten} files into {added}, expired {expired} snapshots"
 
 
 def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN401 - org.apache.iceberg.Table
