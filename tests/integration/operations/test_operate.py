@@ -83,7 +83,7 @@ def test_status_of_a_running_pipeline(run: Run) -> None:
 def test_stop_keeps_rows_and_can_be_repeated(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     stopped = run("stop")
     assert "connector STOPPED" in stopped.stderr
-    assert "`outbox apply` makes it running; set connector.state: stopped to keep it" in stopped.stderr
+    assert "`outbox apply` makes it running; set connector.state: stopped to keep" in stopped.stderr
     assert document(run("stop", "--output", "json")) == {"connector": "STOPPED", "tasks": []}
     event = write()
     actual = document(run("status", "--output", "json", code=1))
