@@ -118,7 +118,7 @@ class ParsePayloadTest {
   @Test
   void failureNamesTheVersions() {
     SourceRecord record = Rows.row().payload("{}").record();
-    assertFails(parse(), record, "schema version of its aggregate type [2, 1]", "with version 2");
+    assertFails(parse(), record, "schema versions [2, 1] of its aggregate type", "with version 2");
   }
 
   static Stream<Arguments> invalidOptions() {
