@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.benchmark_stack import print_progress
 from tests.benchmarks.report import document, machine, markdown, publish, spread
 from tests.conftest import make_project
 
@@ -33,18 +34,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project)
-        stack.up(_say)
+        stack.up(print_progress)
         try:
             _run(project, ["apply", "--yes"])
             samples = _measure(project)
         finally:
-            stack.down(_say, purge=True)
+            stack.down(print_progress, purge=True)
     _report(samples, machine_info)
     return 0
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(message + "\n")
 
 
 @dataclass(frozen=True)

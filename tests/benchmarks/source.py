@@ -43,7 +43,7 @@ LABELS = {
     "constant_bytes": "constant",
     RAW: "raw decode",
 }
-# Ratio name, reference variant, must, goal. `best` is the fastest OutboxRouter, including those of TRY.
+# Ratio name, reference variant, must, goal. `best` is the fastest OutboxRouter, including the variants that TRY adds.
 BOUNDS = (
     ("router_vs_eventrouter_avro", "eventrouter_avro", 1.4, 1.6),
     ("router_vs_eventrouter_string", "eventrouter_string", 0.90, 1.0),
