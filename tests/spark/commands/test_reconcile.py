@@ -278,7 +278,9 @@ def test_the_command_reports_each_table(
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
-    def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, max_examples: int) -> ReconciledTable:
+    def reconciled(
+        _: SparkSession, job: MaterializeJob, *__: object, repair: bool, max_examples: int
+    ) -> ReconciledTable:
         if job.aggregate == "bad":
             raise RefusedError("offsets do not fit", "look")
         assert (repair, max_examples) == (True, 3)
