@@ -1,6 +1,6 @@
 #!/bin/sh
 # Resolve the Python packages of the images, for Python 3.11 of Debian bookworm on Linux:
-#   build/images/tools      outbox-kit and its dependencies
+#   build/images/tools      outbox-kit and its dependencies, and cryptography for compose/secure
 #   build/images/pyspark    PySpark, for the image `spark`
 # The images copy these folders, so that `docker build` needs no package index.
 set -eu
@@ -28,7 +28,7 @@ mkdir -p $images
   cat $images/wheel.log >&2
   exit 1
 }
-install $images/tools $images/wheels/outbox_kit-*.whl
+install $images/tools $images/wheels/outbox_kit-*.whl cryptography
 # The first line of each script is the path of this machine's Python: replace it by the path in the image.
 for script in $images/tools/bin/outbox*; do
   sed -i.old '1s|.*|#!/usr/bin/python3|' "$script" && rm "$script.old"

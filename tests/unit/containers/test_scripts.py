@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import os
+import re
 import stat
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -156,3 +160,21 @@ def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -
     done = run_script(["sh", str(repository / "scripts" / "container-engine.sh"), "start"], tmp_path)
     assert done.returncode == 2
     assert "scripts/container-engine.sh up" in done.stderr
+
+
+def test_tools_image_has_every_package_that_its_scripts_import(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    install = re.search(
+        r"^install \$images/tools (.*)$", (repository / "scripts/image-python.sh").read_text(), re.MULTILINE
+    )
+    assert install is not None
+    packages = {re.split(r"[\[>=]", name)[0].replace("-", "_") for name in project["dependencies"]}
+    packages |= {"outbox_kit", "outbox_common", *install[1].split()[1:]}
+    imported = set[str]()
+    for script in (repository / "compose").rglob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    assert imported - packages - sys.stdlib_module_names == set()
