@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Build the files of a release in dist/ (`make dist`). The same sources result in identical files.
+"""Build the files of release V in dist/ (`make dist`). The same sources result in identical files.
 
 outbox_kit-V-py3-none-any.whl      the commands and the library
 outbox_kit-V.tar.gz                the sources
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
-outbox-avro-converter-V.zip        the converter for the template outbox-postgres-chain, to unpack likewise
+outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
-outbox-spark-V.jar                 for spark-submit --jars, together with the jars in docs/scheduling.md
+outbox-spark-V.jar                 for spark-submit --jars, together with the jars that docs/scheduling.md lists
 SHA256SUMS                         for `sha256sum --check`
 """
 
@@ -26,30 +26,30 @@ from outbox_spark.spark_submit_files import ZIP_NAME
 from outbox_spark.spark_submit_files import build as build_spark
 
 ROOT = Path(__file__).resolve().parent.parent
-PLUGINS = ROOT / "smt" / "target" / "plugin"
+PLUGINS_FOLDER = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
-LAUNCHERS = "outbox-spark-launchers"
-READABLE = 0o100644
-EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
-"""Earliest time that a zip file can represent: the same for every build."""
+LAUNCHERS_NAME = "outbox-spark-launchers"
+REGULAR_FILE_MODE = 0o100644
+EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""Earliest time that a zip file can represent. All entries have it, so that builds are identical."""
 
 
 def main() -> None:
-    """Delete and recreate dist/."""
+    """Delete dist/, and build all files of a release in a new dist/."""
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if result.returncode:
-        raise SystemExit(f"error: cannot build the wheel\n{result.stdout}{result.stderr}")
-    for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
+        raise SystemExit(f"error: cannot build the wheel and the source distribution\n{result.stdout}{result.stderr}")
+    for plugin in sorted(path for path in PLUGINS_FOLDER.iterdir() if path.is_dir()):
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as temporary_folder:
-        launchers = Path(temporary_folder) / LAUNCHERS
+        launchers = Path(temporary_folder) / LAUNCHERS_NAME
         build_spark(launchers)
         shutil.move(launchers / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
-        pack(launchers, folder / f"{LAUNCHERS}-{__version__}.zip")
+        pack(launchers, folder / f"{LAUNCHERS_NAME}-{__version__}.zip")
     shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
     files = sorted(path for path in folder.iterdir() if path.is_file())
     checksums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
@@ -59,14 +59,14 @@ def main() -> None:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Zip a folder under its own name, because Connect expects plugins in subfolders of plugin.path."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+    """Write a zip file with the folder as its top level: Connect needs each plugin in a subfolder of plugin.path."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_TIME)
-                # Readable for all users: the worker may run as a different user than the one who unpacks it.
-                entry.external_attr = READABLE << 16
-                zipped.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+                entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_ZIP_TIME)
+                # All users may read the files, because the worker can run as a user other than the owner of the files.
+                entry.external_attr = REGULAR_FILE_MODE << 16
+                zip_file.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 if __name__ == "__main__":

@@ -23,17 +23,17 @@ _PROMOTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that the reader's schema declares differently from the writer's schema."""
+    """A field because of which a reader misreads, or cannot read, records of the writer's schema."""
 
     field: str
-    written: str
-    expected: str
+    written: str  # type in the writer's schema
+    expected: str  # type in the reader's schema
     readable: bool
     """True: the bytes are read as a different value. False: they cannot be read."""
 
 
 def differences(writer_schema: str, reader_schema: str) -> list[Difference]:
-    """Return the fields of records of `writer_schema` that `reader_schema` reads as a different value or not at all.
+    """Return the fields because of which `reader_schema` misreads or cannot read records of `writer_schema`.
 
     Fields that the reader's schema removes, or adds with a default, are not differences.
     """
@@ -42,7 +42,7 @@ def differences(writer_schema: str, reader_schema: str) -> list[Difference]:
 
 
 def field_paths(schema: str) -> set[str]:
-    """Return the paths of all fields of a record; a field of a nested record is `outer.inner`."""
+    """Return the paths of all fields of a record schema (JSON text). The path of a nested field is `outer.inner`."""
     tree = load(schema)
     return set(_paths(tree, tree.root, "", ()))
 
@@ -63,22 +63,22 @@ class _Comparison:
 
     def __init__(self, writer_schema: Schema, reader_schema: Schema) -> None:
         self.writer_schema, self.reader_schema = writer_schema, reader_schema
-        self._visited: set[tuple[str, str]] = set()
+        self._compared_types: set[tuple[str, str]] = set()
 
     def record_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
         if kind_of(writer_type) != "record" or kind_of(reader_type) != "record":
             return
-        pair = (str(writer_type["name"]), str(reader_type["name"]))
-        if pair in self._visited:  # a recursive type
+        name_pair = (str(writer_type["name"]), str(reader_type["name"]))
+        if name_pair in self._compared_types:  # compared already: a type can be recursive or used twice
             return
-        self._visited.add(pair)
-        written_types = field_types(writer_type)
+        self._compared_types.add(name_pair)
+        writer_fields = field_types(writer_type)
         for field in reader_type["fields"]:
-            source = source_field(field, written_types)
-            if source is not None:
-                yield from self._type_differences(written_types[source], field["type"], f"{path}{field['name']}")
+            source_name = source_field(field, writer_fields)
+            if source_name is not None:
+                yield from self._type_differences(writer_fields[source_name], field["type"], f"{path}{field['name']}")
             elif "default" not in field:
-                expected = f"{_describe(self.reader_schema.branches(field['type']))} without a default"
+                expected = f"{_type_names(self.reader_schema.branches(field['type']))} without a default"
                 yield Difference(f"{path}{field['name']}", "nothing", expected, readable=False)
 
     def _type_differences(self, writer_type: Node, reader_type: Node, path: str) -> Iterator[Difference]:
@@ -86,13 +86,13 @@ class _Comparison:
             reader_branches = self.reader_schema.branches(reader_type)
             match = _resolve(branch, reader_branches)
             if match is None:
-                yield Difference(path, _describe([branch]), _describe(reader_branches), readable=False)
+                yield Difference(path, _type_names([branch]), _type_names(reader_branches), readable=False)
                 continue
-            written_as, read_as = _logical_type(branch), _logical_type(match)
-            if written_as != read_as:
-                yield Difference(path, written_as or kind_of(branch), read_as or kind_of(match), readable=True)
+            written_type, read_type = _logical_type(branch), _logical_type(match)
+            if written_type != read_type:
+                yield Difference(path, written_type or kind_of(branch), read_type or kind_of(match), readable=True)
             elif not _has_all_values(branch, match):
-                yield Difference(path, _describe([branch]), f"a different {_describe([match])}", readable=False)
+                yield Difference(path, _type_names([branch]), f"a different {_type_names([match])}", readable=False)
             elif kind_of(branch) == "record":
                 yield from self.record_differences(branch, match, f"{path}.")
             elif kind_of(branch) == "array":
@@ -101,36 +101,34 @@ class _Comparison:
                 yield from self._type_differences(branch["values"], match["values"], f"{path}{{}}")
 
 
-def _resolve(written_type: Node, branches: list[Node]) -> Node:
-    """Return the reader's branch that Avro selects: the same name, else the same kind, else a promotion; else None."""
-    promoted = [branch for branch in branches if kind_of(branch) in _PROMOTIONS.get(kind_of(written_type), ())]
-    return next(iter([*same_kind(written_type, branches), *promoted]), None)
+def _resolve(writer_type: Node, reader_branches: list[Node]) -> Node:
+    """Return the branch that Avro selects: of the same name, else of the same kind, else a promoted type; else None."""
+    promoted_types = _PROMOTIONS.get(kind_of(writer_type), ())
+    promoted_branches = [branch for branch in reader_branches if kind_of(branch) in promoted_types]
+    return next(iter([*same_kind(writer_type, reader_branches), *promoted_branches]), None)
 
 
-def _has_all_values(written_type: Node, read_type: Node) -> bool:
-    """Return whether the reader's enum or fixed type can represent every value of the writer's type."""
-    if kind_of(written_type) == "enum" and kind_of(read_type) == "enum":
-        return "default" in read_type or set(written_type["symbols"]) <= set(read_type["symbols"])
-    if kind_of(written_type) == "fixed" and kind_of(read_type) == "fixed":
-        return bool(written_type["size"] == read_type["size"])
+def _has_all_values(writer_type: Node, reader_type: Node) -> bool:
+    """Return whether the reader's type has every value of the writer's enum or fixed type; True for all other types."""
+    if kind_of(writer_type) == "enum" and kind_of(reader_type) == "enum":
+        return "default" in reader_type or set(writer_type["symbols"]) <= set(reader_type["symbols"])
+    if kind_of(writer_type) == "fixed" and kind_of(reader_type) == "fixed":
+        return bool(writer_type["size"] == reader_type["size"])
     return True
 
 
-def _describe(branches: list[Any]) -> str:
-    return " or ".join(
-        str(branch["name"]) if isinstance(branch, dict) and kind_of(branch) in NAMED_TYPES else kind_of(branch)
-        for branch in branches
-    )
+def _type_names(branches: list[Any]) -> str:
+    return " or ".join(str(node["name"]) if kind_of(node) in NAMED_TYPES else kind_of(node) for node in branches)
 
 
 def _logical_type(node: Node) -> str:
     """Return the logical type if it changes the meaning of the value, else the empty string.
 
-    Logical types of strings and uuids are ignored; of a decimal only the scale is compared.
+    Logical types of strings, and `uuid`, are ignored. A decimal is described by its scale alone.
     """
     if not isinstance(node, dict) or node["type"] == "string":
         return ""
-    logical = str(node.get("logicalType", ""))
-    if logical == "decimal":
+    logical_type = str(node.get("logicalType", ""))
+    if logical_type == "decimal":
         return f"decimal of scale {int(node.get('scale', 0))}"
-    return "" if logical == "uuid" else logical
+    return "" if logical_type == "uuid" else logical_type

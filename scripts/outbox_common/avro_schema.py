@@ -1,4 +1,4 @@
-"""Avro schemas as trees in which every named type has its full name."""
+"""Avro schemas as trees of JSON values, in which every named type has its full name."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMED_TYPES = frozenset({"record", "error", "enum", "fixed"})
-Node = Any  # JSON of a schema: a string, a list or an object
-Definitions = dict[str, dict[str, Any]]
+Node = Any  # a type in JSON: a string (name), a list (union) or an object
+Definitions = dict[str, dict[str, Any]]  # named types by full name
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with full names. A named type is defined at its first use; later uses refer to its full name."""
+    """A schema in which types have full names. `named_types` contains their definitions by full name."""
 
     root: Node
-    named: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    named_types: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def definition(self, node: Node) -> Node:
-        """Return the definition if the node is the name of a type, else the node itself."""
-        return self.named.get(node, node) if isinstance(node, str) else node
+        """Return the definition if the node is the full name of a named type, else the node itself."""
+        return self.named_types.get(node, node) if isinstance(node, str) else node
 
     def branches(self, node: Node) -> list[Node]:
-        """Return the definitions of the branches of a union; for any other type a list with this type."""
+        """Return the branches of a union, or a list of only `node`, with definitions in place of type names."""
         return [self.definition(branch) for branch in (node if isinstance(node, list) else [node])]
 
-    def text(self, root: Node = None) -> str:
-        """Return `root` (default: the whole schema) as JSON text, each named type defined at its first use."""
-        return compact(self._expanded(self.root if root is None else root, "", set()))
+    def text(self, node: Node = None) -> str:
+        """Return `node` (default: the whole schema) as JSON text, with each named type defined at its first use."""
+        return compact(self._expanded(self.root if node is None else node, "", set()))
 
     def _expanded(self, node: Node, namespace: str, defined: set[str]) -> Node:
         if isinstance(node, list):
@@ -58,10 +58,10 @@ class Schema:
 
 def load(text: str, references: Sequence[str] = ()) -> Schema:
     """Parse a schema (JSON text). `references` are the texts of the referenced types, in dependency order."""
-    named: Definitions = {}
+    named_types: Definitions = {}
     for reference in references:
-        _qualified(json.loads(reference), "", named)
-    return Schema(_qualified(json.loads(text), "", named), named)
+        _qualified(json.loads(reference), "", named_types)
+    return Schema(_qualified(json.loads(text), "", named_types), named_types)
 
 
 def inline(text: str, references: Sequence[str]) -> str:
@@ -70,12 +70,12 @@ def inline(text: str, references: Sequence[str]) -> str:
 
 
 def compact(definition: Node) -> str:
-    """Return the schema as JSON text without white space."""
+    """Return the schema as JSON text without white space between the tokens."""
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
 
 def kind_of(node: Node) -> str:
-    """Return the type of a node without its logical type: record, string, union, ..."""
+    """Return the type of a node without its logical type, such as record, string or union; of a type name the name."""
     return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else str(node)
 
 
@@ -85,7 +85,7 @@ def short_name(node: Node) -> str:
 
 
 def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Return the candidates of the same kind as `branch`: the same full name first, then the same short name."""
+    """Return the candidates of the kind of `branch`: those with its full name first, then those with its short name."""
     matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
     if kind_of(branch) in NAMED_TYPES:
         matches.sort(key=lambda match: (match["name"] != branch["name"], short_name(match) != short_name(branch)))
@@ -93,7 +93,7 @@ def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
 
 
 def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, Node]) -> str | None:
-    """Return the writer's field from which a reader's field is read: the same name, else an alias; else None."""
+    """Return the name of the writer's field from which a reader's field is read: its name, else an alias, else None."""
     names = (reader_field["name"], *reader_field.get("aliases", ()))
     return next((name for name in names if name in writer_fields), None)
 
@@ -102,26 +102,26 @@ def field_types(record: Mapping[str, Any]) -> dict[str, Node]:
     return {entry["name"]: entry["type"] for entry in record["fields"]}
 
 
-def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
-    """Return `node` with full names, and add its named types to `named`."""
+def _qualified(node: Node, namespace: str, types: Definitions) -> Node:
+    """Return `node` with full names, and add its named types to `types`."""
     if isinstance(node, str):
         full_name = f"{namespace}.{node}"
-        return full_name if full_name in named else node
+        return full_name if full_name in types else node
     if isinstance(node, list):
-        return [_qualified(branch, namespace, named) for branch in node]
+        return [_qualified(branch, namespace, types) for branch in node]
     kind = node["type"]
     if not isinstance(kind, str):
-        return _qualified(kind, namespace, named)
+        return _qualified(kind, namespace, types)
     result = {key: value for key, value in node.items() if key != "namespace"}
     if kind in NAMED_TYPES:
         name, namespace = str(node["name"]), str(node.get("namespace", namespace))
         result["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
         namespace = result["name"].rpartition(".")[0]
-        named[result["name"]] = result  # before its fields, which may refer to it
+        types[result["name"]] = result  # before the fields are processed, because they can refer to the type
     if "fields" in node:
-        result["fields"] = [{**entry, "type": _qualified(entry["type"], namespace, named)} for entry in node["fields"]]
+        result["fields"] = [{**entry, "type": _qualified(entry["type"], namespace, types)} for entry in node["fields"]]
     for key in ("items", "values"):
         if key in node:
-            result[key] = _qualified(node[key], namespace, named)
-    is_name = kind not in (*NAMED_TYPES, "array", "map") and not {kind, f"{namespace}.{kind}"}.isdisjoint(named)
-    return _qualified(kind, namespace, named) if is_name else result
+            result[key] = _qualified(node[key], namespace, types)
+    is_type_name = kind not in (*NAMED_TYPES, "array", "map") and not {kind, f"{namespace}.{kind}"}.isdisjoint(types)
+    return _qualified(kind, namespace, types) if is_type_name else result

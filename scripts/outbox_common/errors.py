@@ -1,14 +1,14 @@
-"""Expected errors that both packages raise. The `errors` module of each package also exports them.
+"""Expected errors that outbox_kit and outbox_spark raise. Their modules `errors` export these classes too.
 
-A message states what failed and the value (never a secret, never a payload); `hint` is the next step. The command
-line prints both, and the traceback only with `--debug`.
+A message states what failed and the invalid value (never a secret, never a payload); `hint` is the next step. The
+command line prints both, and the traceback only with `--debug`.
 """
 
 from __future__ import annotations
 
 
 class OutboxKitError(Exception):
-    """Root of the errors that are reported as a message instead of a traceback."""
+    """Base class of the errors that are reported as a message instead of a traceback."""
 
     transient = True
     """Whether the same command may succeed later without any change."""
@@ -26,7 +26,7 @@ class ConfigurationError(OutboxKitError):
 
 
 class UnreachableError(OutboxKitError):
-    """A system did not respond, or rejected the credentials."""
+    """A system gave no valid response, or PostgreSQL or Kafka rejected the credentials."""
 
 
 class RejectedError(OutboxKitError):
@@ -34,6 +34,6 @@ class RejectedError(OutboxKitError):
 
 
 class RefusedError(OutboxKitError):
-    """The command refuses to continue because rows could be lost, mixed or resurrected."""
+    """The command refuses to continue, for example because rows could be lost."""
 
     transient = False

@@ -31,14 +31,14 @@ _CERTIFICATE_ALERT = re.compile(
 
 @dataclass(frozen=True)
 class HttpEndpoint:
-    """Base URL and credentials of an HTTP service; files are PEM."""
+    """Base URL and credentials of an HTTP service. The files are in PEM format."""
 
     url: str
     username: str | None = None
     """User name of basic authentication; sent with an empty password if `password` is not set."""
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    """Bearer token, instead of a password."""
+    """Bearer token; mutually exclusive with `password`."""
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -46,17 +46,17 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why the service did not respond to a request, and a hint."""
+    """Reason why a request failed without a response of the service or with a redirect, and a hint."""
 
     reason: str
     hint: str
-    sent: bool = False
+    maybe_sent: bool = False
     """Whether the request may have reached the server."""
 
 
 @dataclass(frozen=True)
 class BearerToken(AuthBase):
-    """`Authorization: Bearer ...`."""
+    """Authentication with the header `Authorization: Bearer TOKEN`."""
 
     token: str = field(repr=False)
 
@@ -65,7 +65,7 @@ class BearerToken(AuthBase):
         return request
 
 
-# Reasons by class name of the errors of requests and urllib3, with the most specific class first.
+# Reasons by class name of a cause of the error. The first name in this order that occurs among the causes is used.
 _NOT_SENT_REASONS = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
     **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
@@ -83,7 +83,7 @@ _TIMEOUT_ERRORS = ("ReadTimeout", "ReadTimeoutError")
 
 
 class HttpSession(requests.Session):
-    """Session with the credentials of `endpoint`; messages name the keys of `section` in the environment file.
+    """Session with the credentials of `endpoint`; messages name the keys under `section` of the environment file.
 
     Raises ConfigurationError for a missing file and for credentials that cannot be used together.
     """
@@ -92,11 +92,11 @@ class HttpSession(requests.Session):
         super().__init__()
         self._endpoint, self._section = endpoint, section
         self._check_credentials()
-        self.trust_env = False  # no proxies, .netrc or CA files from environment variables
+        self.trust_env = False  # ignore .netrc, and variables that set proxies or CA files
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
-            # Passed as UTF-8 bytes, because requests would encode text as Latin-1.
+            # The credentials are passed as UTF-8 bytes, because requests would encode text as Latin-1.
             self.auth = HTTPBasicAuth(endpoint.username.encode(), (endpoint.password or "").encode())
         if endpoint.ca_file:
             self.verify = endpoint.ca_file
@@ -109,26 +109,26 @@ class HttpSession(requests.Session):
         files = {f"{section}.{key}": path for key in _FILE_KEYS if (path := getattr(endpoint, key))}
         for key, path in files.items():
             if not Path(path).is_file():
-                raise ConfigurationError(f"{key}: no file {path}", "correct the environment file")
+                raise ConfigurationError(f"{key}: no file {path}", f"correct {key} in the environment file")
         if endpoint.token and endpoint.password:
             message = f"{section}.token and {section}.password are mutually exclusive"
-            raise ConfigurationError(message, "remove one of them from the environment file")
+            raise ConfigurationError(message, f"remove {section}.token or {section}.password from the environment file")
         if endpoint.key_file and not endpoint.certificate_file:
             message = f"{section}.key_file is set without {section}.certificate_file"
             raise ConfigurationError(message, f"set {section}.certificate_file, or remove {section}.key_file")
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if endpoint.certificate_file:
-                # Without a password OpenSSL would prompt for one on the terminal.
+                # Without this argument OpenSSL would prompt for the password of an encrypted key.
                 context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password="")
             if endpoint.ca_file:
                 context.load_verify_locations(endpoint.ca_file)
         except (ssl.SSLError, OSError) as error:
-            message = f"{', '.join(files)}: invalid PEM file, or key and certificate do not match ({error})"
-            raise ConfigurationError(message, "use PEM files with an unencrypted key") from None
+            message = f"{', '.join(files)}: invalid PEM file, or the key does not belong to the certificate ({error})"
+            raise ConfigurationError(message, "use PEM files and the unencrypted key of the certificate") from None
 
     def explain_rejection(self, status: int) -> str:
-        """Return the hint for HTTP 401 or 403, with the kind of credentials that were sent."""
+        """Return the hint for a response with HTTP 401 or 403. It names the kind of credentials that were sent."""
         endpoint, section = self._endpoint, self._section
         credentials = [
             "a bearer token" if endpoint.token else "",
@@ -138,24 +138,26 @@ class HttpSession(requests.Session):
             f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
         ]
         sent = " and ".join(filter(None, credentials)) or "no credentials"
-        result = "rejected" if status == HTTPStatus.UNAUTHORIZED else "authenticated, but not authorized"
+        rejected = status == HTTPStatus.UNAUTHORIZED
         if endpoint.token:
-            keys = f"check {section}.token"
+            remedy = f"check {section}.token"
         elif endpoint.username:
-            keys = f"check {section}.username and {section}.password"
+            remedy = f"check {section}.username and {section}.password"
         else:
-            keys = f"set {section}.username and {section}.password, or {section}.token"
-        return f"the request was sent with {sent} and was {result}; {keys} in the environment file"
+            remedy = f"set {section}.username and {section}.password, or {section}.token"
+        result = "rejected" if rejected else "not authorized"
+        alternative = "" if rejected else ", or grant the permission in the service"
+        return f"the request was sent with {sent} and was {result}; {remedy} in the environment file{alternative}"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
-        """Return the failure of a redirected request for `path`: the target as reason, the URL to set as hint.
+        """Return the failure of a request for `path` that was redirected. The hint is the URL to set.
 
         Redirects are not followed: the target would receive the credentials, and a redirected PUT becomes a GET. User
         info and query of the target are omitted, because they can contain secrets.
         """
         key = f"{self._section}.url"
         if response.next is None or response.next.url is None:
-            return Failure("redirected to an unknown address", f"set {key} to the final address")
+            return Failure("redirected to an unknown address", f"set {key} to an address that does not redirect")
         target, path = urlsplit(response.next.url), path.partition("?")[0]
         origin = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
         hint = f"set {key} to the URL of the service at {origin}, unless that is a login page"
@@ -164,57 +166,57 @@ class HttpSession(requests.Session):
         return Failure(f"redirected to {origin}", hint)
 
     def explain(self, error: BaseException, *, seconds: float) -> Failure:
-        """Return why a request has no response; `seconds` is its read timeout."""
+        """Return the failure of a request that `error` ended without a response; `seconds` is its read timeout."""
         causes = list(_causes(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 return self._explain_certificate(cause)
             if isinstance(cause, ssl.SSLError) and type(cause).__name__ not in _CLOSED_REASONS:
                 return self._explain_tls(cause)
-        names = {type(cause).__name__ for cause in causes}
-        check = f"check {self._section}.url in the environment file"
-        if names.intersection(_TIMEOUT_ERRORS):
-            return Failure(f"no response within {seconds:g} s", f"{check}, and check the service's log", sent=True)
+        class_names = {type(cause).__name__ for cause in causes}
+        hint = f"check {self._section}.url in the environment file"
+        if class_names.intersection(_TIMEOUT_ERRORS):
+            return Failure(f"no response within {seconds:g} s", f"{hint}, and the service's log", maybe_sent=True)
         for reasons in (_CLOSED_REASONS, _NOT_SENT_REASONS):
             for name, reason in reasons.items():
-                if name in names:
+                if name in class_names:
                     messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
                     # Message of the operating system, for example "No route to host".
                     detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
-                    return Failure(
-                        reason + detail, f"{check}, and {self._availability_hint()}", sent=reasons is _CLOSED_REASONS
-                    )
-        return Failure(type(error).__name__, f"{check}, and check that the service is running", sent=True)
+                    hint = f"{hint}, and {self._availability_hint()}"
+                    return Failure(reason + detail, hint, maybe_sent=reasons is _CLOSED_REASONS)
+        return Failure(type(error).__name__, f"{hint}, and check that the service is running", maybe_sent=True)
 
     def _availability_hint(self) -> str:
-        """Return the hint for a closed connection. With TLS 1.3 the cause can be a missing client certificate."""
-        check = "check that the service is running"
+        """Return the hint for a failed or closed connection. With TLS 1.3 a missing client certificate can close it."""
+        hint = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
-            return f"{check}; if it requires a client certificate, set {self._section}.certificate_file"
-        return check
+            return f"{hint}; if it requires a client certificate, set {self._section}.certificate_file"
+        return hint
 
     def _explain_certificate(self, error: ssl.SSLCertVerificationError) -> Failure:
         reason = error.verify_message or str(error)
         if "ostname mismatch" in reason or "IP address mismatch" in reason:
             hint = f"set {self._section}.url to a host name that the server's certificate contains"
             return Failure(f"TLS: the certificate is for a different host: {reason}", hint)
-        hint = f"set {self._section}.ca_file to the certificate of the authority that signed the server's certificate"
+        hint = f"set {self._section}.ca_file to the CA of the server's certificate, or renew an expired certificate"
         return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
 
     def _explain_tls(self, error: ssl.SSLError) -> Failure:
-        """Explain a TLS error. Only a certificate alert proves that the server has not read the request."""
+        """Return the failure for a TLS error. Only a certificate alert proves that the server read no request."""
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if _CERTIFICATE_ALERT.search(reason):
             hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"
             return Failure(f"TLS: the server requires a client certificate that it trusts ({reason})", hint)
         if "wrong version number" in reason or "record layer failure" in reason or "http request" in reason:
-            hint = f"check {self._section}.url: the service may require http instead of https"
-            return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, sent=True)
-        return Failure(f"TLS: {reason}", f"check {self._section}.url and the TLS settings of the server", sent=True)
+            hint = f"in {self._section}.url use http instead of https, or the port for https"
+            return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, maybe_sent=True)
+        hint = f"check {self._section}.url and the TLS settings of the server"
+        return Failure(f"TLS: {reason}", hint, maybe_sent=True)
 
 
 def error_message(response: requests.Response) -> str:
-    """Return `message` of an error response of Kafka Connect or the registry; empty if it has another format."""
+    """Return the field `message` of an error response of Kafka Connect or the registry; empty if it is missing."""
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):
@@ -222,7 +224,7 @@ def error_message(response: requests.Response) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes. HTTP libraries pass some causes as arguments of an error.
+    """Yield the error and its causes, including those that HTTP libraries pass as arguments or `reason` of an error.
 
     `__context__` is ignored, because it can be an unrelated error that was being handled during the request.
     """

@@ -1,4 +1,4 @@
-"""Schema registry client for the Confluent REST API: read requests of outbox-kit and the Spark jobs."""
+"""Schema registry client for the Confluent REST API: the read requests that outbox-kit and the Spark jobs share."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
 from outbox_common.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession, error_message
 
-SECTION = "registry"
+SECTION = "registry"  # of the environment file
 REQUEST_TIMEOUT_S = 20
 RETRY = Retry(
     total=2,
-    read=0,  # a registry that does not respond fails after one timeout
+    read=0,  # a read timeout is not retried
     backoff_factor=0.5,
     status_forcelist=(429, 500, 502, 503, 504),
-    allowed_methods=None,  # every request of this API may be repeated
+    allowed_methods=None,  # retry all methods: every request of this API can be repeated
     raise_on_status=False,
     respect_retry_after_header=False,
 )
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
-# Responses of a registry that does not support GUIDs.
-_NO_GUIDS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+# HTTP status codes with which a registry responds if it does not support GUIDs or has no such GUID.
+_NO_GUID_STATUS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class SchemaVersion:
 
 
 class MissingReferenceError(RejectedError):
-    """A schema references a version that the registry does not have."""
+    """A schema references a subject version that the registry does not have."""
 
 
 class RegistryReader:
     """Reads subjects, versions and schemas, without a cache.
 
-    Raises UnreachableError if there is no valid response, RejectedError for an error response, and ConfigurationError
-    for unusable credentials.
+    The constructor raises ConfigurationError for unusable credentials. Methods raise UnreachableError if there is no
+    JSON response, and RejectedError for an error response or a response without the expected fields.
     """
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
@@ -97,42 +97,42 @@ class RegistryReader:
     def by_guid(self, guid: str) -> SchemaVersion | None:
         """Return the schema with this GUID; None if it does not exist or the registry has no GUIDs."""
         description = f"schema GUID {guid}"
-        response = self._get(f"/schemas/guids/{guid}", description, _NO_GUIDS)
+        response = self._get(f"/schemas/guids/{guid}", description, _NO_GUID_STATUS)
         return self._parsed(response, description, version=0, id=0)
 
     def inlined(self, schema: SchemaVersion, description: str) -> str:
-        """Return the text of the schema with every referenced type inlined. Raises MissingReferenceError."""
+        """Return the text of a schema with referenced types inlined. MissingReferenceError names `description`."""
         texts: dict[tuple[str, int], str] = {}
         self._collect_references(schema, description, texts)
         return inline(schema.text, list(texts.values()))
 
     def _collect_references(self, schema: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
-        """Add the texts of all references to `texts`, in dependency order."""
+        """Add the texts of all referenced types to `texts`, by subject and version, in dependency order."""
         for reference in schema.references:
             key = (reference.subject, reference.version)
             if key in texts:
                 continue
-            referenced = self.version(*key)
-            if referenced is None:
-                message = f"{description} references {reference.name}: the registry has no version {key[1]} of {key[0]}"
-                raise MissingReferenceError(message, f"restore version {key[1]} of subject {key[0]} in the registry")
-            self._collect_references(referenced, description, texts)
-            texts[key] = referenced.text
+            referenced_version = self.version(*key)
+            if referenced_version is None:
+                missing = f"version {reference.version} of subject {reference.subject}"
+                message = f"{description} references {reference.name}, but the registry has no {missing}"
+                raise MissingReferenceError(message, f"restore {missing} in the registry")
+            self._collect_references(referenced_version, description, texts)
+            texts[key] = referenced_version.text
 
     def _parsed(self, response: Any, description: str, **defaults: int) -> SchemaVersion | None:  # noqa: ANN401 - JSON
         if response is None:
             return None
         try:
-            values = {**response, **defaults}
-            entries = values.get("references") or ()
-            references = tuple(Reference(e["name"], e["subject"], int(e["version"])) for e in entries)
-            schema_type = str(values.get("schemaType", "AVRO"))
-            version, schema_id = int(values["version"]), int(values["id"])
-            return SchemaVersion(version, schema_id, str(values["schema"]), references, schema_type)
+            fields = {**response, **defaults}
+            entries = fields.get("references") or ()
+            references = tuple(Reference(entry["name"], entry["subject"], int(entry["version"])) for entry in entries)
+            schema_type = str(fields.get("schemaType", "AVRO"))
+            version, schema_id = int(fields["version"]), int(fields["id"])
+            return SchemaVersion(version, schema_id, str(fields["schema"]), references, schema_type)
         except (KeyError, TypeError, ValueError):
-            raise RejectedError(
-                f"registry at {self.url}: {description}: response without version, id or schema"
-            ) from None
+            message = f"registry at {self.url}: {description}: response without version, id or schema"
+            raise RejectedError(message, "set registry.url to the URL of a Confluent-compatible API") from None
 
     def _get(self, path: str, description: str, missing_status: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
         return self._request("GET", path, description, missing_status=missing_status)
@@ -140,7 +140,7 @@ class RegistryReader:
     def _request(
         self, method: str, path: str, description: str, body: object = None, missing_status: Collection[int] = ()
     ) -> Any:  # noqa: ANN401 - JSON
-        """Return the JSON of the response; None for an HTTP status in `missing_status`."""
+        """Send a request. Return the JSON of the response; None for an HTTP status in `missing_status`."""
         url = self.url + path
         try:
             response = self._session.request(method, url, json=body, timeout=REQUEST_TIMEOUT_S, allow_redirects=False)
@@ -163,9 +163,8 @@ class RegistryReader:
             return json.loads(response.text)
         except ValueError as error:
             message = f"registry at {self.url}: {description}: the response is not JSON"
-            raise UnreachableError(
-                message, "check registry.url, and whether a proxy responded instead of the registry"
-            ) from error
+            hint = "check registry.url, and whether a proxy responded instead of the registry"
+            raise UnreachableError(message, hint) from error
 
 
 def subject_path(subject: str) -> str:

@@ -11,13 +11,13 @@ DatabaseKind = Literal["table", "grant to", "publication", "slot"]
 ConnectorKind = Literal["connector", "offsets", "start", "state"]
 Kind = Literal[DatabaseKind, "topic", "compatibility", "schema", ConnectorKind]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# Changes of a connector that are neither creation, update nor deletion of its config.
+# Operations on a connector that do not create, update or delete its config, by kind of change.
 CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. `danger` names the data that can be lost; such a change requires `--allow`."""
+    """One pending change of one object. A change with a `danger`, the data that can be lost, requires `--allow`."""
 
     system: System
     kind: Kind
@@ -35,17 +35,17 @@ class Change:
 
     @property
     def operation(self) -> str:
-        """Name of the operation, as printed in the column `action`: `create`, `start`, `change state`."""
+        """Name of the operation, as printed in the column `action`, such as `create`, `start` or `change state`."""
         return CONNECTOR_OPERATIONS.get(self.kind, self.action).removesuffix(" of")
 
     @property
     def target(self) -> str:
-        """Object to print. For the kinds in CONNECTOR_OPERATIONS this is the connector."""
+        """Object as messages name it. For the kinds in CONNECTOR_OPERATIONS this is the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property
     def title(self) -> str:
-        """Operation and target as one phrase: `create topic shop.order`, `change state of connector shop-outbox`."""
+        """Operation and target as one phrase, such as `create topic shop.order` or `start connector shop-outbox`."""
         return f"{CONNECTOR_OPERATIONS.get(self.kind, self.action)} {self.target}"
 
     def to_dict(self) -> dict[str, str]:
@@ -66,5 +66,5 @@ def parse_object(text: str) -> tuple[Kind, str]:
     for kind in KINDS:
         if text.startswith(f"{kind} "):
             return kind, text.removeprefix(f"{kind} ")
-    msg = f"unknown kind of object: {text!r}"
-    raise ValueError(msg)
+    message = f"unknown kind of object: {text!r}"
+    raise ValueError(message)

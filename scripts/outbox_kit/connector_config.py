@@ -1,4 +1,4 @@
-"""Reader of a connector config: lists, transforms, routes, producer settings. Shared by `lint` and `verify`."""
+"""Functions that parse a connector config: lists, transforms, routes, producer settings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SET_PARTITION = "io.outboxkit.smt.SetPartition"
 PARSE_PAYLOAD = "io.outboxkit.smt.ParsePayload"
 REGEX_ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 VALUE_TO_KEY = "org.apache.kafka.connect.transforms.ValueToKey"
-MESSAGE_PREFIXES = "message.prefix.include.list"  # set only when events are logical messages
+MESSAGE_PREFIXES = "message.prefix.include.list"  # set only if events are logical decoding messages
 
 # Connect replaces ${provider:path:key} and ${provider:key} (ConfigTransformer.DEFAULT_PATTERN).
 PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
-ROUTED_BY = "${routedByValue}"
+ROUTED_BY_VALUE = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
-MAX_BLOCK_MS_LIMIT = 600_000  # a higher max.block.ms hides an outage: connectors stay RUNNING while producers block
-# Defaults of Kafka's producer (ProducerConfig), except for values that Connect sets (Worker.baseProducerProps).
+MAX_BLOCK_MS_LIMIT = 600_000  # a higher limit hides an outage: connectors stay RUNNING while producers block
+# Defaults of a connector's producer: those of Kafka (ProducerConfig) or of Connect (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
     "buffer.memory": 33_554_432,
@@ -33,12 +33,12 @@ PRODUCER_DEFAULTS = {
     "delivery.timeout.ms": 2_147_483_647,
     "max.block.ms": 2**63 - 1,
 }
-MAX_MESSAGE_BYTES = 1_048_576  # default of max.message.bytes
+MAX_MESSAGE_BYTES = 1_048_576  # Kafka's default of max.message.bytes, without 12 bytes of log overhead
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform of the chain: alias, Java class, and settings without their prefix."""
+    """One transform of the chain: alias, Java class, and settings without the prefix `transforms.ALIAS.`."""
 
     alias: str
     class_name: str
@@ -50,13 +50,13 @@ class Transform:
 
     @property
     def aggregates(self) -> list[str]:
-        """Aggregate types that a transform of outbox-kit lists."""
+        """Aggregate types that the setting `aggregates` of a transform of outbox-kit lists."""
         return split_list(self.settings.get("aggregates", ""))
 
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One schema version of an aggregate: label, registry id and text. `text` is None if the config has no text."""
+    """One schema version of an aggregate type. `id` is the registry's id; `text` is None if the config has no text."""
 
     label: str
     id: str
@@ -65,12 +65,12 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of an aggregate type, or of all types if `aggregate` is empty. `key` is the config key of the topic."""
+    """Topic of an aggregate type, or of all types if `aggregate` is empty. `key` is the setting that defines it."""
 
     aggregate: str
     topic: str
     key: str
-    partitions: str | None = None
+    partitions: str | None = None  # number of partitions, as in the config
     partition_field: str | None = None
 
 
@@ -80,7 +80,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_pairs(text: str) -> dict[str, str]:
-    """Split a comma-separated list of NAME:VALUE."""
+    """Parse a comma-separated list of NAME:VALUE. Items without a name are omitted."""
     return {name: value for name, _, value in (item.rpartition(":") for item in split_list(text)) if name}
 
 
@@ -95,12 +95,12 @@ def parse_int(text: str | None, default: int = 0) -> int:
 
 
 def producer_setting(config: Mapping[str, str], key: str) -> int:
-    """Return a setting of the connector's producer, or its default."""
+    """Return `producer.override.KEY` of a connector config, or the default of this producer setting."""
     return parse_int(config.get(f"producer.override.{key}"), PRODUCER_DEFAULTS[key])
 
 
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each setting that is an Avro schema as JSON text."""
+    """Yield key and value of each setting that is probably an Avro schema: JSON text that contains `"type"`."""
     for key, value in config.items():
         if value.startswith(("{", "[")) and '"type"' in value and parse_json(value) is not None:
             yield key, value
@@ -124,12 +124,12 @@ def transforms(config: Mapping[str, str]) -> list[Transform]:
 
 
 def outbox_router(config: Mapping[str, str]) -> Transform | None:
-    """Return the OutboxRouter of the chain, None if the chain has none."""
+    """Return the first OutboxRouter of the chain of transforms; None if there is no OutboxRouter."""
     return next((transform for transform in transforms(config) if transform.class_name == ROUTER), None)
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
-    """Return the schema versions of an aggregate, with the latest version first."""
+    """Return the schema versions of an aggregate type in the order of the config: the latest is first."""
     prefix = f"aggregate.{aggregate}.schema."
     settings = transform.settings
     return [
@@ -139,7 +139,7 @@ def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]
 
 
 def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
-    """Return the routes of the aggregate types, as far as the config alone defines them."""
+    """Return the routes that the config defines; those of EventRouter for the types in `aggregates`."""
     chain = transforms(config)
     result: list[Route] = []
     for transform in chain:
@@ -153,7 +153,7 @@ def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
 
 
 def router_routes(router: Transform) -> Iterator[Route]:
-    """Yield the routes of OutboxRouter."""
+    """Yield the routes of an OutboxRouter, without types that have no topic."""
     for name in router.aggregates:
         settings = settings_under(router.settings, f"aggregate.{name}.")
         if "topic" in settings:
@@ -162,9 +162,9 @@ def router_routes(router: Transform) -> Iterator[Route]:
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
-    """Yield the routes of Debezium's EventRouter: a pattern and its replacement define the topic of each type."""
+    """Yield the routes of Debezium's EventRouter: its pattern and replacement define the topic of each type."""
     pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
-    replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY}")
+    replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY_VALUE}")
     for name in aggregates:
         topic = _replace(pattern, replacement, name)
         if topic is not None:
@@ -172,7 +172,7 @@ def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Ite
 
 
 def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Route]:
-    """Yield the routes of RouteByField, with the number of partitions and the field from SetPartition."""
+    """Yield the routes of RouteByField. SetPartition defines their number of partitions and partition field."""
     steps = [step.settings for step in chain if step.class_name == SET_PARTITION]
     for name, topic in split_pairs(transform.settings.get("topics", "")).items():
         settings = next((entry for entry in steps if topic in split_pairs(entry.get("topic.partitions", ""))), None)
@@ -184,7 +184,7 @@ def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Rout
 
 
 def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Route]:
-    """Yield the route to the topic that Debezium names after the table and each RegexRouter of the chain renames."""
+    """Yield the route to the table's topic, which the RegexRouters rename; yield nothing if there is no RegexRouter."""
     routers = [transform for transform in chain if transform.class_name == REGEX_ROUTER]
     topic: str | None = f"{config.get('topic.prefix', '')}.{config.get('table.include.list', '')}"
     for transform in routers:
@@ -198,7 +198,7 @@ def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterat
 
 
 def _replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Return Java's `replaceFirst` of `text` if all of it matches; None if Python cannot evaluate the expression."""
+    """Return the new topic name that RegexRouter would give to `text`; None if Python cannot evaluate the pattern."""
     try:
         compiled = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
         if compiled.fullmatch(text) is None:

@@ -2,13 +2,13 @@
 
     OutboxKitError
     ├── ConfigurationError     a file, an option or a secret is missing or wrong
-    ├── UnreachableError       a system did not respond, or rejected the credentials
+    ├── UnreachableError       a system gave no valid response, or PostgreSQL or Kafka rejected the login
     ├── RejectedError          a system rejected the request
     ├── WaitTimeoutError       a condition did not become true within its time limit
-    ├── RefusedError           outbox-kit refuses to continue, because rows could be lost
+    ├── RefusedError           outbox-kit refuses to continue, for example because rows could be lost
     └── StackError             the embedded stack could not be started or stopped
 
-The message says what failed and the value (never a secret or a payload); the hint is a command or the key to change.
+A message states what failed and the invalid value (no secret, no payload); a hint is a command or a key to change.
 The command line prints both, and the traceback only with `--debug`.
 """
 

@@ -1,8 +1,8 @@
-"""WAL positions (LSN) in two notations: a number of bytes (Debezium), text such as 16/B374D848 (PostgreSQL)."""
+"""WAL positions (LSN) in two notations: an integer (Debezium), and text such as 16/B374D848 (PostgreSQL)."""
 
 from __future__ import annotations
 
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+SIZE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def format_lsn(lsn: int) -> str:
@@ -17,18 +17,18 @@ def parse(text: str) -> int:
 
 
 def describe(lsn: int | None) -> str:
-    """Return an LSN in both notations, for messages."""
+    """Return an LSN in both notations for messages, or `none`."""
     return "none" if lsn is None else f"{format_lsn(lsn)} ({lsn})"
 
 
 def as_json(lsn: int | None) -> dict[str, object] | None:
-    """Return an LSN in both notations, for JSON output."""
+    """Return an LSN in both notations for JSON output, or None."""
     return None if lsn is None else {"number": lsn, "text": format_lsn(lsn)}
 
 
-def format_size(count: int) -> str:
-    """Format a number of bytes: 17.2 MiB."""
-    for unit, name in UNITS:
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} bytes"
+def format_size(size: int) -> str:
+    """Format a number of bytes with a unit, such as 17.2 MiB."""
+    for factor, unit in SIZE_UNITS:
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"

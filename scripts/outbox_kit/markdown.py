@@ -1,4 +1,4 @@
-"""Markdown of the generated documents, in lines of at most 120 characters."""
+"""Markdown of the generated documents, in lines of at most WIDTH characters."""
 
 from __future__ import annotations
 

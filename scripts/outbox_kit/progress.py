@@ -9,7 +9,7 @@ Reporter = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """Report nothing."""
+    """Ignore the text: the Reporter of callers that show no progress."""
 
 
 def plural(count: int, noun: str) -> str:

@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """Severity of a rule. ERROR: rows can be lost, or the pipeline stops."""
+    """Severity of a rule. ERROR: a violation can lose rows or stop the pipeline."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of one rule, for reports. The meaning of an `id` never changes, because alerts refer to ids."""
+    """Outcome of evaluating a rule, for reports. The meaning of an `id` never changes, because alerts refer to ids."""
 
     id: str
     status: Status
@@ -40,9 +40,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of evaluating a rule; `passed` is None when it could not be evaluated.
+    """One result of evaluating a rule; `passed` is None if the rule could not be evaluated.
 
-    `remedy` and `severity` replace those of the rule.
+    `remedy` and `severity`, if set, replace those of the rule.
     """
 
     passed: bool | None
@@ -64,11 +64,11 @@ class Rule(Generic[T]):
     reason: str = ""
 
     def checks(self, data: T) -> list[Check]:
-        """Return one check per finding."""
+        """Evaluate the rule on `data`, and return one check per finding."""
         return [self.check(finding) for finding in self.evaluate(data)]
 
     def check(self, finding: Finding) -> Check:
-        """Return the check for one finding. If it did not pass, its severity decides between FAIL and WARN."""
+        """Return the check for a finding. If the finding did not pass, the severity decides between FAIL and WARN."""
         severity = finding.severity or self.severity
         if finding.passed:
             return Check(self.id, Status.PASS, finding.actual, finding.expected, severity=severity)
@@ -83,20 +83,20 @@ class Rules(list[Rule[T]]):
     def rule(
         self, identifier: str, *, condition: str, remedy: str, severity: Severity = Severity.ERROR
     ) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
-        """Decorate the condition of a rule that has exactly one finding, and append the rule."""
+        """Return a decorator that appends a rule. The decorated function returns the only finding of the rule."""
 
-        def add(check: Callable[[T], Finding]) -> Callable[[T], Finding]:
-            self.append(Rule(identifier, condition, severity, lambda data: [check(data)], remedy))
-            return check
+        def add(function: Callable[[T], Finding]) -> Callable[[T], Finding]:
+            self.append(Rule(identifier, condition, severity, lambda data: [function(data)], remedy))
+            return function
 
         return add
 
 
 def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
-    """Return the checks of every rule, in the order of the rules."""
+    """Evaluate the rules on `data`, and return their checks in the order of the rules."""
     return [check for rule in rules for check in rule.checks(data)]
 
 
-def unknown(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
+def skip_rules(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
     """Return one UNKNOWN check per rule, with the reason why the rules were not evaluated."""
     return [rule.check(Finding(None, reason, rule.condition)) for rule in rules]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Observation(Generic[T]):
-    """Result of one poll: the awaited value, or None, and a description of the observed state."""
+    """Result of one poll: the awaited value, or None if it is not available yet, and a description of the state."""
 
     value: T | None
     text: str
@@ -26,7 +26,7 @@ def wait_for(
 ) -> T:
     """Call `poll` at once and then every `interval` seconds until it returns a value; return that value.
 
-    Raises WaitTimeoutError after `seconds`. An error that `poll` raises, for a permanent failure, ends the wait.
+    Raises WaitTimeoutError, which names `subject`, after `seconds`. If `poll` raises an error, the wait ends with it.
     """
     retrying = Retrying(
         stop=stop_after_delay(seconds),
@@ -36,8 +36,8 @@ def wait_for(
     try:
         result = retrying(poll)
     except RetryError as error:
-        last: Observation[T] = error.last_attempt.result()
-        raise WaitTimeoutError(f"waited {seconds:g} s for {subject}; last seen: {last.text}", hint) from None
+        last_poll: Observation[T] = error.last_attempt.result()
+        raise WaitTimeoutError(f"waited {seconds:g} s for {subject}; last seen: {last_poll.text}", hint) from None
     if result.value is None:  # unreachable: for the type checker
         raise WaitTimeoutError(f"waited for {subject}; last seen: {result.text}", hint)
     return result.value

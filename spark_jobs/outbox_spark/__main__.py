@@ -1,4 +1,4 @@
-"""`python -m outbox_spark`: the same as `outbox-materialize`."""
+"""`python -m outbox_spark` runs the command `outbox-materialize`."""
 
 import sys
 

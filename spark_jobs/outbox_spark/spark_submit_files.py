@@ -27,7 +27,7 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build(folder: Path, jars: Path | None = None) -> list[Path]:
-    """Write the files into `folder` and return them. Raises ConfigurationError when a source is missing."""
+    """Write the files into `folder` and return their paths. Raises ConfigurationError when a source is missing."""
     package = Path(__file__).resolve().parent
     launchers = sorted(package.parent.glob("*.py"))
     if not (package.parents[1] / "pyproject.toml").is_file() or not launchers:
@@ -35,14 +35,14 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
         raise ConfigurationError(message, "run the command in a checkout of outbox-kit")
     jar_files = sorted(jars.glob("*.jar")) if jars else []
     if jars is not None and not jar_files:
-        raise ConfigurationError(f"no jars in {jars}", "run `make setup`, which fills build/runtime/spark/jars")
+        raise ConfigurationError(f"no jars in {jars}", "use build/runtime/spark/jars, which `make setup` fills")
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / ZIP_NAME, folder / "requirements.txt"]
     with zipfile.ZipFile(files[0], "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(_entries(package)):
+        for name, content in sorted(_zip_entries(package)):
             archive.writestr(zipfile.ZipInfo(name, _ZIP_EPOCH), content, zipfile.ZIP_DEFLATED)
-    pins = "".join(f"{name}=={metadata.version(name)}\n" for name in DRIVER_PACKAGES)
-    files[1].write_text(pins, encoding="ascii")
+    requirements = "".join(f"{name}=={metadata.version(name)}\n" for name in DRIVER_PACKAGES)
+    files[1].write_text(requirements, encoding="ascii")
     files += [Path(shutil.copy(path, folder / path.name)) for path in launchers]
     # Two versions of a jar on one class path would conflict.
     shutil.rmtree(folder / "jars", ignore_errors=True)
@@ -52,7 +52,7 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
     return files
 
 
-def _entries(package: Path) -> Iterator[tuple[str, bytes]]:
+def _zip_entries(package: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the names of the zip's files and their content: this package, and outbox_common."""
     for folder in (package, Path(outbox_common.__file__).parent):
         for path in [*folder.rglob("*.py"), *folder.rglob("py.typed")]:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def collect() -> int:
         files = build(options.folder, options.jars)
-        print_message(f"{options.folder}: {len(files)} files; see docs/scheduling.md")
+        print_message(f"wrote {len(files)} files to {options.folder}; see docs/scheduling.md")
         return 0
 
     return run_command(collect, debug=False)

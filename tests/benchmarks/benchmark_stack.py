@@ -28,7 +28,7 @@ from outbox_kit.lsn import parse as parse_lsn
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
-from outbox_kit.stack.health_checks import get
+from outbox_kit.stack.health_checks import send_get
 from outbox_kit.stack.ports import HOST, choose_ports
 from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
@@ -113,7 +113,7 @@ class BenchmarkStack:
         try:
             yield
         finally:
-            connect_lifecycle.remove(client, name, offsets=True)
+            connect_lifecycle.remove(client, name, with_offsets=True)
 
     def raise_if_failed(self, name: str, client: ConnectClient | None = None) -> None:
         """Raise FailedError with the cause if the connector or its task is FAILED."""
@@ -130,7 +130,7 @@ def benchmark_stack(*, plugins: tuple[Path, ...] = ()) -> Iterator[BenchmarkStac
             state = stack.up(print_progress)
             with open_deployment(_pipeline(project), "local") as deployment:
                 apply(deployment, print_progress)
-                connect_lifecycle.remove(deployment.connect, NAME, offsets=True)
+                connect_lifecycle.remove(deployment.connect, NAME, with_offsets=True)
                 yield BenchmarkStack(stack, state, deployment)
         finally:
             stack.down(print_progress, purge=True)
@@ -187,7 +187,7 @@ def worker_without_exactly_once(bench: BenchmarkStack) -> Iterator[ConnectClient
     def poll() -> Observation[bool]:
         assert process.poll() is None, log.read_text(errors="replace")[-2000:]
         try:
-            return Observation(get(f"{url}/health").ok or None, "not healthy")
+            return Observation(send_get(f"{url}/health").ok or None, "not healthy")
         except OSError as error:
             return Observation(None, type(error).__name__)
 

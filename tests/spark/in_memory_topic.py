@@ -24,7 +24,7 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_access, "describe", lambda *_: state)
-        patch.setattr(metrics, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+        patch.setattr(metrics, "describe", lambda *_: replace(state, end_offsets={0: ends[0] + 3}))
         patch.setattr(topic_access, "read_records", lambda spark, _, read_range: log.read(spark, read_range))
         patch.setattr(
             topic_access, "read_newest", lambda spark, _, read_range: select_columns(log.read(spark, read_range))

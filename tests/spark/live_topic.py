@@ -57,7 +57,7 @@ class LiveTopic:
         return self.log.read(self.spark, read_range)
 
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
-        offsets = dict(state.latest)
+        offsets = dict(state.end_offsets)
         for record in reversed(self.log.records):
             if START + timedelta(seconds=record.offset) >= time:
                 offsets[record.partition] = record.offset

@@ -85,7 +85,7 @@ class Table:
 
     def create(self) -> None:
         tables = self.statements
-        for statement in [tables.create_target(), *tables.create_ledger(), *tables.create_quarantine()]:
+        for statement in [tables.create_table(), *tables.create_ledger(), *tables.create_quarantine()]:
             self.connection.execute(statement)
 
     def stage(self, changes: Iterable[Change]) -> None:

@@ -18,7 +18,7 @@ from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
 COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
-SERVER_COLUMNS = ("version", "wal_level", "database", "standby", "timeline", "wal_position")
+SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", "wal_position")
 
 
 @dataclass

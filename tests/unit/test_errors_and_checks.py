@@ -10,7 +10,7 @@ from outbox_kit import errors
 from outbox_kit.changes import Change
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
+from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
 
 
 def test_exception_tree_lists_every_error() -> None:
@@ -62,7 +62,7 @@ def test_the_check_of_a_finding(finding: Finding, severity: Severity, expected: 
 def test_rules_that_cannot_be_evaluated() -> None:
     rules = Rules[None]()
     rules.rule("a.b", condition="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
-    assert unknown(rules, "down") == [Check("a.b", Status.UNKNOWN, "down", "it holds", "do this")]
+    assert skip_rules(rules, "down") == [Check("a.b", Status.UNKNOWN, "down", "it holds", "do this")]
 
 
 def test_status_and_severity_are_text_in_reports() -> None:

@@ -1,6 +1,6 @@
-"""Commands that write the latest states of aggregates to the outbox, and `adopt`, which replaces a foreign connector.
+"""`backfill` and `republish`, which write latest states of aggregates to the outbox table, and `adopt`.
 
-All commands except `adopt` require a deployed pipeline, and do not change deployed objects (package deployment).
+`adopt` replaces a connector that outbox-kit did not create. The other two commands require a deployed pipeline.
 """
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt

@@ -1,12 +1,12 @@
-"""adopt: replace a running Debezium connector that outbox-kit did not create (OLD) by the pipeline's connector (NEW).
+"""adopt: replace a Debezium connector that outbox-kit did not create (OLD) by the pipeline's connector (NEW).
 
 No row is lost, and no row is sent twice.
 
-    checks → topics, schemas, lock file → stop OLD → NEW, created STOPPED, gets OLD's offset → NEW runs → when it has
-    confirmed the WAL that OLD's publication had filtered, OLD is deleted → NEW gets the rendered config
+    checks → topics, schemas, lock file → stop OLD → create NEW in state STOPPED → write OLD's offset to NEW → start NEW
+    → wait until NEW has confirmed the WAL from before the stop of OLD → delete OLD → write the rendered config to NEW
 
-Every step reads the actual state first, so that the command can be repeated after an interruption. The two connectors
-never run at the same time.
+Every step reads the actual state first, so that the command can be repeated after an interruption. OLD and NEW never
+run at the same time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_wrong_c
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
-from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
 from outbox_kit.progress import Reporter
 
-# Systems that NEW requires. NEW itself cannot be planned while OLD uses the slot.
-BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
-# The WAL may still contain updates and deletes of outbox rows. OLD's router ignores them, OutboxRouter rejects them.
-ONLY_INSERTS = {"skipped.operations": "u,d,t"}
+# Systems that are deployed before NEW. `make_plan` refuses to plan Connect while OLD, another connector, uses the slot.
+SYSTEMS_BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
+# The WAL after OLD's offset can contain updates and deletes of outbox rows, which would stop the task of NEW.
+SKIPPED_OPERATIONS = {"skipped.operations": "u,d,t"}
 
 
 @dataclass(frozen=True)
 class AdoptResult:
-    """Names of the new and the old connector, and the offset at which the new connector started."""
+    """Names of the pipeline's connector and of the replaced connector, and the source offset that both had."""
 
     connector: str
     old: str
@@ -46,93 +46,93 @@ class AdoptResult:
 
 
 def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptResult:
-    """Start the pipeline's connector at the offset of connector `old_name`, and delete the old connector.
+    """Stop connector `old_name`, start the pipeline's connector at its offset, and delete connector `old_name`.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
-    with exclusive(deployment.environment.source, deployment.pipeline.name):
-        old = read_foreign(deployment, old_name)
-        _refuse_two_connectors(deployment, old)
-        _refuse_database(deployment, old)
+    with pipeline_lock(deployment.environment.source, deployment.pipeline.name):
+        old_connector = read_foreign(deployment, old_name)
+        _refuse_conflicting_connectors(deployment, old_connector)
+        _refuse_unsuitable_database(deployment, old_connector)
         refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
-        plan = make_plan(deployment, only=BEFORE_CONNECT)
+        plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT)
         refuse_dangerous(plan, ())
-        rendered = deployment.render(apply_prerequisites(deployment, plan, progress))
-        config = with_fingerprint(deployment.pipeline.name, rendered | ONLY_INSERTS)
+        rendered_config = deployment.render(apply_prerequisites(deployment, plan, progress))
+        config = with_fingerprint(deployment.pipeline.name, rendered_config | SKIPPED_OPERATIONS)
         client, name = deployment.connect, deployment.pipeline.connector.name
-        if client.config(name) is None:  # validate NEW's config before OLD is stopped
+        if client.config(name) is None:  # NEW does not exist: validate its config before OLD is stopped
             refuse_missing_plugins(client, config)
             refuse_invalid(client, name, config, progress=progress)
-        offset = _replace(deployment, old, config, progress)
+        offset = _replace_connector(deployment, old_connector, config, progress)
     apply(deployment, progress)
-    return AdoptResult(name, old.name, offset)
+    return AdoptResult(name, old_connector.name, offset)
 
 
-def _refuse_two_connectors(deployment: Deployment, old: ForeignConnector) -> None:
-    """Raise RefusedError for two connectors on the slot: only an interrupted run of adopt may have created NEW."""
+def _refuse_conflicting_connectors(deployment: Deployment, old_connector: ForeignConnector) -> None:
+    """Raise RefusedError if OLD and NEW have the same name, or if NEW exists although OLD is RUNNING."""
     name = deployment.pipeline.connector.name
-    if old.name == name:
+    if old_connector.name == name:
         raise RefusedError(
-            f"connector {name!r} is the connector of the pipeline",
-            "set connector.name in the pipeline file to a different name",
+            f"connector {name!r} is the pipeline's own connector (connector.name), which adopt cannot replace",
+            "give the name of the connector to replace, or set connector.name in the pipeline file to a new name",
         )
-    if old.is_running and deployment.connect.config(name) is not None:
+    if old_connector.is_running and deployment.connect.config(name) is not None:
         raise RefusedError(
-            f"connectors {old.name!r} and {name!r} both exist, and {old.name!r} is RUNNING",
-            f"stop one of the two connectors; if {name!r} has never run, delete {name!r}",
+            f"connector {name!r} exists although {old_connector.name!r}, which it is to replace, is still RUNNING",
+            f"delete {name!r} if it has never run, otherwise stop {old_connector.name!r}; then repeat the command",
         )
 
 
-def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
-    """Raise RefusedError for a missing slot or publication: its replacement would omit rows that OLD has not sent."""
-    database = deployment.read_database()
-    source = deployment.pipeline.source
+def _refuse_unsuitable_database(deployment: Deployment, old_connector: ForeignConnector) -> None:
+    """Raise RefusedError if slot or publication is missing: a new one would omit rows that OLD has not sent."""
+    database, source = deployment.read_database(), deployment.pipeline.source
     if database.slot is None or database.publication is None:
-        missing = f"slot {source.slot!r}" if database.slot is None else f"publication {source.publication!r}"
-        raise RefusedError(f"{missing} does not exist in database {database.database!r}", "see docs/migrating.md")
+        key, name = ("slot", source.slot) if database.slot is None else ("publication", source.publication)
+        hint = f"set source.{key} to the {key} that connector {old_connector.name!r} uses; see docs/migrating.md"
+        raise RefusedError(f"{key} {name!r} does not exist in database {database.database!r}", hint)
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
-    refuse_different_outbox(deployment, old, database)
+    refuse_different_outbox(deployment, old_connector, database)
 
 
-def _replace(
-    deployment: Deployment, old: ForeignConnector, config: dict[str, str], progress: Reporter
+def _replace_connector(
+    deployment: Deployment, old_connector: ForeignConnector, config: dict[str, str], progress: Reporter
 ) -> dict[str, Any]:
-    """Start the new connector, delete the old one, and return the offset at which the new one started."""
-    source, name = deployment.pipeline.source, deployment.pipeline.connector.name
+    """Stop OLD, start the pipeline's connector at OLD's offset, delete OLD, and return the offset."""
+    source, name, old_name = deployment.pipeline.source, deployment.pipeline.connector.name, old_connector.name
     with postgres_client.connected(deployment.environment.source) as connection:
         end_lsn = wait_transactions_ended(connection)
-        if old.publication != source.publication and old.is_running:
-            progress(f"wait until connector {old.name} has read the creation of publication {source.publication}")
-            wait_confirmed(connection, source.slot, end_lsn, old.name)
-        offset = _switch_connectors(deployment, connection, old, config, progress)
-        # The old connector is deleted last: while it exists, `outbox apply` refuses to run, and adopt can be repeated.
-        progress(f"wait until connector {name} has read the WAL of publication {old.publication}")
+        if old_connector.publication != source.publication and old_connector.is_running:
+            progress(f"wait until connector {old_name} has read the creation of publication {source.publication}")
+            wait_confirmed(connection, source.slot, end_lsn, old_name)
+        offset = _switch_connectors(deployment, connection, old_connector, config, progress)
+        # OLD is deleted last: while it exists, `outbox apply` refuses to run, and adopt can be repeated.
+        progress(f"wait until connector {name} has confirmed the WAL from before the stop of {old_name}")
         wait_confirmed(connection, source.slot, end_lsn, name)
-    progress(f"delete connector {old.name}")
-    connect_lifecycle.remove(deployment.connect, old.name, progress=progress)
+    progress(f"delete connector {old_name}")
+    connect_lifecycle.remove(deployment.connect, old_name, progress=progress)
     return offset
 
 
 def _switch_connectors(
     deployment: Deployment,
     connection: postgres_client.Connection,
-    old: ForeignConnector,
+    old_connector: ForeignConnector,
     config: dict[str, str],
     progress: Reporter,
 ) -> dict[str, Any]:
-    """Stop the old connector, write its offset to the new one, and start the new one."""
+    """Stop OLD, write its offset to the pipeline's connector, start that connector, and return the offset."""
     client, name = deployment.connect, deployment.pipeline.connector.name
-    progress(f"stop connector {old.name}")
-    connect_lifecycle.stop(client, old.name, progress=progress)
+    progress(f"stop connector {old_connector.name}")
+    connect_lifecycle.stop(client, old_connector.name, progress=progress)
     is_new = client.config(name) is None
     if is_new:
         wait_inactive(connection, deployment.pipeline.source.slot)
         progress(f"create connector {name}")
         connect_lifecycle.put_config(client, name, config, progress, create=True)
-    offset = offset_of(deployment, old)
+    offset = offset_of(deployment, old_connector)
     prefix = deployment.pipeline.prefix
-    # Connect keeps the offsets of a deleted connector for the next connector of that name, so they are replaced.
+    # A new connector can have offsets, because Connect keeps those of a deleted connector with the same name.
     if is_new or not offset_of_prefix(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)

@@ -11,13 +11,12 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.state import ActualDatabase
 
-POSTGRES_CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
-MIGRATION_HINT = "see docs/migrating.md"
+POSTGRES_CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
 
 
 @dataclass(frozen=True)
 class ForeignConnector:
-    """Name and live config of the connector, and whether it is RUNNING."""
+    """Name and live config of the connector, and whether the connector is RUNNING."""
 
     name: str
     config: dict[str, str]
@@ -33,54 +32,55 @@ class ForeignConnector:
 
 
 def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
-    """Read the connector. Raises RefusedError if it does not exist or has another class."""
+    """Read a connector. Raises RefusedError if it does not exist or is not a Debezium PostgreSQL connector."""
     config = deployment.connect.config(name)
     if config is None:
-        raise RefusedError(f"connector {name!r} does not exist", "if adopt has replaced it, run `outbox apply`")
-    connector_class = config.get("connector.class")
-    if connector_class != POSTGRES_CONNECTOR:
-        raise RefusedError(f"connector {name!r} has class {connector_class}, not {POSTGRES_CONNECTOR}", MIGRATION_HINT)
+        hint = "correct the name; if `outbox adopt` has deleted the connector, run `outbox apply`"
+        raise RefusedError(f"connector {name!r} does not exist", hint)
+    if config.get("connector.class") != POSTGRES_CONNECTOR_CLASS:
+        message = f"connector {name!r} has class {config.get('connector.class')}, not {POSTGRES_CONNECTOR_CLASS}"
+        raise RefusedError(message, "give the name of a Debezium PostgreSQL connector")
     return ForeignConnector(name, config, connect_lifecycle.is_running(deployment.connect.status(name)))
 
 
-def refuse_different_outbox(deployment: Deployment, old: ForeignConnector, database: ActualDatabase) -> None:
-    """Raise RefusedError unless `old` reads the pipeline's slot and the publication has the options of outbox-kit."""
-    source = deployment.pipeline.source
-    actual = {"slot.name": old.slot, "database.dbname": old.config.get("database.dbname")}
+def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnector, database: ActualDatabase) -> None:
+    """Raise RefusedError for another slot or database than that of `old_connector`, or other publication options."""
+    source, publication = deployment.pipeline.source, database.publication or {}
+    actual = {"slot.name": old_connector.slot, "database.dbname": old_connector.config.get("database.dbname")}
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}
-    for key, value in expected.items():
-        if actual[key] != value:
-            message = f"connector {old.name!r} has {key} {actual[key]!r}, but the files have {value!r}"
-            raise RefusedError(message, f"use the value of the old connector in the files; {MIGRATION_HINT}")
-    if old.is_running and not (database.slot and database.slot.active):
+    for name, key in (("slot.name", "source.slot"), ("database.dbname", "source.database")):
+        if actual[name] != expected[name]:
+            message = f"connector {old_connector.name!r} has {name} {actual[name]!r}, but {key} is {expected[name]!r}"
+            raise RefusedError(message, f"set {key} to {actual[name]!r}, or give the name of another connector")
+    if old_connector.is_running and not (database.slot and database.slot.active):
         raise RefusedError(
-            f"connector {old.name!r} is RUNNING, but slot {source.slot!r} of this database is not active",
-            "the connector reads another server: check source.host",
+            f"connector {old_connector.name!r} is RUNNING, but slot {source.slot!r} of this database is not active",
+            "set source.host in the environment file to the server that the connector reads (database.hostname)",
         )
-    publication = database.publication or {}
-    operations = [name for name in ("update", "delete", "truncate") if publication.get(f"pub{name}")]
+    other_operations = [name for name in ("update", "delete", "truncate") if publication.get(f"pub{name}")]
     via_root = bool(publication.get("pubviaroot"))
-    if operations or not via_root:
+    if other_operations or not via_root:
         raise RefusedError(
-            f"publication {source.publication!r} publishes {', '.join(['insert', *operations])}, with "
+            f"publication {source.publication!r} publishes {', '.join(['insert', *other_operations])}, with "
             f"publish_via_partition_root = {str(via_root).lower()}",
             f"run `alter publication {source.publication} set (publish = 'insert', publish_via_partition_root = "
-            "true)`; the old connector also works with these options",
+            f"true)`; connector {old_connector.name!r} works with these options, too",
         )
 
 
-def offset_of(deployment: Deployment, old: ForeignConnector) -> dict[str, Any]:
-    """Return the offset of the stopped connector. Raises RefusedError."""
-    partition = {"server": old.config.get("topic.prefix", "")}
-    entries = deployment.connect.offsets(old.name)
-    offsets = [entry["offset"] for entry in entries if entry["partition"] == partition and entry["offset"]]
+def offset_of(deployment: Deployment, old_connector: ForeignConnector) -> dict[str, Any]:
+    """Return the offset of the stopped connector. Raises RefusedError if it has none or its snapshot is incomplete."""
+    prefix = old_connector.config.get("topic.prefix", "")
+    entries = deployment.connect.offsets(old_connector.name)
+    offsets = [entry["offset"] for entry in entries if entry["partition"] == {"server": prefix} and entry["offset"]]
     if not offsets or not isinstance(offsets[0].get("lsn"), int):
-        message = f"connector {old.name!r} has no offset"
-        raise RefusedError(message, "it has never sent a row: delete connector and slot, then run `outbox apply`")
+        message = f"connector {old_connector.name!r} has no offset with an LSN for topic.prefix {prefix!r}"
+        hint = "if the connector has never sent a row, delete connector and slot, then run `outbox apply`"
+        raise RefusedError(message, hint)
     offset: dict[str, Any] = offsets[0]
     if str(offset.get("snapshot", "false")).lower() not in ("false", "none"):
         raise RefusedError(
-            f"connector {old.name!r} was stopped during its initial snapshot",
+            f"connector {old_connector.name!r} was stopped before its initial snapshot was complete",
             "resume the connector, and run `outbox adopt` again when the snapshot is complete",
         )
     return offset

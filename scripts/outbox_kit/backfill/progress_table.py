@@ -1,4 +1,4 @@
-"""Table outbox_backfill with the progress of each backfill, written in the transactions that write its rows."""
+"""Table outbox_backfill with the progress of each backfill, updated in the transactions that write outbox rows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TABLE_NAME = "outbox_backfill"
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """Progress of one backfill: the last key that was read, and the numbers of written and skipped aggregates."""
+    """Progress of one backfill: last key that was read, numbers of written and skipped aggregates, and completion."""
 
     last_key: str | None
-    rows: int
-    skipped: int
+    row_count: int
+    skipped_count: int
     finished_at: datetime | None
 
 
 @dataclass(frozen=True)
 class ProgressTable:
-    """Access to the row of one pipeline and aggregate type. Every method runs in the open transaction."""
+    """Access to the row of one pipeline and aggregate type. Call each method in an open transaction."""
 
     pipeline: Pipeline
     aggregate_type: str
@@ -35,8 +35,8 @@ class ProgressTable:
 
         `create table if not exists` alone would require the CREATE privilege even if the table exists.
         """
-        exists = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
-        if exists and exists["oid"] is not None:
+        row = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
+        if row and row["oid"] is not None:
             return
         connection.execute(
             sql.SQL("""
@@ -53,35 +53,35 @@ class ProgressTable:
         )
 
     def begin(self, connection: Connection, *, restart: bool) -> BackfillProgress:
-        """Return the stored progress; insert a row if there is none. `restart` deletes the stored row first."""
+        """Insert a row unless there is one, and return its progress. With `restart`, delete the stored row first."""
         key = (self.pipeline.name, self.aggregate_type)
         if restart:
-            delete = sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s")
-            connection.execute(delete.format(self._table), key)
-        insert = sql.SQL("insert into {} (pipeline, aggregate_type) values (%s, %s) on conflict do nothing")
-        connection.execute(insert.format(self._table), key)
+            deletion = sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s").format(self._table)
+            connection.execute(deletion, key)
+        insertion = sql.SQL("insert into {} (pipeline, aggregate_type) values (%s, %s) on conflict do nothing")
+        connection.execute(insertion.format(self._table), key)
         return self.lock(connection)
 
     def lock(self, connection: Connection) -> BackfillProgress:
-        """Lock and return the progress. Concurrent backfills of one type wait for each other at this lock."""
-        select = sql.SQL(
-            "select last_key, rows, skipped, finished_at from {} where pipeline = %s and aggregate_type = %s for update"
-        )
-        row = connection.execute(select.format(self._table), (self.pipeline.name, self.aggregate_type)).fetchall()[0]
-        return BackfillProgress(**row)
+        """Lock the row and return its progress. Concurrent backfills of the aggregate type wait for this lock."""
+        query = sql.SQL(
+            "select last_key, rows as row_count, skipped as skipped_count, finished_at from {}"
+            " where pipeline = %s and aggregate_type = %s for update"
+        ).format(self._table)
+        return BackfillProgress(**connection.execute(query, (self.pipeline.name, self.aggregate_type)).fetchall()[0])
 
-    def advance(self, connection: Connection, last_key: str, *, rows: int, skipped: int) -> None:
-        """Add the counts of a batch that ends with `last_key`."""
-        self._update(
-            connection, sql.SQL("last_key = %s, rows = rows + %s, skipped = skipped + %s"), last_key, rows, skipped
-        )
+    def advance(self, connection: Connection, last_key: str, *, row_count: int, skipped_count: int) -> None:
+        """Store the last key of a batch, and add the counts of the batch."""
+        assignments = sql.SQL("last_key = %s, rows = rows + %s, skipped = skipped + %s")
+        self._update(connection, assignments, last_key, row_count, skipped_count)
 
     def finish(self, connection: Connection) -> None:
         self._update(connection, sql.SQL("finished_at = clock_timestamp()"))
 
     def _update(self, connection: Connection, assignments: sql.SQL, *values: object) -> None:
-        update = sql.SQL("update {} set {} where pipeline = %s and aggregate_type = %s")
-        connection.execute(update.format(self._table, assignments), (*values, self.pipeline.name, self.aggregate_type))
+        condition = sql.SQL("pipeline = %s and aggregate_type = %s")
+        statement = sql.SQL("update {} set {} where {}").format(self._table, assignments, condition)
+        connection.execute(statement, (*values, self.pipeline.name, self.aggregate_type))
 
     @property
     def _table(self) -> sql.Identifier:

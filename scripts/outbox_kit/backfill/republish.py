@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from outbox_kit.backfill.newest_states import AggregateStates, PublishedKeys, open_states
+from outbox_kit.backfill.newest_states import AggregateStates, WrittenStates, open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
@@ -13,9 +13,9 @@ from outbox_kit.progress import Reporter, plural
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500
-MAX_LISTED = 10
-# While a session waits for the table lock, all writers of the table wait too.
-TABLE_LOCK_SECONDS = 2.0
+MAX_LISTED_KEYS = 10
+# Limit of the wait for the lock of a business table. During this wait all writers of the table wait, too.
+TABLE_LOCK_TIMEOUT_S = 2.0
 
 
 def republish(
@@ -30,31 +30,31 @@ def republish(
 ) -> int:
     """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
-    For a key without a business row, `tombstones` writes a tombstone. Without `tombstones`, a RefusedError lists these
-    keys after the other keys were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
+    With `tombstones`, write a tombstone for each key without a business row. After all other keys were written, a
+    RefusedError lists keys without an outbox row. Also raises ConfigurationError, RejectedError, UnreachableError.
     """
     written_keys: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session:
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
-        requested = states.normalize_keys(session.connection, list(keys))
+        requested_keys = states.normalize_keys(session.connection, list(keys))
         missing_keys: list[str] = []
-        for chunk in _chunks(sorted(requested)):
-            published = retry_deadlocks()(_publish, session, states, chunk)
-            written_keys |= set(published.written_keys)
-            missing_keys += [key for key in chunk if key not in set(published.locked_keys)]
-            progress(f"{aggregate_type}: {len(written_keys)} of {len(requested)} written")
+        for batch in _batches(sorted(requested_keys)):
+            written_states = retry_deadlocks()(_write_states, session, states, batch)
+            written_keys |= set(written_states.written_keys)
+            missing_keys += [key for key in batch if key not in set(written_states.locked_keys)]
+            progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written")
         if tombstones and missing_keys:
-            table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_SECONDS))
-            for chunk in _chunks(missing_keys):
-                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, chunk)
-                progress(f"{aggregate_type}: {len(written_keys)} of {len(requested)} written, including tombstones")
-    _refuse_unwritten(states, requested, written_keys, tombstones=tombstones)
+            table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_TIMEOUT_S))
+            for batch in _batches(missing_keys):
+                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, batch)
+                progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written with tombstones")
+    _refuse_unwritten_keys(states, requested_keys, written_keys, tombstones=tombstones)
     return len(written_keys)
 
 
-def _publish(session: Session, states: AggregateStates, keys: Sequence[str]) -> PublishedKeys:
+def _write_states(session: Session, states: AggregateStates, keys: Sequence[str]) -> WrittenStates:
     with session.transaction(f"rows of {states.backfill.table}"):
-        return states.publish(session.connection, keys, EVENT_TYPE)
+        return states.write_states(session.connection, keys, EVENT_TYPE)
 
 
 def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[str]) -> set[str]:
@@ -62,21 +62,21 @@ def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[
         return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
 
 
-def _refuse_unwritten(states: AggregateStates, requested: list[str], written: set[str], *, tombstones: bool) -> None:
-    keys = [key for key in requested if key not in written]
-    if not keys:
+def _refuse_unwritten_keys(states: AggregateStates, keys: list[str], written: set[str], *, tombstones: bool) -> None:
+    unwritten = [key for key in keys if key not in written]
+    if not unwritten:
         return
-    listed_keys = ", ".join(keys[:MAX_LISTED]) + (", ..." if len(keys) > MAX_LISTED else "")
+    listed_keys = ", ".join(unwritten[:MAX_LISTED_KEYS]) + (", ..." if len(unwritten) > MAX_LISTED_KEYS else "")
     raise RefusedError(
-        f"{plural(len(keys), 'key')} not written, because {states.backfill.table} has no such row or the query does "
-        f"not return it: {listed_keys}; {plural(len(written), 'other key')} written",
-        "insert an outbox row of the key with its partition field (a tombstone requires it), or change the query"
+        f"{plural(len(unwritten), 'key')} not written, because {states.backfill.table} has no row of the key, or the "
+        f"query does not return the key: {listed_keys}; {plural(len(written), 'other key')} written",
+        "change the query to return the key; for a deleted aggregate, insert an outbox row with its partition field"
         if tombstones
-        else "add --tombstones to write tombstones for deleted aggregates",
+        else "change the query to return the key; for a deleted aggregate, add --tombstones",
     )
 
 
-def _chunks(keys: Iterable[str]) -> Iterator[list[str]]:
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
     iterator = iter(keys)
-    while chunk := list(islice(iterator, BATCH_SIZE)):
-        yield chunk
+    while batch := list(islice(iterator, BATCH_SIZE)):
+        yield batch

@@ -1,4 +1,4 @@
-"""Database session of backfill and republish, with lock and statement timeouts, at isolation level READ COMMITTED.
+"""Database session of backfill and republish: READ COMMITTED transactions with lock and statement timeouts.
 
 While a transaction waits for a lock, a second connection reads which sessions block it.
 """
@@ -25,7 +25,7 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
-# PostgreSQL aborts one transaction of a deadlock. The aborted transaction can be repeated.
+# Maximum number of attempts of a transaction that PostgreSQL aborts because of a deadlock.
 DEADLOCK_ATTEMPTS = 5
 BLOCKING_SESSIONS_SQL: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
@@ -34,7 +34,7 @@ BLOCKING_SESSIONS_SQL: LiteralString = """
 
 
 class LockMonitor:
-    """Polls the sessions that block `connection`, every `interval` seconds, while the context is open."""
+    """Reads every `interval` seconds which sessions block `connection`, until the context is left."""
 
     def __init__(self, database: SourceDatabase, connection: Connection, *, interval: float) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class LockMonitor:
 
     @property
     def description(self) -> str:
-        """Description of the blocking sessions in the last poll that returned a session."""
+        """Text that names the blocking sessions of the latest poll in which `connection` was blocked."""
         return ", ".join(map(postgres_client.describe_session, self._blocking_sessions)) or "an unknown session"
 
     def _poll(self) -> None:
@@ -65,12 +65,12 @@ class LockMonitor:
                         connection.execute(BLOCKING_SESSIONS_SQL, (self._pid,)).fetchall() or self._blocking_sessions
                     )
         except OutboxKitError:
-            return  # the message then names no session; lock_timeout still limits the wait
+            return  # `description` then has earlier sessions or none; lock_timeout still limits the wait
 
 
 @dataclass(frozen=True)
 class Session:
-    """Open connection to the source database, and its lock timeout in seconds."""
+    """Deployment, connection to its source database, and lock timeout of the transactions in seconds."""
 
     deployment: Deployment
     connection: Connection
@@ -78,9 +78,9 @@ class Session:
 
     @contextmanager
     def transaction(self, lock_target: str) -> Iterator[None]:
-        """Open a transaction with timeouts, and check that the slot exists. Raises RejectedError, RefusedError.
+        """Open a transaction with lock and statement timeouts, and check the slot. Raises RefusedError.
 
-        `lock_target` names the rows or the table to lock, for the error message.
+        Raises RejectedError if a lock is not granted; `lock_target` names the rows or the table in its message.
         """
         database = self.deployment.environment.source
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
@@ -90,48 +90,48 @@ class Session:
                     for name, limit in timeouts.items():
                         statement = sql.SQL("set local {} = {}").format(sql.Identifier(name), sql.Literal(round(limit)))
                         self.connection.execute(statement)
-                    self._refuse_lost_slot()
+                    self._refuse_unusable_slot()
                     yield
             except psycopg.errors.LockNotAvailable:
                 raise RejectedError(
-                    f"no lock on {lock_target} within {self.lock_seconds:g} s, held by {monitor.description}",
-                    "end its transaction, then run the same command again: committed batches are retained",
+                    f"no lock on {lock_target} within {self.lock_seconds:g} s: blocked by {monitor.description}",
+                    "end the transaction of the blocking session, then run the command again",
                 ) from None
 
-    def _refuse_lost_slot(self) -> None:
-        """Raise RefusedError if the slot is lost, for example because this backfill exceeded max_slot_wal_keep_size."""
+    def _refuse_unusable_slot(self) -> None:
+        """Raise RefusedError if the slot is missing or lost, or retains more WAL than max_slot_wal_keep_size."""
         name = self.deployment.pipeline.source.slot
         slot = read_slot(self.connection, name)
         if slot is None or slot.wal_status in ("unreserved", "lost"):
             state = f"is {slot.wal_status}" if slot else "does not exist"
             raise RefusedError(
-                f"slot {name!r} {state}: the connector would never receive rows written now",
-                "check that the connector is running; see the check postgres.slot of `outbox verify`",
+                f"slot {name!r} {state}: the connector might never receive rows that are written now",
+                "run `outbox verify` and follow the remedies of the checks postgres.slot and postgres.slot-wal",
             )
 
 
 @contextmanager
 def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
-    """Connect to the source database of a deployed pipeline. Raises RefusedError if rows would be lost."""
+    """Connect to the source database. Raises RefusedError unless the pipeline is deployed and no row can be lost."""
     name, source = deployment.pipeline.name, deployment.pipeline.source
     if not source.uses_table:
         raise RefusedError(
-            f"pipeline {name} uses messages (prefix {source.message_prefix!r}): it has no outbox table to which "
-            "states can be written",
-            "let the service emit the states, in the transaction that locks their rows",
+            f"pipeline {name} has no outbox table, because its events are logical decoding messages "
+            f"(source.message_prefix {source.message_prefix!r})",
+            "let the service emit the states as messages, in the transaction that locks the business rows",
         )
     lock = deployment.lock()
     if lock is None or lock.source is None:
         message = f"pipeline {name} is not deployed to {deployment.environment.name}"
-        raise RefusedError(f"{message}: without its slot, rows would reach no topic", "run `outbox apply` first")
+        raise RefusedError(f"{message}: its outbox rows would reach no topic", "run `outbox apply` first")
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
-        # With a snapshot per transaction, changes that are committed during the wait for a lock would not be visible.
+        # With one snapshot per transaction, changes that are committed during the wait for a lock would be invisible.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
 
 
 def retry_deadlocks() -> Retrying:
-    """Return a retry of transactions that PostgreSQL aborted because of a deadlock."""
+    """Return a caller of functions that calls a function again if PostgreSQL reports a deadlock."""
     is_deadlock = retry_if_exception_type(psycopg.errors.DeadlockDetected)
     return Retrying(stop=stop_after_attempt(DEADLOCK_ATTEMPTS), retry=is_deadlock, reraise=True)

@@ -1,4 +1,4 @@
-"""Command line `outbox`: options, prompts, output and exit codes. All other logic is in the packages that it calls."""
+"""Command line `outbox`: options, prompts, output, exit codes. All other logic is in the packages that it uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.errors import OutboxKitError
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
         app(prog_name="outbox")
     except OutboxKitError as error:
@@ -25,6 +25,6 @@ def main() -> None:
         sys.exit(exit_codes.INTERRUPTED)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM like Ctrl-C, so that cleanup runs."""
+def _handle_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, as Ctrl-C does, so that cleanup code runs."""
     raise KeyboardInterrupt

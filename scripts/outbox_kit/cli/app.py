@@ -1,4 +1,4 @@
-"""Typer application with all commands and groups."""
+"""Typer application with all commands and command groups."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ for command in (
 
 
 @common_options("output", "yes")
-def group(common: CommonOptions) -> None:
-    """Accept the common options also between a group and its subcommand."""
+def group_callback(common: CommonOptions) -> None:
+    """Declare the common options of a command group, so that they are also accepted before its subcommand."""
 
 
 for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):
-    app.add_typer(commands, name=name, callback=group)
+    app.add_typer(commands, name=name, callback=group_callback)
 
 
 def _print_version(requested: bool) -> None:

@@ -1,4 +1,4 @@
-"""Printing: messages to stderr, data to stdout, reports to files."""
+"""Output: messages to stderr, data to stdout, plans and reports to files."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", to: Console = stdout
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console = stdout
 ) -> None:
-    """Print a table. Values are never truncated, and only wrapped on a terminal."""
+    """Print a table. Values are never truncated. Long values are wrapped only on a terminal."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    if to.is_terminal:
-        to.print(table)
+    if console.is_terminal:
+        console.print(table)
     else:
         width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-        Console(file=to.file, width=max(width, cell_len(title)), highlight=False).print(table)
+        Console(file=console.file, width=max(width, cell_len(title)), highlight=False).print(table)
 
 
-def write_report(path: Path, text: str) -> None:
-    """Write a file to a path given by the user. Raises ConfigurationError."""
+def write_file(path: Path, text: str) -> None:
+    """Write `text` to a path given by the user. Raises ConfigurationError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         message = f"cannot write {path}: {error.strerror}"
-        raise ConfigurationError(message, "name a file in an existing folder") from None
+        raise ConfigurationError(message, "name a file in an existing, writable folder") from None

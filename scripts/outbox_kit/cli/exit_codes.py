@@ -1,7 +1,7 @@
 """Exit codes of the `outbox` command."""
 
 SUCCESS = 0
-ERROR = 1  # an error, or a failed check
+ERROR = 1  # an error, a failed check, or a declined confirmation
 USAGE = 2
 CHANGES_PENDING = 3  # `outbox plan`
-INTERRUPTED = 130  # as a shell reports SIGINT
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it

@@ -30,7 +30,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Values of the common options in one call."""
+    """Values of the common options of one command line."""
 
     pipeline: Path
     environment: str
@@ -45,16 +45,16 @@ class CommonOptions:
         return Overrides(self.settings)
 
     @property
-    def project(self) -> Path:
+    def project_folder(self) -> Path:
         """Folder that contains connectors/ and build/."""
         return self.pipeline.resolve().parent.parent
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """Load the pipeline and environment files. Connections are closed at the end of the context."""
+        """Return a context manager that loads the files of the deployment, and closes its connections at the end."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
     def confirm(self, question: str, *, hint: str) -> None:
-        """Ask for confirmation unless --yes is given. Exit with ERROR if the user declines, or without a terminal."""
+        """Ask for confirmation unless --yes is given. Exit with ERROR if the user declines or there is no terminal."""
         if self.yes:
             return
         if not sys.stdin.isatty():
@@ -84,7 +84,7 @@ def _declarations(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a setting; repeatable. KEY: a.b (pipeline file), environment.a.b (environment file).",
+            help="Override KEY of the pipeline file, or environment.KEY of the environment file; repeatable.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,
@@ -98,8 +98,8 @@ DECLARATIONS = inspect.signature(_declarations, eval_str=True).parameters
 
 
 def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add common options to a command, which receives their values as its first argument."""
-    shared = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
+    """Return a decorator that adds common options to a command, whose first argument is then a CommonOptions."""
+    common_parameters = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -107,9 +107,9 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
             command_values = {name: value for name, value in values.items() if name not in DECLARATIONS}
             command(_merge_common_options(context), **command_values)
 
-        _, *declared = inspect.signature(command, eval_str=True).parameters.values()
+        _, *command_parameters = inspect.signature(command, eval_str=True).parameters.values()
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in [*declared, *shared])]
+        parameters = [context, *(item.replace(kind=context.kind) for item in [*command_parameters, *common_parameters])]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -123,9 +123,9 @@ def _merge_common_options(context: typer.Context) -> CommonOptions:
     while contexts[0].parent is not None:
         contexts.insert(0, contexts[0].parent)
     values = dict(contexts[0].params)
-    for nested in contexts[1:]:
-        for name in DECLARATIONS.keys() & nested.params.keys():
-            if nested.get_parameter_source(name).name == "COMMANDLINE":
-                values[name] = nested.params[name]
+    for inner_context in contexts[1:]:
+        for name in DECLARATIONS.keys() & inner_context.params.keys():
+            if inner_context.get_parameter_source(name).name == "COMMANDLINE":
+                values[name] = inner_context.params[name]
     values["settings"] = tuple(setting for entry in contexts for setting in entry.params["settings"] or ())
     return CommonOptions(**{field.name: values[field.name] for field in fields(CommonOptions)})

@@ -1,4 +1,4 @@
-"""Output of a plan: a table of changes, dangers, and the order of schema roll-outs."""
+"""Output of a plan: a table of changes, their dangers, and the safe order of steps for each schema change."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rich.console import Console
 
 from outbox_kit.changes import Change
 from outbox_kit.cli.console import print_message, print_table, stdout
-from outbox_kit.deployment import EXCLUDED_OBJECTS, Plan
+from outbox_kit.deployment import EXCLUDED_OBJECTS_MESSAGE, Plan
 
 
-def print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
-    """Print the changes as a table. An exclamation mark marks a dangerous change."""
+def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:
+    """Print the changes as a table. An exclamation mark follows the action of a change with a danger."""
     rows = [
         [
             change.system,
@@ -23,19 +23,19 @@ def print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
         ]
         for change in changes
     ]
-    print_table(["system", "object", "action", "change", "reason"], rows, to=to)
+    print_table(["system", "object", "action", "change", "reason"], rows, console=console)
 
 
 def print_plan_notes(plan: Plan) -> None:
-    """Print dangers, pending objects that the connector requires, and the order of schema roll-outs."""
+    """Print the dangers, the excluded objects that the connector requires, and the steps for each schema change."""
     for change in plan.changes:
         if change.danger:
             print_message(f"DANGER  {change.object}: {change.danger}")
         if change in plan.dangerous:
             print_message(f'        requires --allow "{change.object}"')
     if plan.waits_for:
-        print_message(f"{EXCLUDED_OBJECTS}: {', '.join(plan.waits_for)}")
-    for rollout in plan.rollout:
-        print_message(f"roll out the schema of {rollout.aggregate} in this order:")
-        for number, step in enumerate(rollout.steps, start=1):
+        print_message(f"{EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}")
+    for roll_out in plan.roll_outs:
+        print_message(f"change the schema of aggregate type {roll_out.aggregate} in this order:")
+        for number, step in enumerate(roll_out.steps, start=1):
             print_message(f"  {number}. {step}")

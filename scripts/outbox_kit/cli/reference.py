@@ -1,4 +1,4 @@
-"""Generate docs/cli.md from the command line: `python -m outbox_kit.cli.reference > docs/cli.md`."""
+"""Generate docs/cli.md from the commands: `python -m outbox_kit.cli.reference > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _section(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - the co
 def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as in _section
     name, _ = parameter.get_help_record(context)
     if parameter.param_type_name == "argument":
-        name = name.partition(" <")[0]  # without the Python type
-    variable = f"`${parameter.envvar}` or " if parameter.envvar else ""
-    cells = [f"`{name}`", variable + _default(parameter), parameter.help]
+        name = name.partition(" <")[0]  # Typer appends ` <type>`
+    environment_variable = f"`${parameter.envvar}` or " if parameter.envvar else ""
+    cells = [f"`{name}`", environment_variable + _default(parameter), parameter.help]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -17,26 +17,26 @@ from outbox_kit.progress import Reporter, silent
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
     """Raise RefusedError if a class in the config is not installed on the worker."""
-    missing = missing_plugins(config, list(client.plugin_versions()))
-    if missing:
-        raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL_HINT)
+    missing_classes = missing_plugins(config, list(client.plugin_versions()))
+    if missing_classes:
+        raise RefusedError(f"the Connect worker at {client.url} lacks {', '.join(missing_classes)}", INSTALL_HINT)
 
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
-    """Validate the config on the worker before it is written. Raises RefusedError."""
-    # Debezium's validation connects to the database: an unreachable database delays the response.
+    """Raise RefusedError if the worker rejects the config or does not resolve a placeholder. Nothing is written."""
+    # Reported first: Debezium's validation connects to the database, and takes long if it is unreachable.
     progress("validate the connector config on the worker")
     validation = client.validate(name, config)
-    if validation.unresolved:
+    if validation.unresolved_keys:
         raise RefusedError(
-            f"the Connect worker does not resolve the placeholder in {', '.join(validation.unresolved)}",
-            "check the worker's config.providers, and that the file or variable exists and is allowed",
+            f"the Connect worker does not resolve the placeholder in {', '.join(validation.unresolved_keys)}",
+            "check the worker's config.providers, and that the placeholder's file or variable exists and is allowed",
         )
     if validation.errors:
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
         raise RefusedError(
             f"Kafka Connect rejects the connector config: {problems}",
-            "correct the environment file, or the values to which the worker resolves the placeholders",
+            "correct these keys in the files of the deployment, or the values of their placeholders on the worker",
         )
 
 
@@ -50,7 +50,7 @@ def apply(
     progress: Reporter,
     state: State = "running",
 ) -> bool:
-    """Make the `changes` of diff(). Return whether the connector was started.
+    """Make the `changes` of state.diff(). Return whether a start of the connector was requested.
 
     A new connector gets an offset before its start. Without an offset, a restart before the first event would begin at
     the server's current LSN, and rows written since the slot was created would be lost without an error
@@ -66,7 +66,7 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. Methods that can start it return whether the connector was started."""
+    """Makes the changes of one connector. Methods that return a bool return whether they requested a start."""
 
     client: ConnectClient
     name: str
@@ -85,21 +85,21 @@ class _ConnectorUpdater:
         if change.kind == "state":
             return self._enter_state()
         if change.kind == "start":
-            return self._start()
+            return self._bring_to_declared_state()
         if change.action == "update":
             return self._update()
         put_config(self.client, self.name, self.config, self.progress, create=True)
-        return self._start()
+        return self._bring_to_declared_state()
 
-    def _start(self) -> bool:
-        """Bring a connector that was stopped before this apply into the declared state."""
+    def _bring_to_declared_state(self) -> bool:
+        """Bring a STOPPED connector, new or stopped before this apply, into the declared state."""
         wait_stopped(self.client, self.name)
         return self._seed_and_request_state(was_stopped=True)
 
     def _update(self) -> bool:
-        """Change the config while the connector is stopped. A paused or stopped connector remains in its state.
+        """Update the config. A running connector is stopped first; a paused or stopped connector keeps its state.
 
-        If the connector kept running, the RUNNING state of the old task could be mistaken for that of the new task.
+        Without the stop, the RUNNING state of the previous task could be mistaken for that of the new task.
         """
         if is_paused_or_stopped(self.client.status(self.name)):
             put_config(self.client, self.name, self.config, self.progress)
@@ -109,22 +109,22 @@ class _ConnectorUpdater:
             put_config(self.client, self.name, self.config, self.progress)
             return self._seed_and_request_state()
         except OutboxKitError as error:
-            raise type(error)(f"{error.message}; {self._resume_old_config()}", error.hint) from None
+            raise type(error)(f"{error.message}; {self._request_state_after_failure()}", error.hint) from None
 
-    def _resume_old_config(self) -> str:
-        """After a failed update, resume the connector unless it has the new config; return a text about its state."""
+    def _request_state_after_failure(self) -> str:
+        """After a failed update, request the declared state if the config is unchanged. Return what was done."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):
                 self._request_state()
-                return f"connector {self.name} keeps its previous config and is {self.state} again"
+                return f"connector {self.name} keeps its previous config, and state {self.state} was requested"
         except OutboxKitError as error:
             self.progress(error.message)
-        return f"connector {self.name} is left STOPPED, and WAL grows: run `outbox apply` again"
+        return f"connector {self.name} may be STOPPED, so that WAL is retained: run `outbox apply` again"
 
     def _enter_state(self) -> bool:
         status = self.client.status(self.name)
-        if self.state == "stopped" or (status and status.connector == "STOPPED"):
+        if self.state == "stopped" or (status and status.connector_state == "STOPPED"):
             stop(self.client, self.name, progress=self.progress)
             return self._seed_and_request_state()
         return self._request_state()
@@ -139,7 +139,7 @@ class _ConnectorUpdater:
         )
 
     def _seed_and_request_state(self, *, was_stopped: bool = False) -> bool:
-        """Ensure that the stopped connector has a usable offset (also for a later resume), then request the state."""
+        """Ensure that the stopped connector has a usable offset, then request the declared state."""
         ensure_offset(self.client, self.name, self.start, self.progress, was_stopped=was_stopped)
         return self._request_state()
 

@@ -19,14 +19,14 @@ NO_CONNECTOR = "no connector"
 
 @dataclass(frozen=True)
 class ConnectState:
-    """Input of the checks; `cluster` is the id of the Kafka cluster of the environment file."""
+    """Input of the checks; `cluster_id` is that of kafka.bootstrap_servers, None if Kafka does not respond."""
 
     name: str
     desired: dict[str, str]
     observed: ObservedConnect
     desired_state: State
     exactly_once: str
-    cluster: str | None
+    cluster_id: str | None
 
 
 RULES = Rules[ConnectState]()
@@ -43,40 +43,40 @@ def _reachable(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.cluster",
-    condition="the workers use the Kafka cluster of the environment file",
-    remedy="connect.url and kafka.bootstrap_servers belong to different clusters: correct one of them",
+    condition="the Connect worker uses the Kafka cluster of kafka.bootstrap_servers",
+    remedy="correct connect.url or kafka.bootstrap_servers in the environment file, so that both belong to one cluster",
 )
 def _cluster(live: ConnectState) -> Finding:
-    if live.cluster is None:
-        return Finding(None, "Kafka does not respond", "the same cluster")
-    return Finding(live.observed.cluster == live.cluster, live.observed.cluster, live.cluster)
+    if live.cluster_id is None:
+        return Finding(None, "Kafka does not respond", "the cluster of kafka.bootstrap_servers")
+    return Finding(live.observed.cluster_id == live.cluster_id, live.observed.cluster_id, live.cluster_id)
 
 
-@RULES.rule("connect.plugins", condition="every class that the config names is installed", remedy=INSTALL_HINT)
+@RULES.rule("connect.plugins", condition="every class that the config names is on the worker", remedy=INSTALL_HINT)
 def _plugins(live: ConnectState) -> Finding:
     missing = missing_plugins(live.desired, list(live.observed.versions))
-    expected = "every class that the config names"
-    return Finding(not missing, f"missing: {', '.join(missing)}" if missing else "all installed", expected)
+    actual = f"not installed: {', '.join(missing)}" if missing else "every class is installed"
+    return Finding(not missing, actual, "every class that the config names")
 
 
 @RULES.rule(
     "connect.smt-version",
-    condition="the worker's transforms have the same version as outbox-kit, which renders their config",
-    remedy=INSTALL_HINT,
+    condition="outbox-kit's transforms on the worker have the same version as outbox-kit, which renders their config",
+    remedy="install outbox-smt in the version of outbox-kit on every worker and restart the workers; see docs/smt.md",
     severity=Severity.WARNING,
 )
 def _smt_version(live: ConnectState) -> Finding:
-    types = {value for key, value in live.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
-    versions = {live.observed.versions[name] for name in types if name in live.observed.versions}
+    classes = {value for key, value in live.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
+    versions = {live.observed.versions[name] for name in classes if name in live.observed.versions}
     if not versions:
-        return Finding(None if types else True, "none installed" if types else "none used", __version__)
+        return Finding(None if classes else True, "not installed" if classes else "not in the config", __version__)
     return Finding(versions == {__version__}, ", ".join(sorted(versions)), __version__)
 
 
 @RULES.rule(
     "connect.workers",
-    condition="every worker has the plugins in the same version: the task may start on any worker",
-    remedy=f"{INSTALL_HINT}, on each worker",
+    condition="every worker has the same versions of the plugins, because the task may start on any worker",
+    remedy="install the same versions of the plugins on every worker and restart the workers; see docs/smt.md",
 )
 def _workers(live: ConnectState) -> Finding:
     expected = "the same plugins on every worker"
@@ -84,21 +84,21 @@ def _workers(live: ConnectState) -> Finding:
         return Finding(None, "no worker is listed", expected, "list every worker in connect.workers")
     problems = [text for worker in live.observed.workers if (text := _worker_problem(live, worker))]
     remedy = "; ".join(dict.fromkeys(worker.hint for worker in live.observed.workers if worker.hint))
-    return Finding(not problems, "; ".join(problems) or f"all {len(live.observed.workers)}", expected, remedy)
+    return Finding(not problems, "; ".join(problems) or "no difference", expected, remedy)
 
 
 def _worker_problem(live: ConnectState, worker: Worker) -> str:
     if worker.error:
         return worker.error
-    if worker.cluster and worker.cluster != live.observed.cluster:
-        return f"{worker.url} uses Kafka cluster {worker.cluster}, not {live.observed.cluster}"
+    if worker.cluster_id and worker.cluster_id != live.observed.cluster_id:
+        return f"{worker.url} uses Kafka cluster {worker.cluster_id}, not {live.observed.cluster_id}"
     missing_everywhere = missing_plugins(live.desired, list(live.observed.versions))
     missing = [name for name in missing_plugins(live.desired, list(worker.versions)) if name not in missing_everywhere]
     if missing:
         return f"{worker.url} lacks {', '.join(missing)}"
     classes = set(live.desired.values()) & live.observed.versions.keys()
-    different = sorted(name for name in classes if worker.versions.get(name) != live.observed.versions[name])
-    return f"{worker.url} has a different version of {', '.join(different)}" if different else ""
+    different_classes = sorted(name for name in classes if worker.versions.get(name) != live.observed.versions[name])
+    return f"{worker.url} has another version of {', '.join(different_classes)}" if different_classes else ""
 
 
 @RULES.rule("connect.connector", condition="the connector exists", remedy="run `outbox apply`")
@@ -109,8 +109,8 @@ def _connector(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.running",
-    condition="connector and task are RUNNING; a failure is shown with its root cause",
-    remedy="FAILED: fix the cause, then `outbox restart`; PAUSED or STOPPED: `outbox resume`; see docs/operations.md",
+    condition="connector and tasks are RUNNING, or the connector is in the state that connector.state declares",
+    remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/operations.md",
 )
 def _running(live: ConnectState) -> Finding:
     expected = "connector RUNNING, every task RUNNING"
@@ -132,15 +132,16 @@ def _running(live: ConnectState) -> Finding:
 def _config(live: ConnectState) -> Finding:
     config = live.observed.actual.config
     if config is None:
-        return Finding(None, NO_CONNECTOR, "as rendered from the files")
+        return Finding(None, NO_CONNECTOR, "the config rendered from the files")
     keys = different_keys(live.desired, config)
-    return Finding(not keys, f"differs in {', '.join(keys)}" if keys else "as rendered", "as rendered from the files")
+    actual = f"differs in {', '.join(keys)}" if keys else "no difference"
+    return Finding(not keys, actual, "the config rendered from the files")
 
 
 @RULES.rule(
     "connect.valid",
     condition="the worker accepts the live config, and can log in to the database with this config",
-    remedy="fix the reported errors; secrets may have changed since the worker started",
+    remedy="correct the reported keys, or the secrets to which the worker resolves their placeholders",
 )
 def _valid(live: ConnectState) -> Finding:
     validation = live.observed.validation
@@ -153,20 +154,19 @@ def _valid(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.placeholders",
     condition="the worker resolves every `${...}`: an unresolved placeholder stays in the value, without an error",
-    remedy="check name and path in the placeholder, and the provider's allow-list on the worker",
+    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker",
 )
 def _placeholders(live: ConnectState) -> Finding:
-    validation = live.observed.validation
-    if validation is None:
+    if live.observed.validation is None:
         return Finding(None, NO_CONNECTOR, "all resolved")
-    keys = ", ".join(validation.unresolved)
+    keys = ", ".join(live.observed.validation.unresolved_keys)
     return Finding(not keys, f"not resolved: {keys}" if keys else "all resolved", "all resolved")
 
 
 @RULES.rule(
     "connect.exactly-once",
     condition="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
-    remedy="set exactly.once.source.support=enabled on every worker; run `outbox apply`",
+    remedy="set exactly.once.source.support=enabled on every worker, and then run `outbox apply`",
 )
 def _exactly_once(live: ConnectState) -> Finding:
     config, validation = live.observed.actual.config, live.observed.validation
@@ -180,16 +180,16 @@ def _exactly_once(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.exclusive",
     condition="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
-    remedy="two connectors on one slot both miss rows: delete one connector, or change its slot, publication, prefix",
+    remedy="delete one of the connectors, or give it its own slot, publication and prefix; on one slot both miss rows",
 )
 def _exclusive(live: ConnectState) -> Finding:
     conflicts = live.observed.conflicts
-    return Finding(not conflicts, "; ".join(conflicts) or "exclusive", "exclusive slot, publication and prefix")
+    return Finding(not conflicts, "; ".join(conflicts) or "no conflict", "exclusive slot, publication and prefix")
 
 
 @RULES.rule(
     "connect.offsets",
-    condition="the connector has a stored offset: without an offset a restart can skip rows",
+    condition="Connect has stored an offset of the connector: without an offset, a restart can skip rows",
     remedy="stop the connector and run `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:
@@ -197,6 +197,6 @@ def _offsets(live: ConnectState) -> Finding:
     if live.observed.actual.config is None:
         return Finding(None, NO_CONNECTOR, expected)
     offsets = [entry["offset"] for entry in live.observed.actual.offsets if entry.get("offset")]
-    positions = [offset.get("lsn") for offset in offsets]
-    actual = f"lsn {positions[0]}" if positions else "no offset"
-    return Finding(any(position is not None for position in positions), actual, expected)
+    lsns = [offset.get("lsn") for offset in offsets]
+    actual = f"lsn {lsns[0]}" if lsns else "no offset"
+    return Finding(any(lsn is not None for lsn in lsns), actual, expected)

@@ -1,6 +1,6 @@
 """Kafka Connect REST client, one method per endpoint.
 
-Unknown fields of responses are ignored: workers add new ones. Retries and errors: rest.py.
+Unknown fields of responses are ignored, because newer workers add fields. Retries and errors: rest.py.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
 class ConnectorStatus:
     """State of a connector and its tasks, with the stack traces of failures."""
 
-    connector: str
-    tasks: tuple[str, ...]
+    connector_state: str
+    task_states: tuple[str, ...]
     traces: tuple[str, ...]
     workers: tuple[str, ...] = ()
     """host:port of the worker of the connector, then of each task."""
 
     @property
     def text(self) -> str:
-        return f"connector {self.connector}, tasks: {', '.join(self.tasks) or 'no task yet'}"
+        return f"connector {self.connector_state}, tasks: {', '.join(self.task_states) or 'no task yet'}"
 
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """One connector of the cluster; a new connector has no status yet."""
+    """Config and status of one connector of the Connect cluster; `status` is None if Connect lists none yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None
@@ -45,12 +45,12 @@ class Validation:
 
     Values are omitted, because the worker returns them with resolved secrets. Unresolved placeholders are detected in
     the keys of the worker, transforms, converters and producer, but not in masked values, nor in Debezium's own keys,
-    for which it returns no values. Debezium's validation connects to the database, so a wrong address or login is an
-    error of its key.
+    for which the worker returns no values. Debezium's validation connects to the database, so a wrong address or login
+    is reported as an error of a key.
     """
 
     errors: dict[str, list[str]]
-    unresolved: list[str]
+    unresolved_keys: list[str]
 
 
 class ConnectClient(RestClient):
@@ -60,8 +60,8 @@ class ConnectClient(RestClient):
         """Return a client for one worker, with the same credentials. Some responses describe only that worker."""
         return ConnectClient(self._service.model_copy(update={"url": url}))
 
-    def root(self) -> dict[str, Any]:
-        """Return version, commit and kafka_cluster_id."""
+    def worker_info(self) -> dict[str, Any]:
+        """Return version, commit and kafka_cluster_id of the worker."""
         return dict(self._call("GET", "/"))
 
     def plugin_versions(self) -> dict[str, str]:
@@ -69,8 +69,8 @@ class ConnectClient(RestClient):
         plugins = self._call("GET", "/connector-plugins?connectorsOnly=false")
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
-    def all_connectors(self) -> dict[str, LiveConnector]:
-        """Return every connector of the cluster, except new connectors that have no status yet."""
+    def listed_connectors(self) -> dict[str, LiveConnector]:
+        """Return config and status of each connector by name. Connect omits a new connector that has no status yet."""
         response = self._call("GET", "/connectors?expand=info&expand=status")
         return {
             name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
@@ -79,14 +79,14 @@ class ConnectClient(RestClient):
         }
 
     def config(self, name: str) -> dict[str, str] | None:
-        """Return a connector's config with unresolved placeholders; None if it does not exist."""
+        """Return a connector's config as stored, with its placeholders; None if the connector does not exist."""
         try:
             return dict(self._call("GET", f"/connectors/{path_segment(name)}/config"))
         except NotFoundError:
             return None
 
     def status(self, name: str) -> ConnectorStatus | None:
-        """Return a connector's status; None if it does not exist or was just created."""
+        """Return a connector's status; None if the connector does not exist or has no status yet."""
         try:
             return _status(self._call("GET", f"/connectors/{path_segment(name)}/status"))
         except NotFoundError:
@@ -99,14 +99,14 @@ class ConnectClient(RestClient):
         values = [entry["value"] for entry in body["configs"] if entry.get("value")]
         return Validation(
             errors={value["name"]: value["errors"] for value in values if value["errors"]},
-            unresolved=sorted(value["name"] for value in values if PLACEHOLDER.search(str(value.get("value")))),
+            unresolved_keys=sorted(value["name"] for value in values if PLACEHOLDER.search(str(value.get("value")))),
         )
 
     def create_stopped(self, name: str, config: dict[str, str]) -> None:
         """Create a connector in state STOPPED, so that its offsets can be written before its start."""
         self._call("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
 
-    def update(self, name: str, config: dict[str, str]) -> None:
+    def update_config(self, name: str, config: dict[str, str]) -> None:
         self._call("PUT", f"/connectors/{path_segment(name)}/config", config)
 
     def resume(self, name: str) -> None:
@@ -122,15 +122,15 @@ class ConnectClient(RestClient):
         self._call("PUT", f"/connectors/{path_segment(name)}/stop")
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
-        failed = "&onlyFailed=true" if only_failed else ""
-        self._call("POST", f"/connectors/{path_segment(name)}/restart?includeTasks=true{failed}")
+        failed_parameter = "&onlyFailed=true" if only_failed else ""
+        self._call("POST", f"/connectors/{path_segment(name)}/restart?includeTasks=true{failed_parameter}")
 
     def delete(self, name: str) -> None:
         """Delete a connector. Connect keeps its offsets for the next connector of that name. Asynchronous."""
         self._call("DELETE", f"/connectors/{path_segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return [{partition, offset}], empty before the first commit."""
+        """Return the offsets as dicts {partition, offset}; an empty list before the first commit of an offset."""
         return list(self._call("GET", f"/connectors/{path_segment(name)}/offsets")["offsets"])
 
     def delete_offsets(self, name: str) -> None:
@@ -150,7 +150,7 @@ class ConnectClient(RestClient):
         self._call("PUT", f"/admin/loggers/{path_segment(logger)}?scope=cluster", {"level": level})
 
     def plugin_config_keys(self, plugin: str) -> list[str] | None:
-        """Return the config keys of a plugin class; None if the worker does not have it."""
+        """Return the config keys of a plugin class; None if the worker does not have the class."""
         try:
             return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{path_segment(plugin)}/config")]
         except NotFoundError:
@@ -160,10 +160,10 @@ class ConnectClient(RestClient):
 def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:
     if body is None:
         return None
-    states = [body["connector"], *body["tasks"]]
+    entries = [body["connector"], *body["tasks"]]
     return ConnectorStatus(
-        connector=body["connector"]["state"],
-        tasks=tuple(task["state"] for task in body["tasks"]),
-        traces=tuple(entry["trace"] for entry in states if entry.get("trace")),
-        workers=tuple(entry.get("worker_id", "") for entry in states),
+        connector_state=body["connector"]["state"],
+        task_states=tuple(task["state"] for task in body["tasks"]),
+        traces=tuple(entry["trace"] for entry in entries if entry.get("trace")),
+        workers=tuple(entry.get("worker_id", "") for entry in entries),
     )

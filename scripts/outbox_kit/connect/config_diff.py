@@ -1,8 +1,8 @@
 """Comparison of the config rendered from the files with the config that Connect returns.
 
 Some distributions (Confluent's since 7.9.3) return a mask instead of a password, even if the stored value is a
-placeholder. Therefore outbox-kit writes the fingerprint of each config into it: a masked value counts as unchanged if
-the fingerprint equals that of the rendered config, and as unknown otherwise.
+placeholder. Therefore outbox-kit adds to each config its fingerprint: a masked value counts as unchanged if the
+returned fingerprint equals that of the rendered config, and as unknown otherwise.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from outbox_kit.pipeline import UNKNOWN
 
 PIPELINE_KEY = "outboxkit.pipeline"
 FINGERPRINT_KEY = "outboxkit.fingerprint"
-# Keys that outbox-kit adds to the config. Connect also stores keys that no plugin defines.
-OWN_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
-# Keys that the worker adds.
-SERVER_KEYS = frozenset({"name"})
+# Keys that outbox-kit adds to the config. Connect stores them, although no plugin defines them.
+OUTBOX_KIT_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
+# Keys that the Connect worker adds to the config.
+WORKER_KEYS = frozenset({"name"})
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 SECRET_KEY = re.compile(
     r"passw|secret|token|credential|passphrase|jaas|user\.info|api[._-]?key|(private|access|account)[._-]?key|ssl\..*\.key$",
@@ -33,40 +33,40 @@ ABSENT = "(absent)"
 
 
 def fingerprint(config: dict[str, str]) -> str:
-    """Return the SHA-256 of a config without OWN_KEYS and SERVER_KEYS; UNKNOWN if a value is UNKNOWN."""
-    content = {key: value for key, value in config.items() if key not in OWN_KEYS | SERVER_KEYS}
+    """Return the SHA-256 of a config without OUTBOX_KIT_KEYS and WORKER_KEYS; UNKNOWN if a value is UNKNOWN."""
+    content = {key: value for key, value in config.items() if key not in OUTBOX_KIT_KEYS | WORKER_KEYS}
     if UNKNOWN in content.values():
         return UNKNOWN
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def with_fingerprint(pipeline_name: str, config: dict[str, str]) -> dict[str, str]:
-    """Add the pipeline's name and the fingerprint to a config."""
+    """Return the config with two more keys: the pipeline's name and the fingerprint."""
     return dict(sorted({**config, PIPELINE_KEY: pipeline_name, FINGERPRINT_KEY: fingerprint(config)}.items()))
 
 
 def short_fingerprint(config: dict[str, str]) -> str:
-    """Return the first digits of a config's fingerprint."""
+    """Return the first digits of the fingerprint in a config, or of its computed fingerprint if it contains none."""
     return (config.get(FINGERPRINT_KEY) or fingerprint(config))[:SHORT_FINGERPRINT_LENGTH]
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """One key whose value differs or may differ. `before` and `after` are None if the key is absent."""
+    """One key whose value differs or may differ: `before` live, `after` desired; None if the key is absent."""
 
     key: str
     before: str | None
     after: str | None
 
     @property
-    def unknown(self) -> bool:
-        """Whether the live value is masked."""
+    def is_unknown(self) -> bool:
+        """Whether the live value is masked, so that it may or may not differ."""
         return self.after is not None and is_masked(self.before)
 
     @property
     def text(self) -> str:
-        """Before and after as text, without secrets and schemas, and with long values shortened."""
-        if self.unknown:
+        """The change as text, without secrets and schemas, and with long values shortened."""
+        if self.is_unknown:
             return f"unknown: {self.key} is masked"
         if SECRET_KEY.search(self.key) or any(SECRET_VALUE.search(value or "") for value in (self.before, self.after)):
             return f"{self.key}: {self._verb} (not shown)"
@@ -84,36 +84,36 @@ def is_masked(value: str | None) -> bool:
 
 
 def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]:
-    """Return the keys whose values differ, except masked values and values that are not known yet.
+    """Return the keys whose values differ, except masked live values and desired values that are UNKNOWN.
 
-    OWN_KEYS are compared if `desired` has them.
+    OUTBOX_KIT_KEYS are compared if `desired` has them.
     """
-    return [change.key for change in compare(desired, actual) if not change.unknown]
+    return [change.key for change in compare(desired, actual) if not change.is_unknown]
 
 
 def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
-    """Return the keys that differ, sorted. A masked value counts as different unless the fingerprints are equal."""
+    """Return the changes sorted by key. A masked live value is a change unless the fingerprints are equal."""
     actual_values = {key: _to_text(value) for key, value in actual.items() if value is not None}
     same_fingerprint = FINGERPRINT_KEY in desired and actual_values.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
-    ignored = SERVER_KEYS if FINGERPRINT_KEY in desired else SERVER_KEYS | OWN_KEYS
+    ignored = WORKER_KEYS if FINGERPRINT_KEY in desired else WORKER_KEYS | OUTBOX_KIT_KEYS
     keys = sorted((desired.keys() | actual_values) - ignored)
     changes = [KeyChange(key, actual_values.get(key), desired.get(key)) for key in keys]
     return [
         change
         for change in changes
-        if change.after not in (change.before, UNKNOWN) and not (change.unknown and same_fingerprint)
+        if change.after not in (change.before, UNKNOWN) and not (change.is_unknown and same_fingerprint)
     ]
 
 
 def was_edited(actual: dict[str, str]) -> bool:
-    """Return whether the live config does not match its own fingerprint; False if values are masked."""
+    """Return whether the live config does not match its fingerprint; False if it has none or has masked values."""
     if FINGERPRINT_KEY not in actual or any(is_masked(_to_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]
 
 
 def _to_text(value: object) -> str:
-    """Return a value as text. Other tools may have written numbers or booleans."""
+    """Return a value as text. Clients other than outbox-kit may have written numbers or booleans."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

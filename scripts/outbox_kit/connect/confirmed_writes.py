@@ -9,24 +9,24 @@ from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.progress import Reporter
 from outbox_kit.waiting import Observation, wait_for
 
-# After a timeout in the herder, the worker usually completes the request seconds after the rebalance.
+# A request that timed out in the worker (during a rebalance) is usually completed some seconds after the rebalance.
 CONFIRM_TIMEOUT_S = 30.0
 
 
 def write_confirmed(
     description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Reporter
 ) -> None:
-    """Send an idempotent write; on an unknown outcome poll `is_done`, and send the write once more if it had no effect.
+    """Send a write. If its outcome is unknown, poll `is_done`, and send the write once more if it had no effect.
 
     Raises UnknownOutcomeError when the second attempt cannot be confirmed either.
     """
     try:
         write()
     except UnknownOutcomeError as error:
-        progress(f"{description}: {error.message}; checking the outcome")
+        progress(f"{description}: {error.message}; checking whether the request took effect")
         if _wait_until_done(description, is_done):
             return
-        progress(f"{description}: not done; retrying")
+        progress(f"{description}: the request took no effect; retrying")
         try:
             write()
         except AlreadyExistsError:
@@ -39,7 +39,7 @@ def write_confirmed(
 
 
 def send_request(write: Callable[[], None], progress: Reporter) -> None:
-    """Send a write whose effect the caller waits for. An unknown outcome is only reported."""
+    """Send a write whose effect the caller waits for: an unknown outcome is reported, and raises no error."""
     try:
         write()
     except UnknownOutcomeError as error:

@@ -10,7 +10,7 @@ from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.errors import RefusedError
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
-# Debezium's defaults.
+# Defaults of Debezium for keys that a config can omit.
 DEBEZIUM_DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
 # Keys whose value must be unique in a scope (server, database, Kafka cluster), and the keys that identify the scope.
@@ -27,23 +27,23 @@ class Duplicate:
 
     key: str
     value: str
-    other: str
+    other_connector: str
 
     @property
     def text(self) -> str:
-        return f"{self.key} {self.value!r} is also used by connector {self.other!r}"
+        return f"{self.key} {self.value!r} is also used by connector {self.other_connector!r}"
 
 
 def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return slot, publication and topic prefix that connector `name` shares with another connector.
+    """Return the slot, publication and topic prefix that connector `name` shares with another connector.
 
-    The pipeline's connector under an earlier name is excluded.
+    A connector that this pipeline created under an earlier name is excluded.
     """
     earlier_names = orphans(name, config, other_connectors)
     return [
-        Duplicate(key, value[0], other)
-        for other, connector in sorted(other_connectors.items())
-        if other != name and other not in earlier_names
+        Duplicate(key, value[0], other_name)
+        for other_name, connector in sorted(other_connectors.items())
+        if other_name != name and other_name not in earlier_names
         for key in SCOPES
         if (value := _value_in_scope(config, key)) and value == _value_in_scope(connector.config, key)
     ]
@@ -51,15 +51,15 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:
     """Raise RefusedError if another connector shares slot, publication or prefix: rows would be mixed or lost."""
-    shared = duplicates(name, config, other_connectors)
-    if not shared:
+    shared_values = duplicates(name, config, other_connectors)
+    if not shared_values:
         return
-    hint = "give each pipeline its own slot, publication and prefix, or delete the other connector"
-    sharing_slot = [duplicate.other for duplicate in shared if duplicate.key == "slot.name"]
-    foreign = [other for other in sharing_slot if PIPELINE_KEY not in other_connectors[other].config]
+    hint = "use a different slot, publication and prefix in the pipeline file, or delete the other connector"
+    slot_users = [duplicate.other_connector for duplicate in shared_values if duplicate.key == "slot.name"]
+    foreign = next((user for user in slot_users if PIPELINE_KEY not in other_connectors[user].config), None)
     if foreign:
-        hint = f"to take over the slot and offset of {foreign[0]!r}, run `outbox adopt {foreign[0]}`; otherwise {hint}"
-    raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared)}", hint)
+        hint = f"run `outbox adopt {foreign}` to take over the slot and offset of {foreign!r}; otherwise {hint}"
+    raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared_values)}", hint)
 
 
 def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
@@ -71,17 +71,17 @@ def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, Li
     pipeline = config.get(PIPELINE_KEY)
     scoped_values = [(key, _value_in_scope(config, key)) for key in ("slot.name", "topic.prefix")]
     return sorted(
-        other
-        for other, connector in other_connectors.items()
+        other_name
+        for other_name, connector in other_connectors.items()
         if pipeline
-        and other != name
+        and other_name != name
         and connector.config.get(PIPELINE_KEY) == pipeline
         and any(value and value == _value_in_scope(connector.config, key) for key, value in scoped_values)
     )
 
 
 def _value_in_scope(config: dict[str, str], key: str) -> tuple[str, ...] | None:
-    """Return the value with its scope; None if the connector has no such setting."""
+    """Return the value of a key and the values that identify its scope; None if the connector has no such key."""
     is_postgres = config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
     settings = {**DEBEZIUM_DEFAULTS, **config} if is_postgres else config
     if key not in settings or (SCOPES[key] and not is_postgres):

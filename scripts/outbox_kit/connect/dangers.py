@@ -11,9 +11,9 @@ PARTITION_CHANGED = (
     "keys move to other partitions: their tombstones do not reach the old partition, where old states remain"
 )
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
-DATABASE_CHANGED = "the LSN of the offset is not valid in another database"
+DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
 # Dangers by pattern of the config key. EventRouter and OutboxRouter have the same setting for the key column; the
-# chain of outbox-postgres-chain sets the key with ValueToKey.
+# transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),
@@ -22,7 +22,7 @@ DANGERS = (
     (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC_CHANGED),
     (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEY_CHANGED),
     (re.compile(r"transforms\.[^.]+\.(aggregate\..+\.)?partition\.field"), PARTITION_CHANGED),
-    (re.compile(r"slot\.name"), "rows that only the old slot retains are not read"),
+    (re.compile(r"slot\.name"), "rows that only the previous slot retains are never sent to Kafka"),
     (re.compile(r"database\.(hostname|port|dbname)"), DATABASE_CHANGED),
 )
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
@@ -32,7 +32,7 @@ REPUBLISH_HINT = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
-    """Return every danger of these changes as one text, each with its key and values; empty if there is none."""
+    """Return one text with each dangerous change (key and values) and its danger; empty if no change is dangerous."""
     dangerous_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
     dangers = [
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
@@ -48,5 +48,5 @@ def _danger(change: KeyChange, desired: dict[str, str]) -> str:
     if match and desired.get(f"{match[1]}.type", "").endswith(".ValueToKey"):
         return KEY_CHANGED
     danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
-    # A new route does not affect existing topics.
+    # A key without a previous value adds a route, which does not affect existing topics.
     return "" if danger == TOPIC_CHANGED and change.before is None else danger

@@ -19,8 +19,8 @@ from outbox_kit.waiting import Observation, wait_for
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 REMOVE_TIMEOUT_S = 60
-# After an update Connect reports the previous state for a moment, without a generation number. Therefore a state
-# counts only after it was stable for this time.
+# After an update, Connect reports the state from before the update for a moment, without a generation number.
+# Therefore a state counts only after it was stable for this time.
 STABILITY_S = 2.0
 FAILED_POLLS = 4
 POLL_INTERVAL_S = 0.5
@@ -36,9 +36,9 @@ def put_config(
     client: ConnectClient, name: str, config: dict[str, str], progress: Reporter, *, create: bool = False
 ) -> None:
     """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
-    write = client.create_stopped if create else client.update
+    write = client.create_stopped if create else client.update_config
 
-    def is_done() -> bool:  # masked values are compared by the fingerprint
+    def is_done() -> bool:  # a masked value is not compared, but its change also changes the fingerprint key
         actual = client.config(name)
         return actual is not None and not different_keys(config, actual)
 
@@ -52,16 +52,16 @@ def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> No
     wait_stopped(client, name)
 
 
-def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Reporter = silent) -> None:
+def remove(client: ConnectClient, name: str, *, with_offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
-    With `offsets`, its offsets are deleted too. Otherwise the next connector of that name would use them.
+    With `with_offsets`, its offsets are deleted too. Otherwise a new connector with this name would use them.
     """
     if client.config(name) is None:
         return
-    # Stop it first, because the task of a deleted connector can keep the slot active for a moment.
+    # Stop the connector first, because the task of a deleted connector can keep the slot active for a moment.
     stop(client, name, progress=progress)
-    if offsets:
+    if with_offsets:
         client.delete_offsets(name)
     try:
         send_request(lambda: client.delete(name), progress)
@@ -72,7 +72,7 @@ def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress:
         status = client.status(name)
         if status is not None:
             return Observation(None, status.text)
-        return Observation(True, "") if client.config(name) is None else Observation(None, "its config still exists")
+        return Observation(True, "") if client.config(name) is None else Observation(None, "the config still exists")
 
     wait_for(f"connector {name} to be deleted", poll, seconds=REMOVE_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
@@ -98,7 +98,7 @@ def wait_for_declared_state(
 ) -> bool:
     """Wait until the connector is in its declared state. Raises WaitTimeoutError, FailedError.
 
-    A connector that was paused or stopped after the plan was made keeps that state, unless this apply `started` it.
+    A connector that was paused or stopped after the plan was made keeps this state, unless this apply `started` it.
     Return whether the connector was RUNNING for `stability_seconds`.
     """
     if state == "stopped":
@@ -106,7 +106,7 @@ def wait_for_declared_state(
         return False
     status = client.status(name)
     if state == "running" and status and is_paused_or_stopped(status) and not started:
-        progress(f"connector {name} is {status.connector}: left unchanged")
+        progress(f"connector {name} is {status.connector_state}, and remains in this state")
         return False
     progress(f"wait for connector {name} to be {state.upper()}")
     wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
@@ -121,21 +121,21 @@ def wait_for_state(
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> None:
-    """Wait until connector and tasks are RUNNING (or PAUSED), for `stability_seconds` without interruption.
+    """Wait until connector and tasks are RUNNING (or PAUSED), without interruption for `stability_seconds`.
 
-    `seconds` limits the wait for the state; the stability window is added to it. Raises WaitTimeoutError, FailedError.
+    `seconds`, plus `stability_seconds`, limits the wait for the state. Raises WaitTimeoutError, FailedError.
     """
     in_state = is_running if state == "running" else _is_paused
     stable_since: float | None = None
-    failures = 0
+    failed_polls = 0
 
     def poll() -> Observation[bool]:
-        nonlocal stable_since, failures
+        nonlocal stable_since, failed_polls
         status = client.status(name)
         now = monotonic()
         stable_since = (now if stable_since is None else stable_since) if in_state(status) else None
-        failures = failures + 1 if has_failed(status) else 0
-        if failures >= FAILED_POLLS:
+        failed_polls = failed_polls + 1 if has_failed(status) else 0
+        if failed_polls >= FAILED_POLLS:
             raise_if_failed(name, status)
         is_stable = stable_since is not None and now - stable_since >= stability_seconds
         return Observation(is_stable or None, status_text(status))
@@ -145,28 +145,28 @@ def wait_for_state(
         poll,
         seconds=seconds + stability_seconds,
         interval=POLL_INTERVAL_S,
-        hint=f"{WORKER_LOG_HINT}; after the loss of a worker, tasks start after the rebalance delay",
+        hint=f"{WORKER_LOG_HINT}; a task of a lost worker starts only after scheduled.rebalance.max.delay.ms",
     )
 
 
 @contextmanager
 def resume_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
-    """Resume a connector that was stopped for an operation, if the body of the `with` statement raises an error."""
+    """Resume the stopped connector, if it `was_running`, when the body of the `with` statement raises an error."""
     try:
         yield
     except BaseException:
         if was_running:
-            progress(f"resume connector {name}: nothing was changed")
+            progress(f"resume connector {name}, because the command failed")
             try:
                 client.resume(name)
             except OutboxKitError as error:
-                progress(f"connector {name} stays STOPPED: {error.message}; start it with `outbox resume`")
+                progress(f"connector {name} stays STOPPED ({error.message}): run `outbox resume`")
         raise
 
 
 def is_stopped(status: ConnectorStatus) -> bool:
-    """Return whether the connector is STOPPED without tasks. Its offsets can be changed only in this state."""
-    return status.connector == "STOPPED" and not status.tasks
+    """Return whether the connector is STOPPED and has no tasks. Offsets can be changed only in this state."""
+    return status.connector_state == "STOPPED" and not status.task_states
 
 
 def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
@@ -175,20 +175,20 @@ def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
 
 def is_running(status: ConnectorStatus | None) -> bool:
     """Return whether the connector and all its tasks (at least one) are RUNNING. A new connector has no task yet."""
-    return bool(status and status.tasks and {status.connector, *status.tasks} == {"RUNNING"})
+    return bool(status and status.task_states and {status.connector_state, *status.task_states} == {"RUNNING"})
 
 
 def _is_paused(status: ConnectorStatus | None) -> bool:
-    """Return whether connector and tasks are PAUSED. A STOPPED connector that was then paused has no task."""
-    return status is not None and {status.connector, *status.tasks} == {"PAUSED"}
+    """Return whether connector and tasks are PAUSED. A connector that is paused after a stop has no task."""
+    return status is not None and {status.connector_state, *status.task_states} == {"PAUSED"}
 
 
 def has_failed(status: ConnectorStatus | None) -> bool:
-    return status is not None and "FAILED" in (status.connector, *status.tasks)
+    return status is not None and "FAILED" in (status.connector_state, *status.task_states)
 
 
 def raise_if_failed(name: str, status: ConnectorStatus | None) -> None:
-    """Raise FailedError if the connector or a task is FAILED. Only a restart ends this state."""
+    """Raise FailedError if the connector or a task is FAILED. Connect does not restart it by itself."""
     if status and has_failed(status):
         raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART_HINT)
 

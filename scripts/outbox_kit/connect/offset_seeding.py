@@ -1,4 +1,4 @@
-"""The source offset of a stopped connector: keep the stored one if it is usable, else write the slot's LSN."""
+"""The source offset of a stopped connector: keep the stored offset if it is usable, else write the slot's LSN."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 class StartPosition:
     """Start position of a connector: the topic prefix of its offsets, and the slot's confirmed LSN.
 
-    `wal_position` is the server's LSN, None if unknown. `ignore_stored_offset` discards the stored offset, which was
-    written for another slot or database, or by a deleted connector. LSNs are numbers.
+    `wal_position` is the server's LSN, None if unknown. `ignore_stored_offset`: the stored offset is not used, because
+    it was written for another slot or database, or by a deleted connector. LSNs are integers.
     """
 
     prefix: str
@@ -31,8 +31,8 @@ def seed(lsn: int) -> dict[str, int]:
     return dict.fromkeys(LSN_KEYS, lsn)
 
 
-def is_seed(offset: dict[str, Any] | None) -> bool:
-    """Return whether an offset is absent or was made by seed(). Offsets that Debezium commits have more keys."""
+def is_absent_or_seed(offset: dict[str, Any] | None) -> bool:
+    """Return whether an offset is absent or equals seed() of an LSN. Offsets from Debezium have more keys."""
     return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
@@ -67,14 +67,14 @@ def ensure_offset(
         return
     if offset:
         lsn = highest_lsn(offset)
-        progress(f"set connector {name} to the slot's LSN {start.slot_lsn} instead of its stored LSN {lsn}: {reason}")
+        progress(f"set the offset of connector {name} from LSN {lsn} to the slot's LSN {start.slot_lsn}: {reason}")
     write_offset(client, name, start.prefix, seed(start.slot_lsn), progress)
 
 
 def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str, Any], progress: Reporter) -> None:
     """Replace the offset of a stopped connector, and confirm that Connect has it."""
     write_confirmed(
-        f"seed the offsets of {name}",
+        f"write the offset of connector {name}",
         lambda: client.patch_offsets(name, {"server": prefix}, offset),
         lambda: offset_of_prefix(client.offsets(name), prefix) == offset,
         progress,
@@ -82,12 +82,12 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
 
 
 def _reason_unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
-    """Return why the connector must not start at this offset; an empty text if it may start."""
+    """Return why the connector must not start at this offset; an empty text if the offset is usable."""
     lsn = highest_lsn(offset)
     if start.ignore_stored_offset and was_stopped:
-        return "the offset belongs to an earlier connector"
+        return "the stored offset is from an earlier slot or connector"
     if lsn < start.slot_lsn:
         return "the stored LSN is before the slot's LSN"
     if was_stopped and start.wal_position is not None and lsn > start.wal_position:
-        return f"the server's LSN is only {start.wal_position}"
+        return f"the stored LSN is beyond the server's LSN {start.wal_position}"
     return ""

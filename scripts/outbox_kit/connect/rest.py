@@ -24,18 +24,18 @@ LOG = logging.getLogger(__name__)
 SECTION = "connect"
 # Longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
 WRITE_TIMEOUT_S = 95.0
-# Reads are served from memory: a worker that takes longer is unresponsive.
+# The worker serves reads from memory: a worker that takes longer than this is unresponsive.
 READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
 REBALANCE_BUDGET_S = 60
-REBALANCE_STATUS = (409, 500)
-GATEWAY_STATUS = (502, 504)
+REBALANCE_STATUSES = (409, 500)
+GATEWAY_STATUSES = (502, 504)
 # Returned by a proxy whose worker is down, never by Connect for a read.
-WORKER_DOWN_STATUS = (502, 503, 504)
+WORKER_DOWN_STATUSES = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
-TIMED_OUT = "request timed out"
-# The worker does not know the outcome of the write.
-UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT, "failed to modify offsets")
+TIMED_OUT_MESSAGE = "request timed out"
+# Errors of a write whose outcome the worker does not know begin with one of these texts.
+UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets")
 NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies between client and worker"
 UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox plan`, then run the command again"
 
@@ -45,7 +45,7 @@ class RebalanceError(RejectedError):
 
 
 class NotFoundError(RejectedError):
-    """The connector does not exist, or was created only a moment ago."""
+    """The connector or plugin does not exist (HTTP 404), or the connector was created only a moment ago."""
 
 
 class AlreadyExistsError(RejectedError):
@@ -61,10 +61,10 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error is caused by a rebalance. Other messages can contain a connector name with such words."""
+    """Return whether an error message reports a rebalance. Other messages can quote a name that contains such words."""
     message = reason.lower()
-    is_other_error = message.endswith("already exists") or message.startswith(TIMED_OUT)
-    return not is_other_error and any(fragment in message for fragment in REBALANCE_MESSAGES)
+    quotes_name = message.endswith("already exists") or message.startswith(TIMED_OUT_MESSAGE)
+    return not quotes_name and any(fragment in message for fragment in REBALANCE_MESSAGES)
 
 
 class WorkerUnreachableError(UnreachableError):
@@ -72,7 +72,7 @@ class WorkerUnreachableError(UnreachableError):
 
 
 class RestClient:
-    """Sends requests to one worker: the first of its addresses that responds to a read.
+    """Sends requests to one worker: the first of `addresses` that responds to a read.
 
     After this response there is no failover: a read could reach a different cluster, and a write could run twice.
     Raises UnreachableError if no worker responds, RejectedError and its subclasses.
@@ -99,7 +99,7 @@ class RestClient:
 
     def _send(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         """Send a request to the worker. The first read tries each address, and selects the first that responds."""
-        if _writes(method, path):
+        if _is_write(method, path):
             return self._request(method, path, body)
         failures: list[WorkerUnreachableError] = []
         for address in self._addresses:
@@ -114,10 +114,10 @@ class RestClient:
                 raise
             self._addresses = [address]
             if failures:
-                LOG.warning("note: %s; this command uses %s", _messages(failures), address)
+                LOG.warning("note: %s; requests are sent to %s", _joined_messages(failures), address)
             return response
         self.url = self._addresses[0]
-        raise WorkerUnreachableError(_messages(failures), failures[0].hint)
+        raise WorkerUnreachableError(_joined_messages(failures), failures[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
@@ -126,9 +126,9 @@ class RestClient:
                 method, self.url + path, json=body, timeout=(CONNECT_TIMEOUT_S, seconds), allow_redirects=False
             )
         except requests.RequestException as error:
-            raise self._no_response(method, path, error, seconds) from None
+            raise self._no_response_error(method, path, error, seconds) from None
         if not response.ok or response.status_code in REDIRECTS:
-            raise self._error(method, path, response)
+            raise self._response_error(method, path, response)
         if response.status_code == HTTPStatus.NO_CONTENT or (not response.content and method != "GET"):
             return None
         try:
@@ -137,20 +137,18 @@ class RestClient:
             message = f"{self.url} is not Kafka Connect: {method} {path} returned no JSON"
             raise UnreachableError(message, NOT_CONNECT_HINT) from None
 
-    def _no_response(
+    def _no_response_error(
         self, method: str, path: str, error: requests.RequestException, seconds: float
     ) -> WorkerUnreachableError | UnknownOutcomeError:
         failure = self._session.explain(error, seconds=seconds)
-        request = _without_query(method, path)
-        if failure.sent and _writes(method, path):
-            return UnknownOutcomeError(
-                f"Kafka Connect at {self.url}: {request}: {failure.reason}", UNKNOWN_OUTCOME_HINT
-            )
+        request = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
+        if failure.maybe_sent and _is_write(method, path):
+            return UnknownOutcomeError(f"{request}: {failure.reason}", UNKNOWN_OUTCOME_HINT)
         if isinstance(error, requests.ReadTimeout):
-            return WorkerUnreachableError(f"Kafka Connect at {self.url}: {request}: {failure.reason}", failure.hint)
+            return WorkerUnreachableError(f"{request}: {failure.reason}", failure.hint)
         return WorkerUnreachableError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
 
-    def _error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
+    def _response_error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
         status, connect_message = response.status_code, error_message(response)
         reason = connect_message or str(response.reason)
         request = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
@@ -161,16 +159,17 @@ class RestClient:
         if status in AUTHENTICATION_FAILED:
             hint = self._session.explain_rejection(status)
             return (UnreachableError if status == HTTPStatus.UNAUTHORIZED else RejectedError)(message, hint)
-        if status in REBALANCE_STATUS and is_rebalance(reason):
-            return RebalanceError(message, "the worker group keeps rebalancing: see the workers' logs")
-        if _writes(method, path) and (reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUS):
+        if status in REBALANCE_STATUSES and is_rebalance(reason):
+            return RebalanceError(message, "see the workers' logs: the group keeps rebalancing")
+        is_unknown = reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUSES
+        if _is_write(method, path) and is_unknown:
             return UnknownOutcomeError(message, UNKNOWN_OUTCOME_HINT)
-        if status in WORKER_DOWN_STATUS and method == "GET":
-            return WorkerUnreachableError(message, "check that the worker behind this address is running")
+        if status in WORKER_DOWN_STATUSES and method == "GET":
+            return WorkerUnreachableError(message, "check that the worker behind this proxy is running")
         return self._rejection(message, status, connect_message)
 
     def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. A response 404 without `message` is not from Connect."""
+        """Return the error for a rejected request. A response 404 without a message is not from Connect."""
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")
@@ -178,11 +177,11 @@ class RestClient:
         return error(message)
 
 
-def _messages(errors: Sequence[OutboxKitError]) -> str:
+def _joined_messages(errors: Sequence[OutboxKitError]) -> str:
     return "; ".join(error.message for error in errors)
 
 
-def _writes(method: str, path: str) -> bool:
+def _is_write(method: str, path: str) -> bool:
     """Return whether a request changes state. Validation does not, although it is a PUT request."""
     return method != "GET" and not path.endswith("/validate")
 

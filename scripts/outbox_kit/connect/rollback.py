@@ -1,4 +1,4 @@
-"""Rollback to the last working config after a new one FAILED."""
+"""Rollback to the last working config after the connector FAILED with a new config."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def roll_back(
 
     Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
     worked before, or if the last working config has an earlier source epoch (every sink would ignore its records) or
-    different OFFSET_KEYS. Without a difference between the configs nothing is changed. Raises WaitTimeoutError.
+    different OFFSET_KEYS. If the configs are equal, nothing is changed. Raises WaitTimeoutError.
     """
     if last_working is not None and not different_keys(last_working, config):
         return failure
@@ -53,13 +53,13 @@ def roll_back(
             send_request(lambda: request(name), progress)
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second_failure:
-        hint = "the cause is not in the config: see docs/operations.md"
+        hint = "look for a cause outside the config: see docs/operations.md, failed task"
         return RejectedError(f"{outcome}, with which the connector FAILED too: {second_failure.message}", hint)
     return RejectedError(f"{outcome}; the connector is {state.upper()}", APPLY_AGAIN_HINT)
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
-    """Return why the connector must not run with the last working config; an empty text if it may."""
+    """Return why the connector must not run with the last working config; an empty text if the config is usable."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):

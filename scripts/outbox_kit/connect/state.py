@@ -12,7 +12,7 @@ from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnec
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, was_edited
 from outbox_kit.connect.conflicts import orphans
 from outbox_kit.connect.dangers import config_dangers
-from outbox_kit.connect.offset_seeding import highest_lsn, is_seed
+from outbox_kit.connect.offset_seeding import highest_lsn, is_absent_or_seed
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
@@ -21,18 +21,18 @@ EPOCH_KEY = "transforms.outbox.source.epoch"
 CLASS_KEYS = re.compile(
     r"connector\.class|(transforms|predicates)\.[^.]+\.type|(key|value|header)\.converter(\.delegate\.converter\.type)?"
 )
-INSTALL_HINT = "install it under the worker's plugin.path and restart the worker; see docs/smt.md"
+INSTALL_HINT = "install the missing plugins under plugin.path of every worker and restart the workers; see docs/smt.md"
 RESTORE_LOCK_HINT = "restore the lock file from version control"
 
 
-def missing_plugins(config: dict[str, str], installed: list[str]) -> list[str]:
+def missing_plugins(config: dict[str, str], installed_classes: list[str]) -> list[str]:
     """Return the classes (connector, transforms, predicates, converters) of the config that are not installed."""
-    return sorted({value for key, value in config.items() if CLASS_KEYS.fullmatch(key)} - set(installed))
+    return sorted({value for key, value in config.items() if CLASS_KEYS.fullmatch(key)} - set(installed_classes))
 
 
 @dataclass(frozen=True)
 class ActualConnector:
-    """Live state of the connector, and the other connectors of the cluster; `config` is None if it does not exist."""
+    """Live state of the connector (`config` is None if it does not exist), and the other connectors of the cluster."""
 
     config: dict[str, str] | None
     status: ConnectorStatus | None
@@ -41,14 +41,14 @@ class ActualConnector:
 
 
 def read_actual(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and the other connectors, with a number of requests that does not grow with their number."""
-    other_connectors = client.all_connectors()
-    listed = other_connectors.pop(name, None)
+    """Read the connector and the other connectors. The number of requests does not depend on their number."""
+    other_connectors = client.listed_connectors()
+    entry = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
-    config = listed.config if listed else client.config(name)
+    config = entry.config if entry else client.config(name)
     if config is None:
         return ActualConnector(None, None, [], other_connectors)
-    return ActualConnector(config, listed.status if listed else None, client.offsets(name), other_connectors)
+    return ActualConnector(config, entry.status if entry else None, client.offsets(name), other_connectors)
 
 
 def stored_lsn(actual: ActualConnector) -> int:
@@ -59,7 +59,7 @@ def stored_lsn(actual: ActualConnector) -> int:
 
 
 def epoch(config: dict[str, str] | None) -> int:
-    """Return the source epoch in a config; 0 if the config has none."""
+    """Return the source epoch in a connector config; 0 if the config has none."""
     value = (config or {}).get(EPOCH_KEY, "0")
     return int(value) if value.isdecimal() else 0
 
@@ -67,15 +67,15 @@ def epoch(config: dict[str, str] | None) -> int:
 def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
     """Raise RefusedError if the connector's offset is not consistent with the lock file or the server.
 
-    Debezium accepts an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to it.
+    Debezium accepts an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to this LSN.
     """
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
         message = f"connector {name!r} has an offset, but the lock file does not contain its slot"
-        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if it is lost, {RECOVER_HINT}")
+        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if the file is lost, {RECOVER_HINT}")
     if offset_lsn > wal_position:
         raise RefusedError(
-            f"the offset of connector {name!r} is at {offset_lsn}, but the server is only at {wal_position}: the "
+            f"the offset of connector {name!r} is at LSN {offset_lsn}, but the server is only at {wal_position}: the "
             "server was restored or promoted without its last WAL, and rows would be skipped without an error",
             RECOVER_HINT,
         )
@@ -91,18 +91,18 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
         raise RefusedError(
             f"slot {slot!r} is at {lsn.describe(confirmed)}, beyond the offset of connector {name!r} at "
             f"{lsn.describe(offset_lsn)}: the slot was recreated, advanced, or used by another client, and the "
-            "connector loses the rows in between",
+            "connector would skip the rows in between",
             f"check which client uses the slot (pg_stat_replication); then {RECOVER_HINT}",
         )
 
 
 def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
-    """Raise RefusedError if the lock's source epoch is below the connector's, or, if `increased`, not above it."""
+    """Raise RefusedError if the lock's source epoch is lower than the connector's, or with `increased` not higher."""
     actual_epoch, lock_epoch = epoch(actual.config), lock.source_epoch if lock else 1
     if actual_epoch > lock_epoch or (increased and actual_epoch == lock_epoch):
         raise RefusedError(
-            f"connector {name!r} writes source epoch {actual_epoch}, but the lock file results in source "
-            f"epoch {lock_epoch}, which is {'not higher' if increased else 'lower'}: sinks would ignore new states",
+            f"connector {name!r} writes source epoch {actual_epoch}, but would get source epoch {lock_epoch} "
+            f"from the lock file, which is {'not higher' if increased else 'lower'}: sinks would ignore new states",
             RESTORE_LOCK_HINT,
         )
 
@@ -117,65 +117,65 @@ def diff(
 ) -> list[Change]:
     """Return the changes that bring the connector to its desired config and state.
 
-    `unfinished` is the lock file's entry of an interrupted apply, `state` the declared state. OWN_KEYS are compared if
-    `desired` has them, see with_fingerprint().
+    `unfinished` is the lock file's entry for an interrupted apply, `state` the declared state. OUTBOX_KIT_KEYS are
+    compared if `desired` has them, see with_fingerprint().
     """
     changes = []
-    for other in orphans(name, desired, actual.other_connectors):
-        danger = f"{other} is deleted; its offset is not used, {name} starts at the slot's LSN"
-        reason = f"this pipeline's connector is now {name}"
-        changes.append(Change("connect", "connector", other, "delete", reason, danger=danger))
+    for orphan in orphans(name, desired, actual.other_connectors):
+        danger = f"the offset of {orphan} is not used: connector {name} starts at the slot's LSN"
+        reason = f"the pipeline's connector is now {name}"
+        changes.append(Change("connect", "connector", orphan, "delete", reason, danger=danger))
     after = "" if state == "running" else f"left {state.upper()}"
     if actual.config is None:
         reason = "reads the slot and writes to the topics"
         return [*changes, Change("connect", "connector", name, "create", reason, after=after)]
     # The reset of the offset comes first: it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
-        changes.append(Change("connect", "offsets", name, "update", "the slot was replaced"))
+        changes.append(Change("connect", "offsets", name, "update", "a recovery discards the stored offset"))
     changes += _config_changes(name, desired, actual.config)
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
-        reason = "an apply or a recovery was interrupted" if unfinished else "it was created, and has never run"
+        reason = "an apply or a recovery was interrupted" if unfinished else "the connector has never run"
         changes.append(Change("connect", "start", name, "create", reason, after=after))
     elif actual.status and not is_in_state(state, actual.status):
-        reason = f"the environment file declares {state}"
-        changes.append(Change("connect", "state", name, "update", reason, actual.status.connector, state.upper()))
+        reason = f"connector.state of the environment file is {state}"
+        changes.append(Change("connect", "state", name, "update", reason, actual.status.connector_state, state.upper()))
     return changes
 
 
 def is_in_state(state: State, status: ConnectorStatus) -> bool:
     """Return whether the connector is in the declared state. FAILED and UNASSIGNED count as running."""
     if state == "running":
-        return status.connector not in ("PAUSED", "STOPPED")
-    return status.connector == state.upper()
+        return status.connector_state not in ("PAUSED", "STOPPED")
+    return status.connector_state == state.upper()
 
 
 def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str]) -> list[Change]:
     differences = compare(desired, actual)
-    if all(change.unknown for change in differences):
+    if all(change.is_unknown for change in differences):
         return []
     # The fingerprint depends on the other keys, so it is shown only if no other key differs.
     shown_differences = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
     after = "; ".join(change.text for change in shown_differences)
     danger = config_dangers(differences, desired)
-    return [Change("connect", "connector", name, "update", _reason(desired, actual), after=after, danger=danger)]
+    return [Change("connect", "connector", name, "update", _update_reason(desired, actual), after=after, danger=danger)]
 
 
-def _reason(desired: dict[str, str], actual: dict[str, str]) -> str:
+def _update_reason(desired: dict[str, str], actual: dict[str, str]) -> str:
     if FINGERPRINT_KEY in desired and FINGERPRINT_KEY not in actual:
-        return "has no fingerprint: created or changed outside outbox-kit; restarts the task"
+        return "the live config has no fingerprint, because outbox-kit did not write it; the update restarts the task"
     if was_edited(actual) or (FINGERPRINT_KEY in actual and actual[FINGERPRINT_KEY] == desired.get(FINGERPRINT_KEY)):
-        return "was changed outside outbox-kit; restarts the task"
-    return "restarts the task"
+        return "the live config was changed outside outbox-kit; the update restarts the task"
+    return "the update restarts the task"
 
 
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
-    """Return whether an apply ended between creating or stopping the connector and starting it.
+    """Return whether an apply ended after it had created or stopped the connector, and before it started the connector.
 
     A connector that never ran has no offset or a seeded offset. Otherwise Debezium has written its offset.
     """
-    if actual.status is None or actual.status.connector != "STOPPED":
+    if actual.status is None or actual.status.connector_state != "STOPPED":
         return False
     if state == "stopped":
-        # Of the steps of apply, only the offset for a later resume can be missing.
+        # The connector is not started: an interrupted apply can only have omitted the offset for a later resume.
         return not any(entry["offset"] for entry in actual.offsets)
-    return unfinished is not None or all(is_seed(entry["offset"]) for entry in actual.offsets)
+    return unfinished is not None or all(is_absent_or_seed(entry["offset"]) for entry in actual.offsets)

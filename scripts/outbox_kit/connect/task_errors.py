@@ -1,4 +1,4 @@
-"""The root cause in the Java stack traces of failed tasks, in one line and without payloads."""
+"""The root cause in the Java stack traces of failed tasks, as one line without payloads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def root_cause(traces: tuple[str, ...]) -> str:
     cause = next((message for message in reversed(causes) if POSTGRES_EXCEPTION in message), causes[-1])
     if ": " not in cause and len(causes) > 1:
         cause = f"{causes[-2]} ({cause})"
-    cleaned = PAYLOAD_PATTERN.sub("…", cause)
-    return cleaned if len(cleaned) <= MAX_CHARACTERS else f"{cleaned[:MAX_CHARACTERS]}…"
+    redacted_cause = PAYLOAD_PATTERN.sub("…", cause)
+    return redacted_cause if len(redacted_cause) <= MAX_CHARACTERS else f"{redacted_cause[:MAX_CHARACTERS]}…"
 
 
 def _causes(trace: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reads of `outbox verify`: every worker, conflicts with other connectors, validation of the live config."""
+"""Requests of `outbox verify` to Connect: every worker, conflicts of connectors, validation of the live config."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Worker:
 
     url: str
     versions: dict[str, str]
-    cluster: str = ""
+    cluster_id: str = ""
     error: str = ""
     hint: str = ""
 
 
 @dataclass(frozen=True)
 class ObservedConnect:
-    """Live state of Connect: the connector, the worker in use, the other workers, and conflicts."""
+    """Live state of Connect: `cluster_id` and `versions` of the worker in use, `workers` of connect.workers."""
 
     actual: ActualConnector
-    cluster: str
+    cluster_id: str
     versions: dict[str, str]
     workers: list[Worker]
     conflicts: list[str]
@@ -37,15 +37,14 @@ class ObservedConnect:
 
 
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> ObservedConnect:
-    """Read the input of the Connect checks. Raises UnreachableError, RejectedError."""
+    """Read the live state that the Connect checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
-    orphan_texts = [
-        f"connector {other!r} also belongs to this pipeline" for other in orphans(name, config, actual.other_connectors)
-    ]
+    orphan_names = orphans(name, config, actual.other_connectors)
+    orphan_texts = [f"connector {orphan!r} also belongs to this pipeline" for orphan in orphan_names]
     return ObservedConnect(
         actual=actual,
-        cluster=_cluster_id(client),
+        cluster_id=_cluster_id(client),
         versions=client.plugin_versions(),
         workers=[_read_worker(client, url) for url in (service.addresses if service.workers else ())],
         conflicts=[*(entry.text for entry in duplicates(name, config, actual.other_connectors)), *orphan_texts],
@@ -59,8 +58,8 @@ def _validate_live_config(
     """Validate the live config, with masked values replaced by the values rendered from the files."""
     if config is None:
         return None
-    unmasked = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}
-    return client.validate(name, {key: value for key, value in unmasked.items() if key != "name"})
+    unmasked_config = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}
+    return client.validate(name, {key: value for key, value in unmasked_config.items() if key != "name"})
 
 
 def _read_worker(client: ConnectClient, url: str) -> Worker:
@@ -72,4 +71,4 @@ def _read_worker(client: ConnectClient, url: str) -> Worker:
 
 
 def _cluster_id(client: ConnectClient) -> str:
-    return str(client.root().get("kafka_cluster_id", ""))
+    return str(client.worker_info().get("kafka_cluster_id", ""))

@@ -1,7 +1,7 @@
 """Comparison of the rows of the source with the rows of a target, by column value.
 
-A target's rows come from a PostgreSQL table, or from the JSON export of a lake table. Values are converted to canonical
-values by the type of each field in the aggregate's Avro schema. Results contain keys and column names, never values.
+A target's rows come from a PostgreSQL table, or from the JSON export of a lake table. Values are converted to a
+canonical form by the type of their field in the Avro schema. Results contain keys and column names, never values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from psycopg.rows import dict_row
 
 from outbox_kit.errors import ConfigurationError
 
-KEY = "aggregate_id"
-"""Column of a target with the record key; a source row has no such column, and is identified by its `id`."""
+KEY_COLUMN = "aggregate_id"
+"""Column of a target with the record key. A source row has no such column: its key is its `id`."""
 
 MAX_EXAMPLES = 10
 """Maximum number of keys per kind of difference in a Comparison."""
@@ -31,10 +31,10 @@ KINDS = ("missing", "unexpected", "duplicated", "different")
 """Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
 
 Rows = Iterable[Mapping[str, Any]]
-"""Rows by column name. A value is a Python object or its text: decimals, ISO dates, ISO times with an
-offset, JSON arrays. A null must be None: a missing column counts as different."""
+"""Rows by column name. A value is a Python object or its text: decimals, ISO dates, ISO times with a
+UTC offset, JSON arrays. A null must be None: a missing column counts as different."""
 
-Canonical = Callable[[Any], Any]
+Conversion = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class DifferentRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences between the source rows and the target rows of one aggregate; all counts are numbers of rows.
+    """Differences between the source rows and the target rows of one aggregate type. KIND_count is a number of keys.
 
-    missing: in the source only. unexpected: in the target only. duplicated: keys that the target
+    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that the target
     has more than once. different: rows whose values differ. Each tuple has the first MAX_EXAMPLES by key.
     """
 
@@ -89,31 +89,31 @@ class _Unreadable:
 
 
 def compare(aggregate: str, target: str, *, schema: Mapping[str, Any], source: Rows, rows: Rows) -> Comparison:
-    """Compare the source rows of an aggregate with the target `rows`; `schema` is the parsed .avsc file.
+    """Compare the source rows of an aggregate type with the target `rows`; `schema` is the parsed .avsc file.
 
-    Columns that are not in the schema are ignored. Reads both sides into memory.
-    Raises ConfigurationError for a schema with a type that has no canonical form.
+    Columns that are not in the schema are ignored. Both sides are read into memory.
+    Raises ConfigurationError for a schema with a type that the comparison does not support.
     """
-    forms = canonical_forms(schema)
-    expected = dict(_rows_by_key(source, forms))
+    conversions = canonical_conversions(schema)
+    expected = dict(_rows_by_key(source, conversions))
     actual: dict[str, dict[str, Any]] = {}
-    counts: Counter[str] = Counter()
-    for key, row in _rows_by_key(rows, forms):
+    rows_per_key: Counter[str] = Counter()
+    for key, row in _rows_by_key(rows, conversions):
         actual[key] = row
-        counts[key] += 1
+        rows_per_key[key] += 1
     missing = sorted(expected.keys() - actual.keys())
     unexpected = sorted(actual.keys() - expected.keys())
-    duplicated = sorted(key for key, count in counts.items() if count > 1)
+    duplicated = sorted(key for key, count in rows_per_key.items() if count > 1)
     different = [
         DifferentRow(key, columns)
         for key in sorted(expected.keys() & actual.keys())
-        if (columns := _different_columns(expected[key], actual[key], forms))
+        if (columns := _different_columns(expected[key], actual[key], conversions))
     ]
     return Comparison(
         aggregate=aggregate,
         target=target,
         source_rows=len(expected),
-        target_rows=counts.total(),
+        target_rows=rows_per_key.total(),
         missing_count=len(missing),
         unexpected_count=len(unexpected),
         duplicated_count=len(duplicated),
@@ -126,7 +126,7 @@ def compare(aggregate: str, target: str, *, schema: Mapping[str, Any], source: R
 
 
 def table_rows(connection: Connection[Any], schema: str, table: str) -> list[dict[str, Any]]:
-    """Return all rows of a PostgreSQL table, with the values of psycopg."""
+    """Return all rows of a PostgreSQL table, with values as psycopg returns them."""
     query = sql.SQL("select * from {}").format(sql.Identifier(schema, table))
     with Cursor(connection, row_factory=dict_row) as cursor:
         return cursor.execute(query).fetchall()
@@ -139,31 +139,31 @@ def json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     if not path.exists():
         message = f"no exported rows at {path}"
-        raise ConfigurationError(message, "export them with the option --export of outbox-materialize")
+        raise ConfigurationError(message, "run `outbox-materialize --export FOLDER`")
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         with file.open(encoding="utf-8", newline="\n") as lines:
-            # Not str.splitlines: a text may contain U+2028, which JSON does not escape.
+            # Not str.splitlines(), which would also split a line at U+2028: JSON does not escape this character.
             for line in lines:
                 if line.strip():
                     yield json.loads(line, parse_float=Decimal)
 
 
-def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
-    """Return, for each field of a record schema, the function that converts its values to canonical form."""
-    return {field["name"]: _canonical_form(field["name"], field["type"]) for field in schema["fields"]}
+def canonical_conversions(schema: Mapping[str, Any]) -> dict[str, Conversion]:
+    """Return, for each field of a record schema, the function that converts its values to a canonical form."""
+    return {field["name"]: _conversion(field["name"], field["type"]) for field in schema["fields"]}
 
 
-def _rows_by_key(rows: Rows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows_by_key(rows: Rows, conversions: Mapping[str, Conversion]) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in rows:
-        key = row[KEY] if KEY in row else row["id"]
-        yield str(key), {name: _canonical(forms[name], value) for name, value in row.items() if name in forms}
+        values = {name: _to_canonical(conversions[name], row[name]) for name in row if name in conversions}
+        yield str(row[KEY_COLUMN] if KEY_COLUMN in row else row["id"]), values
 
 
-def _canonical(form: Canonical, value: Any) -> Any:  # noqa: ANN401
+def _to_canonical(conversion: Conversion, value: Any) -> Any:  # noqa: ANN401
     if value is None:
         return None
     try:
-        return form(value)
+        return conversion(value)
     except (TypeError, ValueError, ArithmeticError):
         return _Unreadable()
 
@@ -173,21 +173,21 @@ def _different_columns(expected: dict[str, Any], actual: dict[str, Any], columns
     return tuple(name for name in columns if expected.get(name, absent) != actual.get(name, absent))
 
 
-def _canonical_form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (parsed Avro JSON: text, list or dict)
+def _conversion(name: str, avro: Any) -> Conversion:  # noqa: ANN401  (parsed Avro JSON: text, list or dict)
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) == 1:
-            return _canonical_form(name, branches[0])
+            return _conversion(name, branches[0])
     kind = avro if isinstance(avro, str) else None
     if isinstance(avro, dict):
         kind = avro.get("logicalType", avro["type"])
         if kind == "array":
-            item = _canonical_form(name, avro["items"])
+            item = _conversion(name, avro["items"])
             return lambda value: [None if element is None else item(element) for element in _list(value)]
-    form = _FORMS.get(kind) if isinstance(kind, str) else None
-    if form is None:
-        raise ConfigurationError(f"field {name}: unsupported Avro type")
-    return form
+    conversion = _CONVERSIONS.get(kind) if isinstance(kind, str) else None
+    if conversion is None:
+        raise ConfigurationError(f"field {name}: the comparison does not support Avro type {kind or avro}")
+    return conversion
 
 
 def _list(value: Any) -> list[Any]:  # noqa: ANN401
@@ -207,13 +207,13 @@ def _uuid(value: Any) -> str:  # noqa: ANN401
     return str(value if isinstance(value, UUID) else UUID(_text(value)))
 
 
-def _number(convert: Canonical, *inexact: type) -> Canonical:
-    def form(value: Any) -> Any:  # noqa: ANN401
-        if isinstance(value, (bool, *inexact)):
+def _number(convert: Conversion, *rejected_types: type) -> Conversion:
+    def conversion(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, (bool, *rejected_types)):
             raise TypeError("not a number of this type")
         return convert(value)
 
-    return form
+    return conversion
 
 
 def _boolean(value: Any) -> bool:  # noqa: ANN401
@@ -231,11 +231,11 @@ def _date(value: Any) -> date:  # noqa: ANN401
 def _instant(value: Any) -> datetime:  # noqa: ANN401
     timestamp = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     if timestamp.utcoffset() is None:
-        raise ValueError("no offset")
+        raise ValueError("no UTC offset")
     return timestamp.astimezone(UTC)
 
 
-_FORMS: dict[str, Canonical] = {
+_CONVERSIONS: dict[str, Conversion] = {
     "string": _text,
     "enum": _text,
     "uuid": _uuid,
@@ -244,7 +244,7 @@ _FORMS: dict[str, Canonical] = {
     "float": _number(float),
     "double": _number(float),
     "boolean": _boolean,
-    "decimal": _number(Decimal, float),  # a float may have lost digits
+    "decimal": _number(Decimal, float),  # float is rejected: it may have lost digits
     "date": _date,
     "timestamp-millis": _instant,
     "timestamp-micros": _instant,

@@ -1,7 +1,7 @@
 """The example service: a library of authors and books that writes an event for each change.
 
 Each function writes the business row and the outbox row in one transaction: the connection's open
-transaction, otherwise a new one. The payload is built from the row as the database returns it, so that
+transaction, or a new one. The payload is built from the row as the database returns it, so that
 defaults, rounding and other sessions' changes to the same row are included. Every function takes the
 row's lock before it writes the event, so the events of an aggregate are committed in the order of its states.
 """
@@ -53,7 +53,7 @@ create table if not exists library.book (
 create index if not exists book_author_id on library.book (author_id);
 """
 
-# Fields of the schemas, listed explicitly so that a column that is added to a table later is not in the events.
+# Fields of the Avro schemas. They are listed, so that a column that is added to a table later is not in the events.
 COLUMNS = {
     "author": ("id", "name", "country", "born", "pen_names", "updated_at"),
     "book": (
@@ -64,7 +64,7 @@ COLUMNS = {
 
 
 class BookStatus(StrEnum):
-    """Status of a book."""
+    """Values of the column library.book.status."""
 
     AVAILABLE = "AVAILABLE"
     LENT = "LENT"
@@ -93,14 +93,14 @@ class BookChanges(TypedDict, total=False):
     pages: int | None
 
 
-def create(connection: Connection[Any]) -> None:
-    """Create the business tables that are missing."""
+def create_tables(connection: Connection[Any]) -> None:
+    """Create the schema and the business tables that do not exist."""
     with connection.transaction():
         connection.execute(DDL)
 
 
 def add_author(connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]) -> UUID:
-    """Add an author, with a name at least; return the id."""
+    """Add an author, and return the id. The field `name` is required."""
     with _in_transaction(connection):
         return _add(connection, "author", author_id, dict(fields))
 
@@ -121,15 +121,15 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
         if not _lock_author(connection, author_id, "for update"):
             return None
         query = sql.SQL("select id from library.book where author_id = %s order by id for update")
-        book_ids = _ids(connection, query, [author_id])
+        book_ids = _query_ids(connection, query, [author_id])
         connection.execute("delete from library.book where id = any(%s)", [book_ids])
-        emit_many(connection, [_removal("book", book_id) for book_id in book_ids])
+        emit_many(connection, [_removal_event("book", book_id) for book_id in book_ids])
         _remove(connection, "author", author_id)
         return book_ids
 
 
 def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
-    """Add a book, which needs author, title and price; return the id, or None when the author does not exist."""
+    """Add a book; return the id, or None if the author does not exist. Required: author_id, title and price."""
     with _in_transaction(connection):
         # Without this check, a foreign key violation would abort the whole transaction.
         if not _lock_author(connection, fields["author_id"], "for key share"):
@@ -164,10 +164,10 @@ def _in_transaction(connection: Connection[Any]) -> Iterator[None]:
 
 def _lock_author(connection: Connection[Any], author_id: UUID, lock_clause: LiteralString) -> bool:
     query = sql.SQL("select id from library.author where id = %s ") + sql.SQL(lock_clause)
-    return bool(_ids(connection, query, [author_id]))
+    return bool(_query_ids(connection, query, [author_id]))
 
 
-def _ids(connection: Connection[Any], query: sql.Composed | sql.SQL, values: list[UUID]) -> list[UUID]:
+def _query_ids(connection: Connection[Any], query: sql.Composed | sql.SQL, values: list[UUID]) -> list[UUID]:
     with Cursor(connection, row_factory=scalar_row) as cursor:
         return cursor.execute(query, values).fetchall()
 
@@ -191,7 +191,7 @@ def _change(connection: Connection[Any], kind: str, key: UUID, changes: dict[str
     assignments = [sql.SQL("{} = {}").format(_column_list(kind, [name]), sql.Placeholder(name)) for name in changes]
     rows = _write(
         connection,
-        # clock_timestamp, not now(): two changes in one transaction have different times.
+        # clock_timestamp() instead of now(), so that two changes in one transaction have different times.
         sql.SQL("update {table} set {assignments} where id = %(id)s").format(
             table=sql.Identifier(SCHEMA, kind),
             assignments=sql.SQL(", ").join([*assignments, sql.SQL("updated_at = clock_timestamp()")]),
@@ -208,17 +208,17 @@ def _remove(connection: Connection[Any], kind: str, key: UUID) -> bool:
     statement = sql.SQL("delete from {} where id = %s").format(sql.Identifier(SCHEMA, kind))
     if connection.execute(statement, [key]).rowcount == 0:
         return False
-    emit_many(connection, [_removal(kind, key)])
+    emit_many(connection, [_removal_event(kind, key)])
     return True
 
 
 def _write(
     connection: Connection[Any], statement: sql.Composed, kind: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Run a statement that writes at most one business row; return the written row."""
-    returning = sql.SQL("{} returning {}").format(statement, _column_list(kind, COLUMNS[kind]))
+    """Run a statement that writes at most one business row; return a list of the written rows."""
+    returning_statement = sql.SQL("{} returning {}").format(statement, _column_list(kind, COLUMNS[kind]))
     with Cursor(connection, row_factory=dict_row) as cursor:
-        return cursor.execute(returning, values).fetchall()
+        return cursor.execute(returning_statement, values).fetchall()
 
 
 def _column_list(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
@@ -234,5 +234,5 @@ def _emit(connection: Connection[Any], kind: str, action: str, row: dict[str, An
     return key
 
 
-def _removal(kind: str, key: UUID) -> OutboxEvent:
+def _removal_event(kind: str, key: UUID) -> OutboxEvent:
     return OutboxEvent(aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_removed", payload=None)

@@ -11,13 +11,13 @@ from typing import Any
 from outbox_kit.demo.compare_values import KINDS, Comparison
 from outbox_kit.demo.workload import WorkloadCounts
 
-# Fields of Comparison, and their headings.
+# Heading of each field of Comparison that is a number.
 COUNTS = {"source_rows": "source rows", "target_rows": "target rows"} | {f"{kind}_count": kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print."""
+    """Title, headings and rows of a table to print."""
 
     title: str
     headings: tuple[str, ...]
@@ -28,21 +28,21 @@ class Table:
 class DemoReport:
     """Result of one run; each step of the demo adds its results.
 
-    `rows` counts the rows of each target's tables after the run, by target and table. `seconds`
-    is wall-clock time by step, in the order of the steps. `dead_letters_expected` is the number of invalid events that
-    were written.
+    `row_counts` has the rows of each target's tables after the run, by target and table. `seconds`
+    is wall-clock time by step, in the order of the steps. `expected_dead_letter_count` is the number of invalid events
+    that were written.
     """
 
     workload: WorkloadCounts | None = None
-    rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    dead_letters: int = 0
-    dead_letters_expected: int = 0
+    row_counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    dead_letter_count: int = 0
+    expected_dead_letter_count: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
 
     @property
     def match(self) -> bool:
-        """Whether every row of every target equals the source and only invalid events are dead letters.
+        """Whether every row of every target equals the source, and the number of dead letters is as expected.
 
         False before the first comparison.
         """
@@ -50,17 +50,17 @@ class DemoReport:
 
     @property
     def mismatches(self) -> list[str]:
-        """The reasons why `match` is false."""
+        """The reasons why `match` is false, empty if it is true."""
         if not self.comparisons:
             return ["no target was compared"]
         reasons = [comparison.summary() for comparison in self.comparisons if not comparison.match]
-        if self.dead_letters != self.dead_letters_expected:
-            reasons.append(f"{self.dead_letters} dead letters, expected {self.dead_letters_expected}")
+        if self.dead_letter_count != self.expected_dead_letter_count:
+            reasons.append(f"{self.dead_letter_count} dead letters, expected {self.expected_dead_letter_count}")
         return reasons
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure the duration of one step, also if it fails."""
+        """Measure the duration of one step, even if it fails."""
         started = monotonic()
         try:
             yield
@@ -73,19 +73,19 @@ class DemoReport:
         return {
             "match": self.match,
             "workload": None if workload is None else {"transactions": workload.transactions, **asdict(workload)},
-            "rows": self.rows,
-            "dead_letters": self.dead_letters,
-            "dead_letters_expected": self.dead_letters_expected,
+            "rows": self.row_counts,
+            "dead_letters": self.dead_letter_count,
+            "dead_letters_expected": self.expected_dead_letter_count,
             "seconds": self.seconds,
             "comparisons": [{**asdict(entry), "match": entry.match} for entry in self.comparisons],
         }
 
     def tables(self) -> list[Table]:
         """Return the report as tables, without empty tables."""
-        tables = [self._written(), self._compared(), self._differences(), self._times()]
+        tables = [self._workload_table(), self._comparison_table(), self._difference_table(), self._duration_table()]
         return [table for table in tables if table.rows]
 
-    def _written(self) -> Table:
+    def _workload_table(self) -> Table:
         rows: list[tuple[str, ...]] = []
         if self.workload is not None:
             counts = self.workload
@@ -98,11 +98,11 @@ class DemoReport:
                 *((f"events of {name}", f"{count:,}") for name, count in counts.events_by_aggregate.items()),
                 ("events that are tombstones", f"{counts.tombstones:,}"),
                 ("transactions per second", f"{per_second:,.0f}"),
-                ("dead letters (expected)", f"{self.dead_letters:,} ({self.dead_letters_expected:,})"),
+                ("dead letters (expected)", f"{self.dead_letter_count:,} ({self.expected_dead_letter_count:,})"),
             ]
         return Table("Written", ("measure", "count"), tuple(rows))
 
-    def _compared(self) -> Table:
+    def _comparison_table(self) -> Table:
         rows = tuple(
             (
                 entry.target,
@@ -114,7 +114,7 @@ class DemoReport:
         )
         return Table("Source and targets", ("target", "aggregate", *COUNTS.values(), "result"), rows)
 
-    def _differences(self) -> Table:
+    def _difference_table(self) -> Table:
         rows: list[tuple[str, ...]] = []
         for entry in self.comparisons:
             first_cells = (entry.target, entry.aggregate)
@@ -123,6 +123,6 @@ class DemoReport:
             rows += [(*first_cells, row.key, f"differs in {', '.join(row.columns)}") for row in entry.different]
         return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "difference"), tuple(rows))
 
-    def _times(self) -> Table:
+    def _duration_table(self) -> Table:
         rows = tuple((name, f"{seconds:.1f}") for name, seconds in self.seconds.items())
         return Table("Time", ("step", "seconds"), rows)

@@ -31,13 +31,13 @@ from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
 ENVIRONMENT = "local"
-# A killed worker restarts within 15 s, and then reads the backlog for some seconds.
-RUNNING_SECONDS = 90
+# A killed Connect worker restarts within 15 s, and then reads the backlog for some seconds.
+RUNNING_TIMEOUT_S = 90
 STABLE_POLLS = 6
 POLL_INTERVAL_S = 0.5
-CANARY_SECONDS = 120
-SPARK_SECONDS = 300
-# In a run of 30 s the optimizing compiler costs more than it saves.
+CANARY_TIMEOUT_S = 120
+SPARK_TIMEOUT_S = 300
+# In a run of 30 s the JVM's optimizing compiler costs more time than it saves.
 FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
@@ -51,30 +51,30 @@ class Demo:
     progress: Reporter
 
     @property
-    def root(self) -> Path:
+    def project_folder(self) -> Path:
         return self.pipeline_file.resolve().parent.parent
 
     @property
-    def folder(self) -> Path:
-        return self.root / "build" / "demo"
+    def result_folder(self) -> Path:
+        return self.project_folder / "build" / "demo"
 
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. The stack is stopped at the end, also after a failure.
 
-        With `keep` the stack keeps running, and the next run continues with its data. Raises OutboxKitError.
+        With `keep`, the stack keeps running; after a failure, only if it ran before. Raises OutboxKitError.
         """
-        result_file = self.folder / "result.json"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        result_file = self.result_folder / "result.json"
+        self.result_folder.mkdir(parents=True, exist_ok=True)
         result_file.unlink(missing_ok=True)
         report = DemoReport()
         with self._stack(report, keep=keep) as state:
-            self._steps(report, state)
+            self._run_steps(report, state)
         result_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
         return report
 
     @contextmanager
     def _stack(self, report: DemoReport, *, keep: bool) -> Iterator[StackState]:
-        stack = Stack(self.root)
+        stack = Stack(self.project_folder)
         state = stack.state()
         started_here = state is None
         succeeded = False
@@ -86,52 +86,52 @@ class Demo:
             yield state
             succeeded = True
         finally:
-            # With --keep, a stack that was already running stays up after a failure, for inspection.
+            # With --keep, a stack that ran before the demo also keeps running after a failure, for inspection.
             if not keep or (started_here and not succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
 
-    def _steps(self, report: DemoReport, state: StackState) -> None:
+    def _run_steps(self, report: DemoReport, state: StackState) -> None:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
             with report.step("apply"):
                 self._apply(deployment, state)
-            count_before = dead_letters.count(deployment.kafka, deployment.pipeline)
+            dead_letters_before = dead_letters.count(deployment.kafka, deployment.pipeline)
             with report.step("workload"):
-                self._write(report, state)
+                self._run_workload(report, state)
             with report.step("verify"):
                 self._wait_running(deployment, state)
                 self._verify(deployment)
-            report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - count_before
-            # The workload's dead letters must not fail the next `outbox verify`; existing ones are not acknowledged.
-            if not count_before:
+            report.dead_letter_count = dead_letters.count(deployment.kafka, deployment.pipeline) - dead_letters_before
+            # The workload's dead letters must not fail the next `outbox verify`; earlier ones are not acknowledged.
+            if not dead_letters_before:
                 dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
             self._materialize()
         with report.step("compare"):
             self.compare(report, state)
 
-    def _write(self, report: DemoReport, state: StackState) -> None:
+    def _run_workload(self, report: DemoReport, state: StackState) -> None:
         report.workload = workload.run(
             state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
         )
         with psycopg.connect(state.postgres) as connection:
-            report.dead_letters_expected = len(workload.write_invalid(connection))
+            report.expected_dead_letter_count = len(workload.write_invalid_events(connection))
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
         with psycopg.connect(state.postgres) as connection:
-            library_service.create(connection)
+            library_service.create_tables(connection)
         apply(deployment, self.progress)
         changes = apply(deployment, self.progress)
         if changes:
             objects = ", ".join(change.object for change in changes)
-            raise RejectedError(f"a second apply made changes: {objects}", "please report this as a bug")
+            raise RejectedError(f"a second apply made changes: {objects}", "report this as a bug of outbox-kit")
         self.progress("a second apply changed nothing")
 
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
         """Wait until the connector runs, because a worker that was killed during the workload needs time to restart.
 
         Connect still reports RUNNING for a killed worker, so the slot must be active too. A rebalance may move the task
-        of a restarted worker, so several polls in sequence must succeed.
+        of a restarted worker, so several consecutive polls must succeed.
         """
         stable_polls = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
@@ -151,56 +151,56 @@ class Demo:
             description += f", slot {'active' if active else 'not active'}"
             return Observation(True if stable_polls >= STABLE_POLLS else None, description)
 
-        hint = "see `outbox stack logs connect`"
-        wait_for("the connector to run", poll, seconds=RUNNING_SECONDS, interval=POLL_INTERVAL_S, hint=hint)
+        hint = "run `outbox stack logs connect`"
+        wait_for("the connector to run", poll, seconds=RUNNING_TIMEOUT_S, interval=POLL_INTERVAL_S, hint=hint)
 
     def _verify(self, deployment: Deployment) -> None:
-        checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)
+        checks = verify(deployment, self.progress, canary_seconds=CANARY_TIMEOUT_S)
         # The workload writes invalid rows on purpose; the report counts these dead letters.
-        failed = [check for check in checks if check.status is Status.FAIL and check.id != "kafka.dead-letters"]
-        if failed:
-            observed = "; ".join(f"{check.id}: {check.seen}" for check in failed)
-            raise RejectedError(f"verify: {observed}", failed[0].remedy)
+        failed_checks = [check for check in checks if check.status is Status.FAIL and check.id != "kafka.dead-letters"]
+        if failed_checks:
+            problems = "; ".join(f"{check.id}: {check.seen}" for check in failed_checks)
+            raise RejectedError(f"checks of `outbox verify` failed: {problems}", failed_checks[0].remedy)
         self.progress(f"{len(checks)} checks passed, including the canary")
 
     def _materialize(self) -> None:
         """Run the Spark job in a separate process."""
         self.progress("Spark reads the topics and writes the tables")
         command = [sys.executable, "-m", "outbox_spark", "-p", str(self.pipeline_file), "-e", ENVIRONMENT]
-        command += ["--output", "json", "--export", str(self.folder / "rows")]
+        command += ["--output", "json", "--export", str(self.result_folder / "rows")]
         java_home = find_java().resolve().parent.parent
-        environment = {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}
+        env = {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}
         try:
             result = subprocess.run(
-                command, cwd=self.root, env=environment, stdout=subprocess.PIPE, timeout=SPARK_SECONDS, check=False
+                command, cwd=self.project_folder, env=env, stdout=subprocess.PIPE, timeout=SPARK_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired:
-            message = f"the Spark job took more than {SPARK_SECONDS} s"
-            raise OutboxKitError(message, "run `outbox-materialize`") from None
+            message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
+            raise OutboxKitError(message, "run `outbox-materialize`, which has no such limit") from None
         if result.returncode != 0:
             raise OutboxKitError(
                 f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"
             )
 
     def compare(self, report: DemoReport, state: StackState) -> None:
-        """Compare every row of both targets with the source tables."""
+        """Compare every row of every target with the source tables."""
         pipeline, environment = load_files(self.pipeline_file, ENVIRONMENT)
         targets = environment.targets
         with psycopg.connect(state.postgres) as source, psycopg.connect(state.target) as warehouse:
             for entry in pipeline.materializations:
                 self.progress(f"compare {entry.target}.{entry.table} with library.{entry.aggregate}")
                 target = targets[entry.target]
-                rows: Any
+                target_rows: Any
                 if isinstance(target, PostgresTarget):
-                    rows = table_rows(warehouse, target.target_schema, entry.table)
+                    target_rows = table_rows(warehouse, target.target_schema, entry.table)
                 else:
-                    rows = json_rows(self.folder / "rows" / entry.target / entry.table)
+                    target_rows = json_rows(self.result_folder / "rows" / entry.target / entry.table)
                 comparison = compare(
                     entry.aggregate,
                     entry.target,
                     schema=read_definition(pipeline.aggregates[entry.aggregate].schema_path),
                     source=table_rows(source, library_service.SCHEMA, entry.aggregate),
-                    rows=rows,
+                    rows=target_rows,
                 )
                 report.comparisons.append(comparison)
-                report.rows.setdefault(entry.target, {})[entry.table] = comparison.target_rows
+                report.row_counts.setdefault(entry.target, {})[entry.table] = comparison.target_rows

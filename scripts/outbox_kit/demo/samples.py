@@ -1,4 +1,4 @@
-"""Values for the example library that are hard to convert correctly."""
+"""Random values for the example library, of which many are hard to convert correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXTS = (
     "Сто лет одиночества",
     "紅樓夢 📚 第一回",
     "\u202bשלום עולם\u202c",  # noqa: RUF001  (right to left, on purpose)
-    "Zoe\u0308 and Zo\u00eb",  # displayed alike, but different code points
+    "Zoe\u0308 and Zo\u00eb",  # two names that look alike, with different code points
     'He said "it\'s" \\ and left',
     "C:\\new\\table \\N \\u0041 \\.",
     "tab\there, line\nbreak, carriage\r\nreturn, \x01 \x7f",
@@ -23,7 +23,7 @@ TEXTS = (
     "long " * 400,
 )
 PRICES = tuple(map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3")))
-# From the first full year of the Gregorian calendar: Java, Spark and Parquet readers disagree about earlier days.
+# No day is before the first full year of the Gregorian calendar: Java, Spark and Parquet read earlier days differently.
 DAYS = (
     date(1583, 1, 1),
     date(1900, 2, 28),
@@ -42,12 +42,12 @@ def text(rng: Random) -> str:
     """Return a title or a name, never empty."""
     if rng.random() < EDGE_CASE_SHARE:
         return rng.choice(TEXTS)
-    start = rng.choice(("On", "Against", "Beyond", "A History of"))
-    return f"{start} {rng.choice(TEXTS[:3])}, {rng.randrange(10_000)}"
+    prefix = rng.choice(("On", "Against", "Beyond", "A History of"))
+    return f"{prefix} {rng.choice(TEXTS[:3])}, {rng.randrange(10_000)}"
 
 
 def price(rng: Random) -> Decimal:
-    """Return a price of at most twelve digits, two of them decimals."""
+    """Return a price that fits into numeric(12, 2)."""
     return rng.choice(PRICES) if rng.random() < EDGE_CASE_SHARE else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
 
 
@@ -59,7 +59,7 @@ def day(rng: Random) -> date | None:
 
 
 def texts(rng: Random) -> list[str]:
-    """Return a list of zero, one or three texts, some of them empty."""
+    """Return a list of zero, one or three texts, each of which may be empty."""
     return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 

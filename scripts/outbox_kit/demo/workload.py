@@ -29,7 +29,7 @@ Connect = Callable[[], psycopg.Connection[Any]]
 
 @dataclass(frozen=True)
 class WorkloadCounts:
-    """Counts of a run. `events`, `tombstones` and `events_by_aggregate` count committed outbox rows only."""
+    """Numbers of transactions and of committed events of a run; `events` includes `tombstones`."""
 
     committed: int
     rolled_back: int
@@ -51,28 +51,28 @@ def run(
     """Run transactions with concurrent writers, each over its own connection.
 
     `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing
-    rows are changed too. The first writer that fails stops the others, and its error is raised.
+    rows may be changed, too. The first writer that fails stops the others, and its error is raised.
     """
     options: dict[str, Any] = {"connect_timeout": 10, "application_name": "outbox-demo-workload"}
     connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source
     with closing(connect()) as connection:
-        shared = SharedIds.load(connection)
-    shares = [transactions // writers + (index < transactions % writers) for index in range(writers)]
+        shared_ids = SharedIds.load(connection)
+    transactions_per_writer = [transactions // writers + (index < transactions % writers) for index in range(writers)]
     tally = Tally()
     started = time.monotonic()
     with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
         futures = [
-            pool.submit(_run_writer, connect, Random(f"{seed}/{index}"), count, shared, tally)  # noqa: S311
-            for index, count in enumerate(shares)
+            pool.submit(_run_writer, connect, Random(f"{seed}/{index}"), count, shared_ids, tally)  # noqa: S311
+            for index, count in enumerate(transactions_per_writer)
         ]
-        _report_progress(futures, tally, transactions, progress)
+        _wait_for_writers(futures, tally, transactions, progress)
     return tally.counts(time.monotonic() - started)
 
 
-def write_invalid(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
+def write_invalid_events(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
     """Write and commit two events that must become dead letters: an invalid payload, an unknown aggregate type.
 
-    They have no business row, so that source and target tables can still be compared.
+    These events have no business row, so that source and target tables can still be compared.
     """
     book_id, magazine_id = str(uuid4()), str(uuid4())
     events = [
@@ -94,21 +94,21 @@ def write_invalid(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
     return events
 
 
-def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
-    """Report once a second from this thread, so that `progress` need not be thread-safe."""
-    running = set(futures)
-    while running:
-        done, running = wait(running, timeout=1, return_when=FIRST_EXCEPTION)
-        progress(f"{tally.finished} of {transactions} transactions")
-        if any(future.exception() for future in done):
+def _wait_for_writers(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
+    """Report progress once a second, in this thread only; after an error, stop every writer and raise the error."""
+    running_futures = set(futures)
+    while running_futures:
+        done_futures, running_futures = wait(running_futures, timeout=1, return_when=FIRST_EXCEPTION)
+        progress(f"{tally.finished_count} of {transactions} transactions")
+        if any(future.exception() for future in done_futures):
             tally.stop.set()
     for future in futures:
         future.result()
 
 
-def _run_writer(connect: Connect, rng: Random, transactions: int, shared: SharedIds, tally: Tally) -> None:
+def _run_writer(connect: Connect, rng: Random, transactions: int, shared_ids: SharedIds, tally: Tally) -> None:
     with closing(connect()) as connection:
-        writer = Writer(connection, rng, shared)
+        writer = Writer(connection, rng, shared_ids)
         for _ in range(transactions):
             if tally.stop.is_set():
                 return
@@ -123,31 +123,31 @@ class Tally:
         self._lock = Lock()
         self._states: Counter[str] = Counter()
         self._tombstones: Counter[str] = Counter()
-        self._committed = self._rolled_back = self._savepoints = 0
+        self._committed = self._rolled_back = self._savepoint_rollbacks = 0
 
     @property
-    def finished(self) -> int:
+    def finished_count(self) -> int:
         return self._committed + self._rolled_back
 
-    def add(self, effects: Effects, committed: bool) -> None:
+    def add(self, effects: Effects, is_committed: bool) -> None:
         with self._lock:
-            if not committed:
+            if not is_committed:
                 self._rolled_back += 1
                 return
             self._committed += 1
-            self._savepoints += effects.savepoints
+            self._savepoint_rollbacks += effects.savepoint_rollbacks
             self._states += effects.states
             self._tombstones += effects.tombstones
 
     def counts(self, seconds: float) -> WorkloadCounts:
         """Return the counts of a run that took `seconds`."""
-        by_aggregate = self._states + self._tombstones
+        event_counts = self._states + self._tombstones
         return WorkloadCounts(
             committed=self._committed,
             rolled_back=self._rolled_back,
-            savepoints_rolled_back=self._savepoints,
-            events=by_aggregate.total(),
+            savepoints_rolled_back=self._savepoint_rollbacks,
+            events=event_counts.total(),
             tombstones=self._tombstones.total(),
-            events_by_aggregate=dict(sorted(by_aggregate.items())),
+            events_by_aggregate=dict(sorted(event_counts.items())),
             seconds=round(seconds, 3),
         )

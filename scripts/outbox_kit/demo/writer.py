@@ -17,11 +17,11 @@ from psycopg.rows import scalar_row
 from outbox_kit.demo import library_service, samples
 
 ROLLBACK_SHARE = 0.08  # of all transactions
-ATTEMPTS = 20  # random steps per transaction before one that can always write a row
+RANDOM_STEPS = 20  # random steps to try, before a step that can always write a row
 
 
 class Ids:
-    """A set of ids shared by threads, with a random choice in constant time."""
+    """A thread-safe set of ids, with a random choice in constant time."""
 
     def __init__(self, ids: list[UUID]) -> None:
         self._lock = Lock()
@@ -39,12 +39,12 @@ class Ids:
             self._discard(key)
 
     def choose(self, rng: Random, count: int = 1) -> list[UUID]:
-        """Return at most `count` ids in ascending order, in which all writers lock rows."""
+        """Return at most `count` random ids in ascending order, the order in which all writers lock rows."""
         with self._lock:
             return sorted({rng.choice(self._ids) for _ in range(count)}) if self._ids else []
 
     def take(self, rng: Random) -> list[UUID]:
-        """Remove and return at most one id."""
+        """Remove a random id; return it in a list, which is empty if there are no ids."""
         with self._lock:
             keys = [rng.choice(self._ids)] if self._ids else []
             for key in keys:
@@ -61,7 +61,7 @@ class Ids:
 
 @dataclass
 class SharedIds:
-    """Ids of committed rows, shared by the writers; a row may have been deleted in the meantime."""
+    """Ids of committed and removed rows, shared by the writers. Another writer may have changed such a row since."""
 
     authors: Ids
     books: Ids
@@ -80,26 +80,26 @@ IdUpdate = tuple[Callable[[UUID], None], UUID]
 
 @dataclass
 class Effects:
-    """Events of one transaction by aggregate type, and the updates of shared ids after its commit or rollback."""
+    """Numbers of events of one transaction by aggregate type, and updates of shared ids after commit or rollback."""
 
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)
-    savepoints: int = 0
+    savepoint_rollbacks: int = 0
     on_commit: list[IdUpdate] = field(default_factory=list)
     on_rollback: list[IdUpdate] = field(default_factory=list)
 
 
 class Writer:
-    """Runs random transactions over one connection. A step returns False when the chosen row does not exist.
+    """Runs random transactions over one connection. A step returns False if it wrote no row.
 
     All steps lock authors before books, and books in ascending order, to avoid deadlocks.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shared: SharedIds) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shared_ids: SharedIds) -> None:
         self._connection = connection
         self._rng = rng
-        self._shared = shared
-        self._steps: dict[Callable[[Effects], bool], int] = {
+        self._shared_ids = shared_ids
+        self._step_weights: dict[Callable[[Effects], bool], int] = {
             self._add_author: 8,
             self._add_author_with_books: 8,
             self._add_book: 22,
@@ -115,30 +115,30 @@ class Writer:
         }
 
     def transact(self) -> tuple[Effects, bool]:
-        """Run transactions until one writes a row; return its effects and whether it was committed."""
+        """Run transactions until one writes a row; return the effects of this one and whether it was committed."""
         roll_back = self._rng.random() < ROLLBACK_SHARE
         steps = self._random_steps()
         while True:
-            wrote, effects = self._attempt(next(steps), roll_back=roll_back)
-            if wrote:
+            has_written, effects = self._attempt(next(steps), roll_back=roll_back)
+            if has_written:
                 return effects, not roll_back
 
     def _random_steps(self) -> Iterator[Callable[[Effects], bool]]:
-        yield from self._rng.choices(list(self._steps), list(self._steps.values()), k=ATTEMPTS)
+        yield from self._rng.choices(list(self._step_weights), list(self._step_weights.values()), k=RANDOM_STEPS)
         yield self._add_author  # can always write a row
 
     def _attempt(self, step: Callable[[Effects], bool], *, roll_back: bool) -> tuple[bool, Effects]:
-        effects, wrote = Effects(), False
+        effects, has_written = Effects(), False
         try:
             with self._connection.transaction():
-                wrote = step(effects)
-                if roll_back or not wrote:
+                has_written = step(effects)
+                if roll_back or not has_written:
                     raise psycopg.Rollback
-        except (DeadlockDetected, SerializationFailure):  # conflict with another session: try another step
-            wrote = False
-        for update_ids, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
+        except (DeadlockDetected, SerializationFailure):  # conflict with another session: transact() tries another step
+            has_written = False
+        for update_ids, key in effects.on_commit if has_written and not roll_back else effects.on_rollback:
             update_ids(key)
-        return wrote, effects
+        return has_written, effects
 
     def _add_author(self, effects: Effects) -> bool:
         self._new_author(effects)
@@ -149,24 +149,24 @@ class Writer:
         return all(self._new_book(effects, author_id) for _ in range(self._rng.randint(1, 4)))
 
     def _add_book(self, effects: Effects) -> bool:
-        return any(self._new_book(effects, author_id) for author_id in self._shared.authors.choose(self._rng))
+        return any(self._new_book(effects, author_id) for author_id in self._shared_ids.authors.choose(self._rng))
 
     def _change_author(self, effects: Effects) -> bool:
-        for author_id in self._shared.authors.choose(self._rng):
+        for author_id in self._shared_ids.authors.choose(self._rng):
             if library_service.change_author(self._connection, author_id, **samples.author(self._rng)):
                 effects.states["author"] += 1
         return bool(effects.states)
 
     def _change_books(self, effects: Effects) -> bool:
-        for book_id in self._shared.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
+        for book_id in self._shared_ids.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
             if library_service.change_book(self._connection, book_id, **samples.book(self._rng)):
                 effects.states["book"] += 1
         return bool(effects.states)
 
     def _change_book_twice(self, effects: Effects) -> bool:
         """Write two states of one book in one transaction: the later one must be in the targets."""
-        for author_id in self._shared.authors.choose(self._rng):
-            for book_id in self._shared.books.choose(self._rng):
+        for author_id in self._shared_ids.authors.choose(self._rng):
+            for book_id in self._shared_ids.books.choose(self._rng):
                 for _ in range(2):
                     # Setting author_id locks the author first. Otherwise the second update would lock it after the
                     # book: PostgreSQL checks the foreign key of a row that the same transaction has written.
@@ -180,37 +180,37 @@ class Writer:
         with self._connection.transaction():
             self._new_author(Effects())
             raise psycopg.Rollback
-        effects.savepoints += 1
+        effects.savepoint_rollbacks += 1
         return self._change_books(effects)
 
     def _move_book(self, effects: Effects) -> bool:
-        for author_id in self._shared.authors.choose(self._rng):
-            for book_id in self._shared.books.choose(self._rng):
+        for author_id in self._shared_ids.authors.choose(self._rng):
+            for book_id in self._shared_ids.books.choose(self._rng):
                 if library_service.change_book(self._connection, book_id, author_id=author_id):
                     effects.states["book"] += 1
         return bool(effects.states)
 
     def _remove_book(self, effects: Effects) -> bool:
-        for book_id in self._shared.books.choose(self._rng):
+        for book_id in self._shared_ids.books.choose(self._rng):
             if library_service.remove_book(self._connection, book_id):
                 self._count_removed_book(effects, book_id)
         return bool(effects.tombstones)
 
     def _remove_author(self, effects: Effects) -> bool:
-        for author_id in self._shared.authors.choose(self._rng):
+        for author_id in self._shared_ids.authors.choose(self._rng):
             book_ids = library_service.remove_author(self._connection, author_id)
             if book_ids is None:
                 continue
             effects.tombstones["author"] += 1
-            effects.on_commit.append((self._shared.authors.discard, author_id))
+            effects.on_commit.append((self._shared_ids.authors.discard, author_id))
             for book_id in book_ids:
                 self._count_removed_book(effects, book_id)
         return bool(effects.tombstones)
 
     def _replace_book(self, effects: Effects) -> bool:
         """Change, remove and re-create one book: the targets must have the last state, not the tombstone before it."""
-        for author_id in self._shared.authors.choose(self._rng):
-            for book_id in self._shared.books.choose(self._rng):
+        for author_id in self._shared_ids.authors.choose(self._rng):
+            for book_id in self._shared_ids.books.choose(self._rng):
                 # The change also locks the author, so that the new book can refer to it.
                 if library_service.change_book(self._connection, book_id, author_id=author_id):
                     effects.states["book"] += 1
@@ -220,16 +220,16 @@ class Writer:
 
     def _return_book(self, effects: Effects) -> bool:
         """Re-create a book that an earlier transaction removed, with the same id."""
-        for author_id in self._shared.authors.choose(self._rng):
-            for book_id in self._shared.removed_books.take(self._rng):
-                effects.on_rollback.append((self._shared.removed_books.add, book_id))
+        for author_id in self._shared_ids.authors.choose(self._rng):
+            for book_id in self._shared_ids.removed_books.take(self._rng):
+                effects.on_rollback.append((self._shared_ids.removed_books.add, book_id))
                 self._new_book(effects, author_id, book_id)
         return bool(effects.states)
 
     def _new_author(self, effects: Effects) -> UUID:
         author_id = library_service.add_author(self._connection, **samples.author(self._rng))
         effects.states["author"] += 1
-        effects.on_commit.append((self._shared.authors.add, author_id))
+        effects.on_commit.append((self._shared_ids.authors.add, author_id))
         return author_id
 
     def _new_book(self, effects: Effects, author_id: UUID, key: UUID | None = None) -> bool:
@@ -239,10 +239,10 @@ class Writer:
         if book_id is None:
             return False
         effects.states["book"] += 1
-        effects.on_commit.append((self._shared.books.add, book_id))
+        effects.on_commit.append((self._shared_ids.books.add, book_id))
         return True
 
     def _count_removed_book(self, effects: Effects, book_id: UUID) -> None:
         effects.tombstones["book"] += 1
-        effects.on_commit.append((self._shared.books.discard, book_id))
-        effects.on_commit.append((self._shared.removed_books.add, book_id))
+        effects.on_commit.append((self._shared_ids.books.discard, book_id))
+        effects.on_commit.append((self._shared_ids.removed_books.add, book_id))

@@ -3,15 +3,15 @@
 Requests to a single system are in the package of that system.
 """
 
-from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_files, render_sql
+from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_config, render_sql
 from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
-from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS, SYSTEMS, Plan, RollOut, read_plan, to_document
+from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, Plan, RollOut, read_plan, to_document
 from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
 __all__ = [
-    "EXCLUDED_OBJECTS",
+    "EXCLUDED_OBJECTS_MESSAGE",
     "SYSTEMS",
     "Deployment",
     "DestroyOptions",
@@ -26,7 +26,7 @@ __all__ = [
     "open_deployment",
     "plan_destroy",
     "read_plan",
-    "render_files",
+    "render_config",
     "render_sql",
     "to_document",
     "wait_until_reading",

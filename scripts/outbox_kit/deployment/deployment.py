@@ -41,17 +41,17 @@ def lock_file(pipeline: Pipeline, environment: Environment) -> Path:
     return environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
 
 
-def templates(pipeline_file: Path) -> Path:
+def templates_of(pipeline_file: Path) -> Path:
     return pipeline_file.resolve().parent / "templates"
 
 
-def render_files(
+def render_config(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
     """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, settings))
-    return pipeline.connector.name, render_connector(pipeline, settings, lock, templates(pipeline_file))
+    return pipeline.connector.name, render_connector(pipeline, settings, lock, templates_of(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
@@ -71,7 +71,7 @@ class Deployment:
 
     @cached_property
     def kafka(self) -> KafkaClient:
-        """Kafka client. It is created on first use, because a new client connects in the background at once."""
+        """Kafka client. It is created on first use, because a new client immediately connects in the background."""
         return KafkaClient(self.environment.kafka)
 
     @property
@@ -79,11 +79,11 @@ class Deployment:
         return lock_file(self.pipeline, self.environment)
 
     def lock(self) -> Lock | None:
-        """Return the content of the lock file; None before the first apply. Raises ConfigurationError."""
+        """Return the content of the lock file; None if there is no lock file. Raises ConfigurationError."""
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
-            message = f"lock file {self.lock_file} belongs to {lock.pipeline!r} in {lock.environment!r}"
-            raise ConfigurationError(message, "remove the file: it contains the identity of another database")
+            message = f"lock file {self.lock_file} is of pipeline {lock.pipeline!r}, environment {lock.environment!r}"
+            raise ConfigurationError(message, "replace it by this pipeline's lock file, from version control")
         return lock
 
     def write_lock(self, lock: Lock) -> None:
@@ -110,7 +110,7 @@ class Deployment:
 def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> Iterator[Deployment]:
     """Open a deployment from its files, and close its connections at the end. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
-    with deployment_of(pipeline, settings, templates(pipeline_file)) as deployment:
+    with deployment_of(pipeline, settings, templates_of(pipeline_file)) as deployment:
         yield deployment
 
 

@@ -24,7 +24,7 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.progress import Reporter
 from outbox_kit.registry import apply as registry_apply
@@ -42,7 +42,7 @@ def apply(
     wait_seconds: float = 0,
     rollback: bool = True,
 ) -> list[Change]:
-    """Make every pending change, wait until the connector runs, and return the changes.
+    """Make every pending change, wait until the connector is in its declared state, and return the changes.
 
     The plan is made before the first change. Nothing is changed if the plan differs from `shown_plan`, or contains a
     dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
@@ -52,7 +52,7 @@ def apply(
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
-    with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
+    with pipeline_lock(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
         plan = make_plan(deployment, recover=recover, only=only)
         if shown_plan is not None:
             plan_comparison.refuse_stale_plan(shown_plan, plan)
@@ -67,11 +67,11 @@ def apply(
 
 
 def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
-    """Make the changes that the connector requires (database, topics, schemas); return the lock."""
-    previous = deployment.lock() or deployment.new_lock()
-    lock = previous.model_copy(update={"cluster_id": plan.cluster_id or previous.cluster_id})
+    """Make the changes that the connector requires (database, topics, schemas); return the new lock."""
+    previous_lock = deployment.lock() or deployment.new_lock()
+    lock = previous_lock.model_copy(update={"cluster_id": plan.cluster_id or previous_lock.cluster_id})
     systems = set(plan.systems)
-    # The connector requires the lock file's entries for database and registry, even if nothing changes in them.
+    # A deployed connector requires `source` and `schemas` in the lock file, even if neither system has changes.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
@@ -103,7 +103,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
     pipeline, environment = deployment.pipeline, deployment.environment
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
-        source = postgres_apply.identity(connection, pipeline, environment, lock.source)
+        source = postgres_apply.source_identity(connection, pipeline, environment, lock.source)
     lock = lock.model_copy(update={"source": source})
     deployment.write_lock(lock)
     return lock
@@ -127,7 +127,7 @@ def _apply_connect(
     database = deployment.read_database()
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
     plan_comparison.refuse_unplanned_changes(plan, changes)
-    start = connector_start(deployment, lock, database)
+    start = start_position(deployment, lock, database)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):
@@ -135,15 +135,15 @@ def _apply_connect(
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
-    state, stability = settings.state, settings.stability_seconds
+    state, stability_seconds = settings.state, settings.stability_seconds
     try:
         has_run = connect_lifecycle.wait_for_declared_state(
-            client, name, progress, started=started, state=state, stability_seconds=stability
+            client, name, progress, started=started, state=state, stability_seconds=stability_seconds
         )
         if started and has_run:
             wait_until_reading(deployment)
     except connect_lifecycle.FailedError as failure:
-        # If an earlier apply was interrupted after it had written the config, the start is the only change.
+        # If an earlier apply was interrupted after it had written the config, the only change is the start.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
             raise
         raise roll_back(
@@ -154,7 +154,7 @@ def _apply_connect(
             last_working=lock.config,
             progress=progress,
             state=state,
-            stability_seconds=stability,
+            stability_seconds=stability_seconds,
         ) from None
     final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
     if final_lock != lock:
@@ -162,13 +162,13 @@ def _apply_connect(
     return changes
 
 
-def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
-    """Return the start position: the slot's confirmed LSN. Rows before it are in Kafka (lsn.flush.mode=connector).
+def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
+    """Return the start position: the slot's confirmed LSN. Earlier rows are in Kafka (lsn.flush.mode=connector).
 
     A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
-        raise ValueError("the connector requires a slot")
+        raise ValueError("the slot does not exist, or has no confirmed LSN")
     ignore_stored_offset = lock.unfinished == "recover" or lock.config is None
     return StartPosition(
         deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored_offset

@@ -33,23 +33,23 @@ from outbox_kit.registry import state as registry_state
 from outbox_kit.rules import Check
 
 CONNECTOR: System = "connect"
-URL_CREDENTIALS = re.compile("//[^/@]*@")  # removed from plans, which are saved and shared
+URL_CREDENTIALS = re.compile("//[^/@]*@")  # removed from URLs in plans, which are saved and shared
 
 
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
-    """Return every pending change, in the order in which apply makes them.
+    """Return a plan with every pending change, in the order in which apply makes them.
 
     `recover` accepts a replaced slot or database. `only` limits the changes to these systems; if it includes `connect`,
-    all systems are read. Raises UnreachableError, ConfigurationError, and RefusedError if apply would be refused.
+    all systems are read. Raises UnreachableError, ConfigurationError, and RefusedError if an apply would be unsafe.
     """
     if recover and only:
-        hint = "a recovery changes both database and connector"
+        hint = "omit --only, because a recovery changes database and connector"
         raise ConfigurationError("--recover cannot be combined with --only", hint)
     lock = lock_for(deployment, recover=recover)
     refuse_violated_rules(check_rules(deployment, lock))
-    requested = tuple(system for system in SYSTEMS if system in only)
-    systems = SYSTEMS if CONNECTOR in requested or not requested else requested
-    # The database is read first: most refusals depend on it alone, and need no request to another system.
+    requested_systems = tuple(system for system in SYSTEMS if system in only)
+    systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
+    # The database is read first: most reasons to refuse depend on it alone, without a request to another system.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
@@ -64,16 +64,16 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     config = deployment.render_without_schemas(lock)
-    waits_for = tuple(change.object for change in changes if change.system not in requested)
+    waits_for = tuple(change.object for change in changes if change.system not in requested_systems)
     return Plan(
         pipeline=deployment.pipeline.name,
         environment=deployment.environment.name,
-        changes=tuple(change for change in changes if not requested or change.system in requested),
-        rollout=registry.rollout if not requested or "registry" in requested else (),
+        changes=tuple(change for change in changes if not requested_systems or change.system in requested_systems),
+        roll_outs=registry.roll_outs if not requested_systems or "registry" in requested_systems else (),
         recover=recover,
-        only=requested,
+        only=requested_systems,
         files=files_fingerprint(deployment, config),
-        waits_for=waits_for if CONNECTOR in requested else (),
+        waits_for=waits_for if CONNECTOR in requested_systems else (),
         cluster_id=cluster_id,
         registry=URL_CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
@@ -91,7 +91,7 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     desired = {
         "config": config,
-        "topics": [[topic.name, topic.partitions, topic.replicas, topic.config] for topic in topics],
+        "topics": [[topic.name, topic.partitions, topic.replication_factor, topic.config] for topic in topics],
         "subjects": [asdict(subject) for subject in all_subjects(deployment)],
         "source": deployment.pipeline.source.model_dump(mode="json"),
     }
@@ -99,28 +99,28 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock. With `recover`, it has no `source`, and its source epoch is above that of all records."""
+    """Return the lock. With `recover` it has no `source`, and a source epoch that is higher than in any record."""
     lock = deployment.lock()
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    # Without a source in the lock file, only the records show which source epochs were written.
+    # Without a source in the lock file, only the records show which source epochs the connector has written.
     written_epoch = highest_epoch(deployment) if lock.source is None else 0
     epoch = max(lock.source_epoch, written_epoch) + 1
     return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:
-    """Return the pending changes of table, grants, publication and slot. Raises RefusedError."""
+    """Return the pending changes of table, grants, publication and slot. Raises RefusedError if one is unsafe."""
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database)
-    # refuse_unsafe() rejects a missing slot that is in the lock file: only a recovery recreates one.
+    # Only a recovery recreates a slot: otherwise refuse_unsafe() has raised if a slot in the lock file is missing.
     is_recovery = lock is not None and lock.unfinished == "recover"
     return [with_recreation_danger(change) for change in changes] if is_recovery else changes
 
 
 def with_recreation_danger(change: Change) -> Change:
-    """Add the danger of recreation if the change is of a slot or publication."""
+    """Return the change of a slot or publication with the danger of its recreation; other changes as they are."""
     if change.kind not in ("slot", "publication"):
         return change
     danger = (
@@ -133,16 +133,16 @@ def plan_kafka(deployment: Deployment) -> list[Change]:
     """Return the pending changes of the topics. Raises RefusedError."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     actual = deployment.kafka.describe(topic.name for topic in topics)
-    kafka_state.refuse_unsafe(topics, actual)
+    kafka_state.refuse_fewer_partitions(topics, actual)
     return kafka_state.diff(topics, actual)
 
 
 @dataclass(frozen=True)
 class RegistryPlan:
-    """Pending changes of the subjects, roll-outs of changed schemas, and registered versions by aggregate type."""
+    """Changes of subjects, steps for each schema change, and registered schema versions by aggregate type."""
 
     changes: tuple[Change, ...] = ()
-    rollout: tuple[RollOut, ...] = ()
+    roll_outs: tuple[RollOut, ...] = ()
     schemas: dict[str, list[LockedSchema]] = field(default_factory=dict)
 
 
@@ -152,35 +152,35 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
     actual = registry_state.read_actual(deployment.registry, subjects)
     registry_state.refuse_incompatible(deployment.registry, subjects, actual)
     aggregate_subjects = registry_state.desired_subjects(deployment.pipeline)
-    existing = [subject for subject in aggregate_subjects if actual[subject.name].latest is not None]
+    existing_subjects = [subject for subject in aggregate_subjects if actual[subject.name].latest is not None]
     return RegistryPlan(
         tuple(registry_state.diff(subjects, actual)),
-        roll_outs(aggregate_subjects, actual),
-        registry_apply.recorded_schemas(deployment.registry, existing),
+        plan_roll_outs(aggregate_subjects, actual),
+        registry_apply.recorded_schemas(deployment.registry, existing_subjects),
     )
 
 
-def roll_outs(
+def plan_roll_outs(
     subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
 ) -> tuple[RollOut, ...]:
-    """Return the steps of the roll-out for each aggregate whose schema gets a new version."""
-    result = []
+    """Return the safe order of steps for each aggregate type whose schema gets a new version."""
+    roll_outs = []
     for subject in subjects:
         latest = actual[subject.name].latest
         if latest is None or registry_state.is_registered(subject, actual[subject.name]):
             continue
-        added, removed = registry_state.fields_changed(latest.text, subject.text)
-        written_fields = f"writes {', '.join(added)}" if added else ""
-        omitted_fields = f"no longer writes {', '.join(removed)}" if removed else ""
-        service = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
+        added_fields, removed_fields = registry_state.fields_changed(latest.text, subject.text)
+        written_fields = f"writes {', '.join(added_fields)}" if added_fields else ""
+        omitted_fields = f"no longer writes {', '.join(removed_fields)}" if removed_fields else ""
+        service_action = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
         steps = (
-            f"outbox apply: then the connector accepts {subject.aggregate_type} in the new and the previous versions",
-            f"deploy the service that {service}; until then its rows are encoded with the previous version",
-            "change this schema again only after the service is deployed everywhere "
+            f"run `outbox apply`: then the connector accepts {subject.aggregate_type} in the new and previous versions",
+            f"deploy the service that {service_action}; until then rows are encoded with the previous version",
+            "change this schema again only after every instance of the service is replaced "
             f"({RETAINED_VERSIONS} versions are supported)",
         )
-        result.append(RollOut(subject.aggregate_type, tuple(added), tuple(removed), steps))
-    return tuple(result)
+        roll_outs.append(RollOut(subject.aggregate_type, tuple(added_fields), tuple(removed_fields), steps))
+    return tuple(roll_outs)
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:
@@ -197,18 +197,18 @@ def connector_config(deployment: Deployment, lock: Lock | None) -> dict[str, str
 def plan_connect(
     deployment: Deployment,
     lock: Lock | None,
-    preceding: list[Change],
+    changes_before: list[Change],
     database: postgres_state.ActualDatabase,
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Return the pending changes of the connector; `preceding` are those of the other systems. Raises RefusedError."""
+    """Return the pending changes of the connector, after `changes_before` of other systems. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     offset_lsn = connect_state.stored_lsn(actual)
-    recovering = lock is not None and lock.unfinished == "recover"
+    is_recovery = lock is not None and lock.unfinished == "recover"
     connect_state.refuse_lower_epoch(name, actual, lock, increased=recover)
-    if not recovering:
+    if not is_recovery:
         wal_position = database.wal_position
         if offset_lsn > wal_position:
             # The connector was read after the database, and both advance with each write: read the database again.
@@ -217,9 +217,9 @@ def plan_connect(
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
-    has_new_schema = any(change.kind == "schema" for change in preceding)
-    if (changes or has_new_schema) and state == "running" and not recovering:
-        # The slot was read before the connector, so the offset of a running connector is not behind this LSN.
+    has_new_schema = any(change.kind == "schema" for change in changes_before)
+    if (changes or has_new_schema) and state == "running" and not is_recovery:
+        # The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
         confirmed = database.slot.confirmed_flush if database.slot else None
         connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     if changes:
@@ -227,9 +227,9 @@ def plan_connect(
     if has_new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)
     if recover and lock is not None:
-        epochs = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"
+        epoch_change = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"
         return [
-            replace(change, reason=f"{change.reason}; {epochs}") if change.kind == "connector" else change
+            replace(change, reason=f"{change.reason}; {epoch_change}") if change.kind == "connector" else change
             for change in changes
         ]
     return changes
@@ -241,6 +241,6 @@ def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[C
         return changes
     after = "schema versions and ids (known after apply)"
     name = deployment.pipeline.connector.name
-    update = Change("connect", "connector", name, "update", "restarts the task", "", after)
+    connector_update = Change("connect", "connector", name, "update", "the update restarts the task", "", after)
     later_changes = [change for change in changes if change.kind in ("start", "state")]
-    return [*(change for change in changes if change not in later_changes), update, *later_changes]
+    return [*(change for change in changes if change not in later_changes), connector_update, *later_changes]

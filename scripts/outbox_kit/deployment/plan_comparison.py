@@ -1,4 +1,4 @@
-"""Conditions under which apply refuses a plan: the state changed since the plan was made."""
+"""Conditions under which apply refuses a plan that was shown or saved: files or live state have changed since."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 
-STATE_CHANGED = "the state changed since the plan was made"
+PLAN_INVALID = "the plan cannot be applied"
 
 
-def refuse_stale_plan(shown_plan: Plan, current: Plan) -> None:
-    """Raise RefusedError with the first difference between the plan that was shown and the current one."""
-    difference = _different_target(shown_plan, current) or _different_changes(shown_plan, current)
+def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:
+    """Raise RefusedError with the first difference between the plan that was shown and the current plan."""
+    difference = _different_target(shown_plan, current_plan) or _different_changes(shown_plan, current_plan)
     if difference:
-        raise RefusedError(f"{STATE_CHANGED}: {difference}", "run `outbox plan` again; nothing was changed")
+        raise RefusedError(f"{PLAN_INVALID}: {difference}", "run `outbox plan` again; this apply changed nothing")
 
 
-def _different_target(shown_plan: Plan, current: Plan) -> str:
-    """Return the first difference in pipeline or systems. Other environments can have the same pending changes."""
-    if (shown_plan.pipeline, shown_plan.environment) != (current.pipeline, current.environment):
-        return f"the plan is for {shown_plan.pipeline!r} in {shown_plan.environment!r}"
+def _different_target(shown_plan: Plan, current_plan: Plan) -> str:
+    """Return the first difference in pipeline, environment or systems: these can differ while the changes are equal."""
+    if (shown_plan.pipeline, shown_plan.environment) != (current_plan.pipeline, current_plan.environment):
+        return f"it is for pipeline {shown_plan.pipeline!r} in environment {shown_plan.environment!r}"
     for system, planned, actual in (
-        ("Kafka cluster", shown_plan.cluster_id, current.cluster_id),
-        ("registry", shown_plan.registry, current.registry),
-        ("database", shown_plan.database, current.database),
+        ("Kafka cluster", shown_plan.cluster_id, current_plan.cluster_id),
+        ("registry", shown_plan.registry, current_plan.registry),
+        ("database", shown_plan.database, current_plan.database),
     ):
         if planned is not None and planned != actual:
-            return f"the plan was made for {system} {planned}, but the current {system} is {actual or 'unknown'}"
+            return f"it was made for {system} {planned}, but the current {system} is {actual or 'unknown'}"
     return ""
 
 
-def _different_changes(shown_plan: Plan, current: Plan) -> str:
+def _different_changes(shown_plan: Plan, current_plan: Plan) -> str:
     planned = {(change.system, change.object, change.action): change for change in shown_plan.changes}
-    for change in current.changes:
+    for change in current_plan.changes:
         planned_change = planned.pop((change.system, change.object, change.action), None)
         if planned_change is None:
-            return f"{change.title} was not in the plan"
+            return f"the change `{change.title}` was not in the plan"
         if planned_change != change:
-            return f"{change.title} was planned as {_effect(planned_change)}, and is now {_effect(change)}"
+            return f"`{change.title}` was planned as {_effect_text(planned_change)}, and is now {_effect_text(change)}"
     if planned:
-        return f"{next(iter(planned.values())).title} is no longer pending"
-    if shown_plan.files != current.files:
+        return f"the change `{next(iter(planned.values())).title}` is no longer pending"
+    if shown_plan.files != current_plan.files:
         return "pipeline, environment or schema files were changed"
     return ""
 
@@ -55,16 +55,16 @@ def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
         new_versions = [entry for entry in versions[:1] if entry.subject in subjects]
         expected = [*new_versions, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
-            actual, planned = _versions(versions), _versions(expected)
-            _refuse_connector(f"{aggregate} has versions {actual} in the registry, but the plan has {planned}")
+            actual, planned = _versions_text(versions), _versions_text(expected)
+            raise _connector_refusal(f"{aggregate} has versions {actual} in the registry, but {planned} in the plan")
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError if the rendered config without schemas differs from the plan, as after a template edit."""
+    """Raise RefusedError if the rendered config without schemas differs from the plan, as after an edited template."""
     config = deployment.render_without_schemas(lock)
     keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
     if keys:
-        _refuse_connector(f"the connector's config would differ from the plan in {', '.join(keys)}")
+        raise _connector_refusal(f"the connector's config would differ from the plan in {', '.join(keys)}")
 
 
 def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
@@ -75,25 +75,25 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
     planned = plan.changes_of("connect")
     matches = planned == changes
     if any(change.kind == "schema" for change in plan.changes_of("registry")):
-        matches = [(c.object, c.action) for c in planned] == [(c.object, c.action) for c in changes]
+        matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
     if not matches:
-        _refuse_connector(
-            f"pending changes of the connector are {_describe(changes)}, but the plan has {_describe(planned)}"
+        raise _connector_refusal(
+            f"the connector's pending changes are {_changes_text(changes)}, but the plan has {_changes_text(planned)}"
         )
 
 
-def _effect(change: Change) -> str:
+def _effect_text(change: Change) -> str:
     return " → ".join(filter(None, (change.before, change.after))) or change.reason
 
 
-def _describe(changes: list[Change]) -> str:
-    return ", ".join(f"{change.title} ({_effect(change)})" for change in changes) or "none"
+def _changes_text(changes: list[Change]) -> str:
+    return ", ".join(f"{change.title} ({_effect_text(change)})" for change in changes) or "none"
 
 
-def _versions(versions: list[LockedSchema]) -> str:
+def _versions_text(versions: list[LockedSchema]) -> str:
     return ", ".join(f"{entry.version} (id {entry.id})" for entry in versions) or "none"
 
 
-def _refuse_connector(difference: str) -> None:
-    hint = "run `outbox plan` again; the other systems were changed as planned, the connector was not changed"
-    raise RefusedError(f"{STATE_CHANGED}: {difference}", hint)
+def _connector_refusal(difference: str) -> RefusedError:
+    hint = "run `outbox plan` again; this apply changed the other systems as planned, but not the connector"
+    return RefusedError(f"{PLAN_INVALID}: {difference}", hint)

@@ -14,13 +14,13 @@ from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
 """Systems in the order of deployment: the connector requires all others."""
-EXCLUDED_OBJECTS = "the connector requires objects that --only excludes and that do not exist or are not up to date"
-SAVE_HINT = "run `outbox plan --save FILE`"
+EXCLUDED_OBJECTS_MESSAGE = "the connector requires changes that --only excludes"
+SAVE_HINT = "write a plan file with `outbox plan --save FILE`"
 
 
 @dataclass(frozen=True)
 class RollOut:
-    """Safe order of steps for a schema change of an aggregate."""
+    """Fields that a schema change of an aggregate type adds and removes, and its `steps` in a safe order."""
 
     aggregate: str
     added: tuple[str, ...]
@@ -30,10 +30,10 @@ class RollOut:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every pending change, in the order in which apply makes them.
+    """Pending changes of the requested systems, in the order in which apply makes them.
 
     `only` names the requested systems (empty: all), `files` is a fingerprint of the desired state, `waits_for` lists
-    objects that the connector requires and `only` excludes. `cluster_id` (Kafka), `registry` (URL) and `database`
+    pending objects that the connector requires and `only` excludes. `cluster_id` (Kafka), `registry` (URL), `database`
     (SYSTEM_IDENTIFIER/NAME) identify the systems that were read; None: not read. `schemas` are the registered versions
     by aggregate type, latest first; `config` is the connector's config without schemas.
     """
@@ -41,7 +41,7 @@ class Plan:
     pipeline: str
     environment: str
     changes: tuple[Change, ...]
-    rollout: tuple[RollOut, ...] = ()
+    roll_outs: tuple[RollOut, ...] = ()
     recover: bool = False
     only: tuple[System, ...] = ()
     files: str = ""
@@ -69,7 +69,7 @@ class Plan:
 
 
 class ChangeDocument(BaseModel):
-    """One change; the JSON keys of Change.to_dict()."""
+    """One change as JSON, with the keys of Change.to_dict()."""
 
     model_config = ConfigDict(frozen=True)
     system: System
@@ -110,9 +110,9 @@ class PlanDocument(BaseModel):
 
 
 def to_document(plan: Plan) -> dict[str, Any]:
-    fields = {name: getattr(plan, name) for name in PlanDocument.model_fields if name not in ("format", "changes")}
-    changes = [change.to_dict() for change in plan.changes]
-    return PlanDocument.model_validate({"format": 1, **fields, "changes": changes}).model_dump(mode="json")
+    fields = {name: getattr(plan, name) for name in PlanDocument.model_fields if hasattr(plan, name)}
+    fields |= {"format": 1, "changes": [change.to_dict() for change in plan.changes], "rollout": plan.roll_outs}
+    return PlanDocument.model_validate(fields).model_dump(mode="json")
 
 
 def read_plan(path: Path) -> Plan:
@@ -126,6 +126,6 @@ def read_plan(path: Path) -> Plan:
         detail = ": ".join(filter(None, (".".join(map(str, first_error["loc"])), first_error["msg"])))
         raise ConfigurationError(f"plan file {path}: {detail}", SAVE_HINT) from None
     fields = {name: getattr(document, name) for name in PlanDocument.model_fields if name != "format"}
-    for name in ("only", "rollout", "waits_for"):
-        fields[name] = tuple(fields[name])
-    return Plan(**{**fields, "changes": tuple(change.to_change() for change in document.changes)})
+    fields |= {"only": tuple(document.only), "waits_for": tuple(document.waits_for)}
+    changes, roll_outs = tuple(change.to_change() for change in document.changes), tuple(fields.pop("rollout"))
+    return Plan(**{**fields, "changes": changes, "roll_outs": roll_outs})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS, Plan
+from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
@@ -16,30 +16,30 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     """Return the cluster id that Kafka and Connect report, if they are in `systems`; None if neither is.
 
     The expected id is kafka.cluster_id of the environment file, else the id that the first apply recorded. Raises
-    UnreachableError, and RefusedError if a reported id differs from it.
+    UnreachableError, and RefusedError if a reported id differs from the expected id or the two reported ids differ.
     """
     kafka = deployment.environment.kafka
-    clusters: dict[str, str] = {}
+    cluster_ids: dict[str, str] = {}
     if "kafka" in systems:
-        clusters[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
+        cluster_ids[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
     if "connect" in systems:
-        clusters[f"Kafka Connect ({deployment.connect.url})"] = str(deployment.connect.root()["kafka_cluster_id"])
-    expected, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
-    if expected is None and lock is not None and lock.cluster_id is not None:
-        expected, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
-    for address, cluster in clusters.items():
-        if expected is not None and cluster != expected:
+        cluster_ids[f"Kafka Connect ({deployment.connect.url})"] = deployment.connect.worker_info()["kafka_cluster_id"]
+    expected_id, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
+    if expected_id is None and lock is not None and lock.cluster_id is not None:
+        expected_id, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
+    for address, cluster_id in cluster_ids.items():
+        if expected_id is not None and cluster_id != expected_id:
             raise RefusedError(
-                f"{address} belongs to cluster {cluster}, but {origin} is {expected}",
-                "check the addresses in the environment file; nothing was changed",
+                f"{address} belongs to cluster {cluster_id}, but {origin} is {expected_id}",
+                "correct the addresses or kafka.cluster_id in the environment file; nothing was changed",
             )
-    if len(set(clusters.values())) > 1:
-        addresses = ", ".join(f"{address} to {cluster}" for address, cluster in clusters.items())
+    if len(set(cluster_ids.values())) > 1:
+        addresses = ", ".join(f"{address} to {cluster_id}" for address, cluster_id in cluster_ids.items())
         raise RefusedError(
             f"Kafka and Connect belong to different clusters: {addresses}",
-            "check kafka.bootstrap_servers and connect.url in the environment file; nothing was changed",
+            "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
         )
-    return next(iter(clusters.values()), None)
+    return next(iter(cluster_ids.values()), None)
 
 
 def highest_epoch(deployment: Deployment) -> int:
@@ -48,14 +48,14 @@ def highest_epoch(deployment: Deployment) -> int:
     Raises UnreachableError, WaitTimeoutError.
     """
     pipeline, kafka = deployment.pipeline, deployment.environment.kafka
-    existing = deployment.kafka.topics()
-    topics = [topic for topic in map(pipeline.topic_of, pipeline.routed) if topic in existing]
+    existing_topics = deployment.kafka.topics()
+    topics = [topic for topic in map(pipeline.topic_of, pipeline.routed) if topic in existing_topics]
     epochs = [source_epoch.highest_epoch(kafka, topic, deployment.kafka.bounds(topic)) for topic in topics]
     return max(epochs, default=0)
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
-    """Raise RefusedError if the lock file has no source, but records have its source epoch or a later one."""
+    """Raise RefusedError if the lock file has no source, but records have its source epoch or a higher one."""
     if lock is not None and lock.source is not None:
         return
     lock_file_epoch = lock.source_epoch if lock else 1
@@ -64,8 +64,8 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         raise RefusedError(
             f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} "
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
-            "would ignore new states as older",
-            f"restore the lock file from version control; if it is lost, {RECOVER_HINT}",
+            "would ignore new states",
+            f"restore the lock file from version control; if the file is lost, {RECOVER_HINT}",
         )
 
 
@@ -79,18 +79,18 @@ def refuse_violated_rules(checks: list[Check]) -> None:
 
 def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
     """Raise RefusedError for a dangerous change whose object is not in `allowed`."""
-    refused = [change for change in plan.dangerous if change.object not in allowed]
-    if refused:
-        dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused)
-        options = " ".join(f'--allow "{change.object}"' for change in refused)
-        hint = f"to allow these changes, run `outbox apply {options}`"
+    refused_changes = [change for change in plan.dangerous if change.object not in allowed]
+    if refused_changes:
+        dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
+        allow_options = " ".join(f'--allow "{change.object}"' for change in refused_changes)
+        hint = f"to allow these changes, run `outbox apply {allow_options}`"
         raise RefusedError(f"nothing was changed, because the plan contains dangerous changes: {dangers}", hint)
 
 
 def refuse_missing_prerequisites(plan: Plan) -> None:
-    """Raise RefusedError if objects that the connector requires are pending, but excluded by --only."""
+    """Raise RefusedError if the connector requires pending changes of systems that --only excludes."""
     if plan.waits_for:
         raise RefusedError(
-            f"{EXCLUDED_OBJECTS}: {', '.join(plan.waits_for)}",
-            "run `outbox apply` without --only, or run it for the systems of these objects first",
+            f"{EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}",
+            "run `outbox apply` without --only, or run it first with --only for the systems of these objects",
         )

@@ -23,7 +23,7 @@ POLL_INTERVAL_S = 0.2
 def wait_until_reading(deployment: Deployment) -> None:
     """Commit a transaction that results in no record, and wait until the connector has read it.
 
-    After SLOT_TIMEOUT_S (large transaction), wait only until the slot is active. Raises FailedError, WaitTimeoutError.
+    After SLOT_TIMEOUT_S (large transaction), wait until the slot is active. Raises FailedError, WaitTimeoutError.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
@@ -34,11 +34,11 @@ def wait_until_reading(deployment: Deployment) -> None:
             raise_if_failed(name, deployment.connect.status(name))
             slot = read_slot(connection, slot_name)
             active, confirmed = slot is not None and slot.active, _confirmed_lsn(slot)
-            return Observation((active and confirmed > lsn_before) or None, f"active: {active}, confirmed: {confirmed}")
+            return Observation((active and confirmed > lsn_before) or None, f"active: {active}, LSN: {confirmed}")
 
         def poll_active() -> Observation[bool]:
             slot = read_slot(connection, slot_name)
-            return Observation((slot is not None and slot.active) or None, "not active")
+            return Observation((slot is not None and slot.active) or None, "the slot is not active")
 
         with suppress(WaitTimeoutError):
             wait_for(f"slot {slot_name} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, interval=POLL_INTERVAL_S)

@@ -17,19 +17,19 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import undelivered_events
-from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import Reporter
+from outbox_kit.progress import Reporter, plural
 from outbox_kit.registry import state as registry_state
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
-TOPIC_LOSS = "every state on it is lost"
+TOPIC_LOSS = "every record of the topic is lost"
 SCHEMA_LOSS = "readers that request the latest version cannot decode existing records"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """Changes that destroy would make, in order, and descriptions of the objects that destroy would retain."""
+    """Changes that destroy makes, in order, and descriptions of the objects that it retains."""
 
     changes: tuple[Change, ...]
     retained: tuple[str, ...]
@@ -51,9 +51,9 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     """
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
-    name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are also deleted"
-    exists = deployment.connect.config(name) is not None
-    connector_changes = [Change("connect", "connector", name, "delete", reason)] if exists else []
+    name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
+    connector_exists = deployment.connect.config(name) is not None
+    connector_changes = [Change("connect", "connector", name, "delete", reason)] if connector_exists else []
     subject_changes, retained_subjects = _subject_changes(deployment, options)
     topic_changes, retained_topics = _topic_changes(deployment, options)
     changes = (*connector_changes, *subject_changes, *topic_changes, *_database_changes(deployment, lock, options))
@@ -61,7 +61,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
     source = deployment.pipeline.source
-    retained_tables = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
+    retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
 
 
@@ -69,8 +69,8 @@ def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[l
     subjects = registry_state.desired_subjects(deployment.pipeline)
     names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
     if not options.delete_schemas:
-        return [], [f"schema {name}: records contain its ids; --delete-schemas deletes it" for name in names]
-    reason = "soft deletion: ids in existing records can still be resolved"
+        return [], [f"schema {name}, because records contain its ids (--delete-schemas deletes it)" for name in names]
+    reason = "soft deletion: clients can still read the schemas of existing records by id"
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
@@ -84,7 +84,7 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
         # Heartbeats contain no data.
         has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
-            retained.append(f"topic {topic.name}: it has records; --delete-topics deletes it")
+            retained.append(f"topic {topic.name}, because it has records (--delete-topics deletes it)")
             continue
         content = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
@@ -95,10 +95,10 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    lock_source, actual = lock.source if lock else None, database.system_identifier
-    if lock_source is not None and lock_source.system_identifier != actual:
-        message = f"the database has system identifier {actual}, but the lock file has {lock_source.system_identifier}"
-        raise RefusedError(message, "check source.host in the environment file")
+    lock_source, actual_identifier = lock.source if lock else None, database.system_identifier
+    if lock_source is not None and lock_source.system_identifier != actual_identifier:
+        message = f"the server has system identifier {actual_identifier}, the lock file {lock_source.system_identifier}"
+        raise RefusedError(message, "correct source.host or source.port in the environment file")
     changes = []
     if database.slot is not None:
         condition = "" if options.drop_slot else "dropped only after the connector has delivered every row; "
@@ -122,17 +122,17 @@ def destroy(
 ) -> Removal:
     """Make the changes of plan_destroy(), and return them. Safe to interrupt and to repeat.
 
-    If the slot has rows that the connector has not delivered, resume the connector and raise RefusedError before any
+    If undelivered rows would be lost without permission, resume the connector and raise RefusedError before any
     deletion. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
-    with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
+    with pipeline_lock(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
         removal = plan_destroy(deployment, options)
         if shown_removal is not None and shown_removal.changes != removal.changes:
             raise RefusedError(
-                "the state changed since the list was shown: different objects would be deleted",
-                "run `outbox destroy` again; nothing was deleted",
+                "the objects to delete differ from the list that was shown",
+                "run `outbox destroy` again; this run deleted nothing",
             )
-        _stop(deployment, progress, options)
+        _stop_connector(deployment, progress, options)
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
@@ -140,8 +140,8 @@ def destroy(
     return removal
 
 
-def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -> None:
-    """Stop the connector. If undelivered rows would be lost, resume it and raise RefusedError."""
+def _stop_connector(deployment: Deployment, progress: Reporter, options: DestroyOptions) -> None:
+    """Stop the connector. If undelivered rows would be lost, resume the connector and raise RefusedError."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
     was_running = actual.config is not None and not connect_lifecycle.is_paused_or_stopped(actual.status)
@@ -150,16 +150,16 @@ def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -
             progress(f"stop connector {name}")
             connect_lifecycle.stop(deployment.connect, name)
             actual = connect_state.read_actual(deployment.connect, name)
-        rows = 0 if options.drop_slot else _count_undelivered(deployment, progress, actual)
-        if rows:
+        undelivered_count = 0 if options.drop_slot else _count_undelivered(deployment, progress, actual)
+        if undelivered_count:
             raise RefusedError(
-                f"slot {source.slot!r} has {rows} rows that the connector has not delivered; nothing was deleted",
-                "stop the services and wait until all rows are delivered, or accept the loss with --drop-slot",
+                f"slot {source.slot!r} has {plural(undelivered_count, 'undelivered event')}; nothing was deleted",
+                "stop the services and wait until all events are delivered, or accept the loss with --drop-slot",
             )
 
 
 def _count_undelivered(deployment: Deployment, progress: Reporter, actual: connect_state.ActualConnector) -> int:
-    """Return the number of undelivered rows or messages. Raises RejectedError, WaitTimeoutError."""
+    """Return the number of undelivered events, 0 if the slot cannot be read. Raises RejectedError, WaitTimeoutError."""
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, source.slot)
@@ -169,13 +169,13 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
         if slot.wal_status == "lost" or postgres_client.read_publication(connection, source.publication) is None:
             return 0
         minutes = undelivered_events.PEEK_TIMEOUT_MS // 60_000
-        size = lsn.format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
+        size = lsn.format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart_lsn or 0))
         progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return undelivered_events.count_undelivered(connection, source, delivered_range(actual))
+        return undelivered_events.count_undelivered(connection, source, delivered_position(actual))
 
 
-def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events.DeliveredPosition:
-    """Return the LSNs that the connector has reached: its last commit, and an event of the next transaction."""
+def delivered_position(actual: connect_state.ActualConnector) -> undelivered_events.DeliveredPosition:
+    """Return the position in the offset with the highest LSN: up to it, the connector has delivered all events."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return undelivered_events.DeliveredPosition()
@@ -186,7 +186,7 @@ def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events
 
 def _delete(deployment: Deployment, change: Change) -> None:
     if change.kind == "connector":
-        connect_lifecycle.remove(deployment.connect, change.name, offsets=True)
+        connect_lifecycle.remove(deployment.connect, change.name, with_offsets=True)
     elif change.kind == "schema":
         deployment.registry.delete(change.name)
     elif change.kind == "topic":
@@ -203,15 +203,15 @@ def _delete(deployment: Deployment, change: Change) -> None:
 def _reset_lock(deployment: Deployment) -> None:
     """Delete the lock file if no topic remains, else increase its source epoch.
 
-    If the pipeline is deployed again, its records then replace the states that remain on topics and in tables.
+    If the pipeline is deployed again, its new records then replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:
         return
-    actual = deployment.kafka.topics()
+    actual_topics = deployment.kafka.topics()
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    if not any(topic.name in actual for topic in topics):
+    if not any(topic.name in actual_topics for topic in topics):
         deployment.lock_file.unlink()
     elif lock.source is not None:
-        update = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
-        deployment.write_lock(lock.model_copy(update=update))
+        reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
+        deployment.write_lock(lock.model_copy(update=reset_fields))

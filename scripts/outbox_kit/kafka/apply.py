@@ -12,16 +12,16 @@ from outbox_kit.progress import Reporter
 def apply(
     client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Reporter
 ) -> None:
-    """Execute the changes of state.diff() for `topics`. Raises RejectedError, UnreachableError."""
-    by_name = {topic.name: topic for topic in topics}
-    actual = client.topics() if any(change.action == "update" for change in changes) else {}
+    """Execute `changes`, the result of state.diff() for `topics`. Raises RejectedError, UnreachableError."""
+    topics_by_name = {topic.name: topic for topic in topics}
+    actual_topics = client.topics() if any(change.action == "update" for change in changes) else {}
     for change in changes:
         progress(change.title)
-        topic = by_name[change.name]
+        topic = topics_by_name[change.name]
         if change.action == "create":
             factor = environment.kafka.replication_factor
             client.create(topic.name, partitions=topic.partitions, replication_factor=factor, config=topic.config)
             continue
-        if actual[topic.name][0] < topic.partitions:
+        if actual_topics[topic.name][0] < topic.partitions:
             client.add_partitions(topic.name, topic.partitions)
         client.set_config(topic.name, topic.config)

@@ -1,4 +1,4 @@
-"""Kafka admin client with one method per request."""
+"""Kafka admin client for topics, offsets and consumer groups."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from outbox_kit.pipeline import Kafka
 REQUEST_TIMEOUT_S = 20
 # After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-CREATE_TOPICS_HINT = "run `outbox apply`, which creates every topic"
+READ_TOPIC_HINT = "run `outbox apply` if the topic does not exist, otherwise check the brokers and kafka.client"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ActualTopic:
-    """Actual state of a topic. `config` contains the effective value of every setting."""
+    """Actual state of a topic. `config` contains the effective values of all settings that are not null."""
 
     partitions: int
     replication_factor: int
@@ -43,14 +43,14 @@ class ActualTopic:
 
 @dataclass(frozen=True)
 class Bounds:
-    """First offset of a partition, and the offset after its last committed record or transaction marker."""
+    """First offset of a partition, and its last stable offset: the end for consumers with read_committed."""
 
     first: int
     end: int
 
 
 class ClientErrors:
-    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or unknown host."""
+    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or an unknown host."""
 
     cause = ""
 
@@ -60,9 +60,9 @@ class ClientErrors:
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
-    """Return the settings of a librdkafka client. `errors` receives the errors of its background threads.
+    """Return the settings of a librdkafka client. Its background threads call `errors` with their errors.
 
-    The log of librdkafka is disabled, because errors are raised as exceptions.
+    Only emergencies are logged by librdkafka, because errors are raised as exceptions.
     """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -75,7 +75,7 @@ def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[st
 
 
 class KafkaClient:
-    """Topics, their settings and offsets, consumer groups. Methods raise UnreachableError and RejectedError."""
+    """Client for topics, their settings and offsets. Methods raise UnreachableError and RejectedError."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
@@ -84,14 +84,14 @@ class KafkaClient:
             self._admin = AdminClient(client_settings(kafka, self._errors))
         except KafkaException as error:
             message = f"kafka.client in the environment file: {error.args[0].str()}"
-            raise ConfigurationError(message, "use librdkafka settings and values") from None
+            raise ConfigurationError(message, "correct the librdkafka properties in kafka.client") from None
 
     def metadata(self, topic: str | None = None) -> ClusterMetadata:
         """Return the metadata of the cluster, with all topics or with `topic` only."""
         try:
             return self._admin.list_topics(topic=topic, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb
+            self._admin.poll(0)  # calls error_cb, which stores the cause
             cause = f"; {self._errors.cause}" if self._errors.cause else ""
             raise UnreachableError(
                 f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()}{cause}",
@@ -114,12 +114,12 @@ class KafkaClient:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in topics]
         if not resources:
             return {}
-        states = {}
+        actual_topics = {}
         for resource, future in self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S).items():
             entries = self._result(future, f"describe topic {resource.name}")
             config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
-            states[resource.name] = ActualTopic(*topics[resource.name], config)
-        return states
+            actual_topics[resource.name] = ActualTopic(*topics[resource.name], config)
+        return actual_topics
 
     def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
@@ -149,9 +149,9 @@ class KafkaClient:
         self._result(futures[topic], f"delete topic {topic}")
 
     def has_records(self, topic: str, partitions: int) -> bool:
-        """Return whether a topic has records, including uncommitted records and transaction markers."""
-        first = self._offsets(topic, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        return first != self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        """Return whether a topic has records, of which some may be uncommitted, or transaction markers."""
+        first_offsets = self._offsets(topic, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return first_offsets != self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def end_offset(self, topic: str) -> int | None:
         """Return the end offset of partition 0, None if the topic does not exist."""
@@ -160,20 +160,20 @@ class KafkaClient:
         return self._offsets(topic, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        """Return the bounds of every partition, by number. Raises UnreachableError if the topic does not exist."""
+        """Return the bounds of every partition, by its number. Raises UnreachableError if the topic does not exist."""
         metadata = self.metadata(topic).topics[topic]
         if metadata.error is not None:
-            missing = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            reason = "it does not exist" if missing else metadata.error.str()
-            raise UnreachableError(f"cannot read topic {topic}: {reason}", CREATE_TOPICS_HINT if missing else "")
+            is_missing = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            reason = "it does not exist" if is_missing else metadata.error.str()
+            raise UnreachableError(f"cannot read topic {topic}: {reason}", READ_TOPIC_HINT)
         partitions = sorted(metadata.partitions)
-        first = self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
-        end = self._offsets(topic, partitions, latest, isolation_level=level)
-        return {number: Bounds(first[number], end[number]) for number in partitions}
+        first_offsets = self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        latest_spec, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
+        end_offsets = self._offsets(topic, partitions, latest_spec, isolation_level=level)
+        return {number: Bounds(first_offsets[number], end_offsets[number]) for number in partitions}
 
     def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the committed offsets of a group, by partition of the topic. Partitions without offset are omitted."""
+        """Return the committed offsets of a group, by partition. Partitions without a committed offset are omitted."""
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in partitions])]
         futures = self._admin.list_consumer_group_offsets(
             request, require_stable=True, request_timeout=REQUEST_TIMEOUT_S

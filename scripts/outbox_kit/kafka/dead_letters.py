@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Outbox row that could not be routed, without its payload."""
+    """Record of an outbox row that could not be routed, without the payload of the row."""
 
     place: Place
     time: datetime
@@ -58,79 +58,79 @@ def group_of(pipeline: Pipeline) -> str:
     return f"outbox-kit.{pipeline.name}.dead-letter"
 
 
-def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = False) -> list[DeadLetter]:
-    """Return the unacknowledged dead letters, or all dead letters if `everything` is set. The oldest is first.
+def list_letters(client: KafkaClient, pipeline: Pipeline, *, list_all: bool = False) -> list[DeadLetter]:
+    """Return the unacknowledged dead letters, or all dead letters if `list_all` is set. The oldest is first.
 
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
     bounds = client.bounds(pipeline.dead_letter_topic)
-    first = {number: bound.first for number, bound in bounds.items()}
-    starts = first if everything else _unacknowledged(client, pipeline, bounds)
-    letters = [_letter(message) for message in _read(client, pipeline, bounds, starts)]
+    first_offsets = {number: bound.first for number, bound in bounds.items()}
+    start_offsets = first_offsets if list_all else _start_offsets(client, pipeline, bounds)
+    letters = [_dead_letter(message) for message in _read(client, pipeline, bounds, start_offsets)]
     return sorted(letters, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
 
 
 def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
-    """Return the number of unacknowledged dead letters. Counting stops at `limit`.
+    """Return the number of unacknowledged dead letters, at most `limit`.
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
     bounds = client.bounds(pipeline.dead_letter_topic)
-    starts = _unacknowledged(client, pipeline, bounds)
-    return len(_read(client, pipeline, bounds, starts, limit=limit, seconds=seconds))
+    start_offsets = _start_offsets(client, pipeline, bounds)
+    return len(_read(client, pipeline, bounds, start_offsets, limit=limit, seconds=seconds))
 
 
 def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
-    """Return the dead letter at `place`, and its row as JSON text. Raises RefusedError if there is no such record."""
+    """Return the dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
     topic = pipeline.dead_letter_topic
     bound = _bounds_of(client.bounds(topic), topic, place)
     message = None
     if bound.first <= place.offset < bound.end:
         message = read_record(client.kafka, topic, place.partition, place.offset)
     if message is None:
-        raise RefusedError(f"topic {topic} has no dead letter at PARTITION/OFFSET {place}", LIST_HINT)
+        raise RefusedError(f"topic {topic} has no dead letter at {place} (PARTITION/OFFSET)", LIST_HINT)
     value = message.value()
-    return _letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
+    return _dead_letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
-    """Acknowledge dead letters of one partition up to and including `upto`, or all if it is None. Return their number.
+    """Acknowledge all dead letters, or those of one partition up to and including `upto`. Return their number.
 
-    Records are not deleted, and acknowledged offsets are never lowered. Raises RefusedError if `upto` does not exist.
+    No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
     """
     topic = pipeline.dead_letter_topic
     bounds = client.bounds(topic)
-    starts = _unacknowledged(client, pipeline, bounds)
+    start_offsets = _start_offsets(client, pipeline, bounds)
     if upto is None:
-        ends = {number: bound.end for number, bound in bounds.items()}
+        end_offsets = {number: bound.end for number, bound in bounds.items()}
     else:
         if upto.offset >= _bounds_of(bounds, topic, upto).end:
-            raise RefusedError(f"topic {topic} has no record at PARTITION/OFFSET {upto} yet", LIST_HINT)
-        ends = {upto.partition: upto.offset + 1}
-    new_offsets = {number: end for number, end in ends.items() if end > starts[number]}
-    messages = _read(client, pipeline, bounds, {number: starts[number] for number in new_offsets})
+            raise RefusedError(f"topic {topic} has no record at {upto} (PARTITION/OFFSET) yet", LIST_HINT)
+        end_offsets = {upto.partition: upto.offset + 1}
+    new_offsets = {number: end for number, end in end_offsets.items() if end > start_offsets[number]}
+    messages = _read(client, pipeline, bounds, {number: start_offsets[number] for number in new_offsets})
     if new_offsets:
         client.commit_offsets(group_of(pipeline), topic, new_offsets)
     return sum((message.offset() or 0) < new_offsets[message.partition() or 0] for message in messages)
 
 
-def _unacknowledged(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
-    """Return, by partition, the lowest existing offset that is not acknowledged."""
-    committed = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
-    return {number: max(committed.get(number, 0), bound.first) for number, bound in bounds.items()}
+def _start_offsets(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
+    """Return, by partition, the offset from which records are not acknowledged."""
+    committed_offsets = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
+    return {number: max(committed_offsets.get(number, 0), bound.first) for number, bound in bounds.items()}
 
 
 def _read(
     client: KafkaClient,
     pipeline: Pipeline,
     bounds: dict[int, Bounds],
-    starts: dict[int, int],
+    start_offsets: dict[int, int],
     *,
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Return the records from the offsets in `starts`. A partition without such records is not read."""
-    unread_starts = {number: start for number, start in starts.items() if start < bounds[number].end}
+    """Return the records from `start_offsets` (by partition). A partition without such records is not read."""
+    unread_starts = {number: start for number, start in start_offsets.items() if start < bounds[number].end}
     messages: list[Message] = []
     read_records(client.kafka, pipeline.dead_letter_topic, unread_starts, messages.append, limit=limit, seconds=seconds)
     return messages
@@ -142,7 +142,7 @@ def _bounds_of(bounds: dict[int, Bounds], topic: str, place: Place) -> Bounds:
     return bounds[place.partition]
 
 
-def _letter(message: Message) -> DeadLetter:
+def _dead_letter(message: Message) -> DeadLetter:
     headers = text_headers(message)
     key = message.key()
     return DeadLetter(

@@ -1,4 +1,4 @@
-"""Highest source epoch in the last records of a topic. Sinks ignore records with a lower epoch."""
+"""Highest source epoch in the last records of a topic. Sinks ignore a record with a lower epoch than its key's row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE_HEADER = "source_sequence"
-# docs/contract.md: the source epoch in 4 hexadecimal digits, then LSNs.
+# A source sequence begins with the source epoch in 4 hexadecimal digits (docs/contract.md).
 EPOCH_DIGITS = 4
-# Number of offsets to read at the end of a partition, and its growth if they contain only transaction markers.
-LAST_RECORDS = 100
+# Number of offsets to read at the end of a partition. It is multiplied if they contain only transaction markers.
+INITIAL_WINDOW = 100
 WINDOW_FACTOR = 100
 
 
@@ -23,29 +23,29 @@ def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int
 
     Raises UnreachableError, WaitTimeoutError.
     """
-    highest, partitions_read = 0, set[int]()
+    max_epoch, partitions_with_records = 0, set[int]()
 
     def process(message: Message) -> None:
-        nonlocal highest
-        partitions_read.add(message.partition() or 0)
-        highest = max(highest, epoch_of(text_headers(message)))
+        nonlocal max_epoch
+        partitions_with_records.add(message.partition() or 0)
+        max_epoch = max(max_epoch, epoch_of(text_headers(message)))
 
     unread_partitions = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
-    window = LAST_RECORDS
+    window = INITIAL_WINDOW
     while unread_partitions:
         starts = {number: max(bound.first, bound.end - window) for number, bound in unread_partitions.items()}
         read_records(kafka, topic, starts, process)
         unread_partitions = {
             number: bound
             for number, bound in unread_partitions.items()
-            if number not in partitions_read and starts[number] > bound.first
+            if number not in partitions_with_records and starts[number] > bound.first
         }
         window *= WINDOW_FACTOR
-    return highest
+    return max_epoch
 
 
 def epoch_of(headers: Mapping[str, str]) -> int:
-    """Return the source epoch in the headers of a record, 0 if there is none."""
+    """Return the source epoch in the headers of a record; 0 if it is missing or malformed."""
     try:
         return int(headers.get(SEQUENCE_HEADER, "")[:EPOCH_DIGITS], 16)
     except ValueError:

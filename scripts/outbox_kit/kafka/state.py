@@ -11,26 +11,26 @@ from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import Environment, Pipeline
 
 DAY_MS = 24 * 60 * 60 * 1000
-# Allowance for the framing of a record, because the limit of the router applies only to key, value and headers.
+# Allowance for the framing of a record, because max.record.bytes limits only its key, value and headers.
 FRAMING_BYTES = 65_536
-# The timestamp of a record is its commit time. By default a broker rejects timestamps that are an hour ahead of its
+# The timestamp of a record is its commit time. By default a broker rejects timestamps over an hour ahead of its
 # clock. With exactly-once the task then fails, so that clock skew would stop the pipeline.
-ANY_TIMESTAMP = str(2**63 - 1)
+NO_LIMIT_MS = str(2**63 - 1)
 
-# Purpose of each setting, shown with its change.
+# Purpose of each topic setting. It is the reason that a plan shows for a change of the setting.
 SETTING_PURPOSES = {
-    "cleanup.policy": "records to delete: all but the latest of a key (compact), or those beyond retention (delete)",
-    "retention.ms": "retention of records",
-    "delete.retention.ms": "retention of tombstones: a consumer that is stopped for longer misses deletions",
+    "cleanup.policy": "deletes all records but the latest of a key (compact), or records beyond the retention (delete)",
+    "retention.ms": "time after which records are deleted",
+    "delete.retention.ms": "retention of tombstones; a consumer that is stopped for longer misses deletions",
     "min.compaction.lag.ms": "minimum age of a record that compaction removes",
     "min.cleanable.dirty.ratio": "share of uncompacted data that starts a compaction; limits the size of the topic",
     "segment.ms": "maximum age of the active segment, which is not compacted",
     "min.insync.replicas": "number of replicas that must have a record before it is acknowledged",
-    "max.message.bytes": "maximum size of a record of the connector",
+    "max.message.bytes": "maximum size in bytes of a record that the connector sends",
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings that delete records when they are lowered. A value is the cleanup.policy that uses the setting, and the loss.
+# Settings whose decrease deletes records, with the cleanup.policy that uses the setting and a description of the loss.
 RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",
@@ -39,7 +39,7 @@ RETENTION_SETTINGS = {
     "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
     "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
 }
-# Settings of state topics. By default Kafka deletes tombstones after a day. A consumer that was stopped for longer
+# Settings of state topics. By default Kafka deletes tombstones after a day. A sink that was stopped for longer
 # would retain the deleted rows in its table.
 STATE_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -58,15 +58,15 @@ class Topic:
     partitions: int
     config: dict[str, str]
     reason: str
-    replicas: int = 3
+    replication_factor: int = 3
 
 
 def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
-    """Return every topic that the connector writes to. Connect's producer does not create topics."""
+    """Return every topic that the connector writes to. `apply` creates these topics before the connector."""
     common_config = {
         "min.insync.replicas": str(environment.kafka.min_insync_replicas),
         "max.message.bytes": str(environment.connector.max_record_bytes + FRAMING_BYTES),
-        "message.timestamp.after.max.ms": ANY_TIMESTAMP,
+        "message.timestamp.after.max.ms": NO_LIMIT_MS,
         "message.timestamp.type": "CreateTime",
     }
     topics = [
@@ -79,15 +79,14 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
         for name, aggregate in pipeline.routed.items()
     ]
     retention = str(pipeline.dead_letter.retention_days * DAY_MS)
-    config = {"cleanup.policy": "delete", "retention.ms": retention, **common_config}
-    topics.append(
-        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, config, "rows that cannot be routed")
-    )
+    dead_letter_config = {"cleanup.policy": "delete", "retention.ms": retention, **common_config}
+    partitions = pipeline.dead_letter.partitions
+    topics.append(Topic(pipeline.dead_letter_topic, partitions, dead_letter_config, "rows that cannot be routed"))
     one_day_config = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common_config}
     topics.append(Topic(pipeline.heartbeat_topic, 1, one_day_config, "Debezium's heartbeats, which advance the slot"))
     if pipeline.connector.transaction_metadata:
         topics.append(Topic(pipeline.transaction_topic, 1, one_day_config, "transaction boundaries"))
-    return [replace(topic, replicas=environment.kafka.replication_factor) for topic in topics]
+    return [replace(topic, replication_factor=environment.kafka.replication_factor) for topic in topics]
 
 
 def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str, str]]:
@@ -114,7 +113,8 @@ def diff(topics: list[Topic], actual: dict[str, ActualTopic]) -> list[Change]:
     changes = []
     for topic in topics:
         if topic.name not in actual:
-            after = f"{topic.partitions} partitions, {topic.replicas} replicas, {topic.config['cleanup.policy']}"
+            policy = topic.config["cleanup.policy"]
+            after = f"{topic.partitions} partitions, {topic.replication_factor} replicas, {policy}"
             changes.append(Change("kafka", "topic", topic.name, "create", topic.reason, after=after))
         elif topic.partitions != actual[topic.name].partitions or different_settings(topic, actual[topic.name]):
             changes.append(_update(topic, actual[topic.name]))
@@ -123,38 +123,38 @@ def diff(topics: list[Topic], actual: dict[str, ActualTopic]) -> list[Change]:
 
 def _update(topic: Topic, actual: ActualTopic) -> Change:
     settings = sorted(different_settings(topic, actual).items())
-    before = [f"{key}={old}" for key, (old, _) in settings]
-    after = [f"{key}={new}" for key, (_, new) in settings]
+    before = [f"{key}={actual_value}" for key, (actual_value, _) in settings]
+    after = [f"{key}={desired_value}" for key, (_, desired_value) in settings]
     reasons = [f"{key}: {SETTING_PURPOSES.get(key, 'as declared in the pipeline file')}" for key, _ in settings]
     if topic.partitions != actual.partitions:
         before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
-        reasons.insert(0, "as declared in the pipeline file; the topic is changed before the connector")
+        reasons.insert(0, "partitions: as declared in the pipeline file; the topic is changed before the connector")
     texts = "; ".join(reasons), ", ".join(before), ", ".join(after)
     return Change("kafka", "topic", topic.name, "update", *texts, danger(topic, actual))
 
 
 def danger(topic: Topic, actual: ActualTopic) -> str:
-    """Return a description of the loss that more partitions or a new retention can cause, empty if there is none."""
+    """Return a description of the data that more partitions, a new policy or less retention can lose; may be empty."""
     dangers = []
     if topic.partitions != actual.partitions:
         dangers.append(
-            "keys move to other partitions: their tombstones do not reach the old partition, where deleted and old "
-            "states remain; afterwards run `outbox backfill --restart`"
+            "keys move to other partitions: new tombstones do not reach the previous partition of their key, where "
+            "earlier states remain; after the change run `outbox backfill --restart`"
         )
-    different = different_settings(topic, actual)
-    old_policies, new_policies = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
+    different_values = different_settings(topic, actual)
+    old_policies, new_policies = (_policies(value) for value in different_values.get("cleanup.policy", ("", "")))
     if "compact" in new_policies - old_policies:
         dangers.append(
             "compaction removes all but the latest record of each key, and records without a key are rejected"
         )
     if "delete" in new_policies:
-        states = ", including the latest states of keys" if "compact" in old_policies else ""
-        dangers.append(f"records older than the retention are deleted{states}")
+        lost_states = ", including the latest states of keys" if "compact" in old_policies else ""
+        dangers.append(f"records older than the retention are deleted{lost_states}")
     policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
     dangers += [
         f"{key} {before} → {after}: {RETENTION_SETTINGS[key][1]}"
-        for key, (before, after) in sorted(different.items())
+        for key, (before, after) in sorted(different_values.items())
         if key in RETENTION_SETTINGS and RETENTION_SETTINGS[key][0] in policies and _is_lower(before, after)
     ]
     return "; ".join(dangers)
@@ -167,19 +167,19 @@ def _policies(value: str) -> set[str]:
 def _is_lower(before: str, after: str) -> bool:
     """Return whether `after` retains less than `before`. -1 means no limit. Return False if a value is not a number."""
     try:
-        old, new = (math.inf if int(value) < 0 else int(value) for value in (before, after))
+        old_limit, new_limit = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:
         return False
-    return new < old
+    return new_limit < old_limit
 
 
-def refuse_unsafe(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
+def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
     """Raise RefusedError if a topic has more partitions than declared: Kafka cannot remove partitions."""
     for topic in topics:
         state = actual.get(topic.name)
         if state is not None and state.partitions > topic.partitions:
             raise RefusedError(
-                f"topic {topic.name} has {state.partitions} partitions, the pipeline file declares "
-                f"{topic.partitions}: Kafka cannot remove partitions",
-                f"set `partitions` to {state.partitions} in the pipeline file",
+                f"topic {topic.name} has {state.partitions} partitions, but the pipeline needs {topic.partitions}, and "
+                "Kafka cannot remove partitions",
+                f"set `partitions` to {state.partitions} in the pipeline file, or recreate a topic without this key",
             )

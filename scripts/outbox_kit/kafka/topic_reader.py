@@ -1,4 +1,4 @@
-"""Functions that read one topic, with isolation level read_committed and without a consumer group."""
+"""Functions that read one topic, with isolation level read_committed and without committing offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import CREATE_TOPICS_HINT, REQUEST_TIMEOUT_S, client_settings
+from outbox_kit.kafka.client import READ_TOPIC_HINT, REQUEST_TIMEOUT_S, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.waiting import Observation, wait_for
 
@@ -30,23 +30,23 @@ def _consumer(kafka: Kafka, topic: str, **settings: object) -> Iterator[Consumer
     try:
         yield consumer
     except KafkaException as error:
-        raise UnreachableError(f"cannot read topic {topic}: {error.args[0].str()}", CREATE_TOPICS_HINT) from None
+        raise UnreachableError(f"cannot read topic {topic}: {error.args[0].str()}", READ_TOPIC_HINT) from None
     finally:
         consumer.close()
 
 
 @contextmanager
 def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
-    """Open a consumer at the end of every partition. Raises UnreachableError if the topic does not exist."""
+    """Open a consumer at the current end of the topic. Raises UnreachableError if the topic does not exist."""
     with _consumer(kafka, topic) as consumer:
         metadata = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
         if metadata.error is not None:
             raise KafkaException(metadata.error)
-        ends = []
+        end_positions = []
         for number in metadata.partitions:
             _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_TIMEOUT_S)
-            ends.append(TopicPartition(topic, number, end))
-        consumer.assign(ends)
+            end_positions.append(TopicPartition(topic, number, end))
+        consumer.assign(end_positions)
         yield consumer
 
 
@@ -71,22 +71,22 @@ def read_records(
     Stop after `limit` records. Raises UnreachableError, and WaitTimeoutError after `seconds`.
     """
     count = 0
-    unread = set(starts)
+    unread_partitions = set(starts)
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
 
         def poll() -> Observation[bool]:
             nonlocal count
-            record = _poll(consumer)
-            if isinstance(record, int):
-                unread.discard(record)
-            elif record is not None:
+            result = _poll(consumer)
+            if isinstance(result, int):
+                unread_partitions.discard(result)
+            elif result is not None:
                 count += 1
-                process(record)
-            done = not unread or count == limit
-            return Observation(done or None, f"{count} records, partitions {sorted(unread)} not at their end")
+                process(result)
+            is_done = not unread_partitions or count == limit
+            return Observation(is_done or None, f"{count} records, unread partitions {sorted(unread_partitions)}")
 
-        if unread:
+        if unread_partitions:
             wait_for(f"the end of topic {topic}", poll, seconds=seconds, interval=0)
 
 
@@ -96,17 +96,17 @@ def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> Messag
         consumer.assign([TopicPartition(topic, partition, offset)])
 
         def poll() -> Observation[list[Message]]:
-            record = _poll(consumer)
-            if record is None:
+            result = _poll(consumer)
+            if result is None:
                 return Observation(None, "no record")
-            return Observation([record] if not isinstance(record, int) and record.offset() == offset else [], "")
+            return Observation([result] if not isinstance(result, int) and result.offset() == offset else [], "")
 
         records = wait_for(f"offset {offset} of topic {topic}", poll, seconds=READ_TIMEOUT_S, interval=0)
     return records[0] if records else None
 
 
 def _poll(consumer: Consumer) -> Message | int | None:
-    """Return the next record, the number of a partition at its end, or None. Raises KafkaException."""
+    """Poll once. Return a record, the number of a partition whose end was reached, or None. Raises KafkaException."""
     message = consumer.poll(POLL_S)
     error = message.error() if message is not None else None
     if message is None or error is None:

@@ -1,4 +1,4 @@
-"""Queries of `outbox verify` only: leaders and replicas of partitions."""
+"""Query that only `outbox verify` uses: leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from outbox_kit.kafka.client import KafkaClient
 class PartitionState:
     """Number of replicas and of in-sync replicas of a partition, and whether it has a leader."""
 
-    replicas: int
-    in_sync: int
+    replica_count: int
+    in_sync_count: int
     has_leader: bool
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cluster id, and the partitions of the requested topics that exist."""
+    """Cluster id, and by topic the partitions of the requested topics that exist."""
 
     id: str
     partitions: dict[str, list[PartitionState]]
 
 
 def read_cluster(client: KafkaClient, topics: Iterable[str]) -> Cluster:
-    """Read the cluster's metadata. Raises UnreachableError."""
+    """Read the cluster id and the partitions of `topics`. Raises UnreachableError."""
     metadata = client.metadata()
     return Cluster(
         str(metadata.cluster_id),

@@ -15,7 +15,7 @@ INTRODUCTION = """# outbox lint
 Checks pipeline files without network, secrets or a running stack.
 
     outbox lint                                      # the pipeline file of -p, in the environment of -e
-    outbox lint -e production connectors/*.yaml      # several files; also find shared slots, topics, ...
+    outbox lint -e production connectors/*.yaml      # several files; also find slots, topics, ... in use twice
     outbox lint --connect                            # also check keys against the plugins of a Connect worker
     outbox lint --strict                             # exit with code 1 for warnings, too
     outbox lint --output json                        # {"checks": [{id, status, seen, expected, remedy, severity}]}
@@ -28,12 +28,12 @@ therefore checked, too. Some rules apply only if the config contains a certain t
 Environment variables need not be set: a substitute is used for each variable that is missing.
 
 `outbox plan` and `outbox apply` refuse to run when a rule of severity `error` fails. The exception is
-`materialization.target`: only the Spark jobs use `targets`, and `apply` does not need the passwords in it.
+`lint.materialization.target`: only the Spark jobs use `targets`, and `apply` does not need the passwords in it.
 
 ## Maximum record size
 
 `connector.max_record_bytes` of the environment file is the limit from which all other sizes are derived. The rules
-`size.*` check that overrides are consistent with that limit.
+`lint.size.*` check that overrides are consistent with that limit.
 
 | setting | value |
 |---|---|
@@ -52,7 +52,7 @@ severity `warning` change the exit code only with `--strict`.
 
 
 def page() -> str:
-    """Return the page as Markdown."""
+    """Return the text of docs/lint.md."""
     rules = [*RULES, unknown_keys_rule(lambda _: ())]
     items = [
         list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")

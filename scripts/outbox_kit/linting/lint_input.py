@@ -10,15 +10,16 @@ from outbox_kit.connector_config import ROUTER, Route, Transform, routes, transf
 from outbox_kit.kafka.state import Topic, desired_topics
 from outbox_kit.pipeline import Environment, Pipeline
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True)
 class LintInput:
     """One pipeline in one environment.
 
-    `config` is the rendered connector config. If rendering failed, `config` is empty, and `error` has the message and
-    the hint. `plain_text_secrets` are keys of the environment file whose value is a secret in plain text.
+    `config` is the rendered connector config, empty if it cannot be rendered. `error` is then (message, hint), or None
+    for an invalid schema file. `label` is the path of the pipeline file, if any. `plain_text_secrets` are keys of the
+    environment file whose value is a secret in plain text.
     """
 
     pipeline: Pipeline
@@ -30,12 +31,12 @@ class LintInput:
 
     @cached_property
     def topics(self) -> dict[str, Topic]:
-        """Topics that `apply` would create, by name."""
+        """Topics of the desired state, by topic name."""
         return {topic.name: topic for topic in desired_topics(self.pipeline, self.environment)}
 
     @cached_property
     def transforms(self) -> list[Transform]:
-        """Transforms of the config, in order."""
+        """Transforms of the config, in the order in which Connect runs them."""
         return transforms(self.config)
 
     @cached_property
@@ -45,14 +46,14 @@ class LintInput:
 
     @cached_property
     def routes(self) -> list[Route]:
-        """Routes that the config defines."""
+        """Topic of each aggregate type, as the transforms define it."""
         return routes(self.config, self.pipeline.routed)
 
     @property
     def is_local(self) -> bool:
-        """Whether all Kafka bootstrap servers are on this machine."""
+        """Whether the address of every Kafka bootstrap server is a loopback address."""
         servers = self.environment.kafka.bootstrap_servers.split(",")
-        return all(server.strip().rsplit(":", 1)[0] in LOOPBACK for server in servers)
+        return all(server.strip().rsplit(":", 1)[0] in LOOPBACK_HOSTS for server in servers)
 
     def has_transform(self, class_name: str) -> bool:
         """Return whether the config has a transform of this class."""

@@ -9,11 +9,11 @@ from dataclasses import replace
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.rules import Finding, Rule, Severity
 
-PREFIX = "lint."
+ID_PREFIX = "lint."
 UNSET = "(not set)"
 LintRule = Rule[Sequence[LintInput]]
-InputViolations = Callable[[LintInput], Iterator[Finding]]
-CrossInputViolations = Callable[[Sequence[LintInput]], Iterator[Finding]]
+InputCheck = Callable[[LintInput], Iterator[Finding]]
+CrossInputCheck = Callable[[Sequence[LintInput]], Iterator[Finding]]
 
 
 def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
@@ -22,13 +22,13 @@ def violation(actual: str, expected: str, remedy: str, severity: Severity | None
 
 
 def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
-    """Return the finding for a setting whose value is not `expected` (None: the setting must not be set)."""
-    remedy = f"set {key} to {expected}" if expected else f"leave {key} out"
+    """Return the violation of a transform's setting. If `expected` is None or empty, the setting must not be set."""
+    remedy = f"set {key} to {expected} in the template" if expected else f"remove {key} from the template"
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
 
 
 def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
-    """Return the remedy for an unknown name: the most similar candidate."""
+    """Return the remedy for an unknown name, with the most similar candidate if there is one."""
     matches = difflib.get_close_matches(name, sorted(candidates), n=1)
     return f"did you mean {prefix}{matches[0]}?" if matches else "correct the name, or remove it"
 
@@ -38,31 +38,31 @@ class LintRules(list[LintRule]):
 
     def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
-    ) -> Callable[[CrossInputViolations], CrossInputViolations]:
-        """Append a rule that compares all inputs. The rule passes if the function yields no violation."""
+    ) -> Callable[[CrossInputCheck], CrossInputCheck]:
+        """Return a decorator that appends a rule over all inputs, which passes if the function yields no violation."""
 
-        def add(violations: CrossInputViolations) -> CrossInputViolations:
+        def append_rule(check: CrossInputCheck) -> CrossInputCheck:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
-                return list(violations(inputs)) or [Finding(True, "holds", condition)]
+                return list(check(inputs)) or [Finding(True, "holds", condition)]
 
-            self.append(Rule(PREFIX + name, condition, severity, evaluate, reason=reason))
-            return violations
+            self.append(Rule(ID_PREFIX + name, condition, severity, evaluate, reason=reason))
+            return check
 
-        return add
+        return append_rule
 
     def rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
-    ) -> Callable[[InputViolations], InputViolations]:
-        """Append a rule that checks each input separately. With several inputs a finding begins with the file name."""
+    ) -> Callable[[InputCheck], InputCheck]:
+        """Return a decorator for a function that checks one input. With several inputs, findings begin with `label`."""
 
-        def add(violations: InputViolations) -> InputViolations:
-            def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+        def append_rule(check: InputCheck) -> InputCheck:
+            def check_all(inputs: Sequence[LintInput]) -> Iterator[Finding]:
                 for lint_input in inputs:
                     label = f"{lint_input.label}: " if len(inputs) > 1 else ""
-                    for finding in violations(lint_input):
+                    for finding in check(lint_input):
                         yield replace(finding, actual=label + finding.actual)
 
-            self.cross_input_rule(name, condition, reason=reason, severity=severity)(labelled)
-            return violations
+            self.cross_input_rule(name, condition, reason=reason, severity=severity)(check_all)
+            return check
 
-        return add
+        return append_rule

@@ -1,4 +1,4 @@
-"""Loader of lint inputs. It needs no secrets and no running stack, and continues after an invalid file."""
+"""Loader of lint inputs. It needs no secrets and no running stack, and continues after an invalid pipeline file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from outbox_kit.pipeline import (
 )
 from outbox_kit.pipeline.loading import environment_values, resolve_paths
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
-from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
+from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 from outbox_kit.rules import Check, Severity, Status
 
-EXPRESSION = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
-# Substitutes for an environment variable that is not set. The first substitute that is valid for the key is used.
+EXPRESSION_PATTERN = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
+# Substitutes for unset environment variables and values of the stack. The first one that is valid for its key is used.
 SUBSTITUTES = ("unset", "1", "http://unset.invalid", "${env:UNSET}")
-STACK_HOST = "127.0.0.1"
-FILES_RULE = "lint.files"
+STACK_HOST_SUBSTITUTE = "127.0.0.1"
+FILES_RULE_ID = "lint.files"
 
 
 def lint_files(
@@ -42,7 +42,7 @@ def lint_files(
 ) -> list[Check]:
     """Lint pipeline files in one environment, and return the checks.
 
-    For a file that cannot be read, return a failed check. If no file can be read, no rule is evaluated.
+    A pipeline file that cannot be loaded is a failed check. If no file can be loaded, no rule is evaluated.
     """
     inputs: list[LintInput] = []
     errors: list[Check] = []
@@ -50,16 +50,16 @@ def lint_files(
         try:
             inputs.append(read_input(path, environment, overrides))
         except ConfigurationError as error:
-            expected = "a file that can be read"
-            errors.append(Check(FILES_RULE, Status.FAIL, error.message, expected, error.hint, Severity.ERROR))
+            expected = "a valid pipeline file and environment file"
+            errors.append(Check(FILES_RULE_ID, Status.FAIL, error.message, expected, error.hint, Severity.ERROR))
     checks = lint(inputs, (*RULES, *extra_rules)) if inputs else []
     if errors:
-        checks = [check for check in checks if check.id != FILES_RULE or check.status is not Status.PASS]
+        checks = [check for check in checks if check.id != FILES_RULE_ID or check.status is not Status.PASS]
     return [*dict.fromkeys(errors), *checks]
 
 
 def read_input(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> LintInput:
-    """Return the lint input of one pipeline file. Raises ConfigurationError if a file cannot be read."""
+    """Return the lint input of one pipeline file. Raises ConfigurationError for a missing or invalid file."""
     overrides = overrides or Overrides()
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     settings, secrets = read_environment(environment, pipeline_file, overrides)
@@ -70,7 +70,7 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
 def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config and the error. The error of an invalid schema is omitted: the rule `schema.file` reports it."""
+    """Return the config, or {} and (message, hint). `lint.schema.file` reports an invalid schema: {} and None."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
@@ -84,7 +84,7 @@ def _render(
 def read_environment(
     name: str, pipeline_file: Path, overrides: Overrides | None = None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return an environment and the keys of its plain-text secrets. A variable that is not set has a substitute.
+    """Return an environment, in which substitutes replace unset variables, and the keys of its plain-text secrets.
 
     Raises ConfigurationError.
     """
@@ -94,41 +94,41 @@ def read_environment(
 
 
 def _validate(values: Values) -> Environment:
-    """Validate the environment file. If a substitute is invalid for a key, use the next substitute for that key."""
-    attempts: dict[Location, int] = {}
+    """Return the environment. If a substitute is not valid for a key, the next substitute is used for this key."""
+    substitute_indexes: dict[Location, int] = {}
     for substitute in SUBSTITUTES:
         try:
-            return Environment.model_validate(_expand(values.data, (), attempts))
+            return Environment.model_validate(_expand(values.data, (), substitute_indexes))
         except ValidationError as error:
-            rejected = {_location(values.data, problem["loc"]) for problem in error.errors()}
-            raw_values = [values.value_at(location) for location in rejected]
-            expandable = all(isinstance(value, str) and EXPRESSION.search(value) for value in raw_values)
-            if substitute == SUBSTITUTES[-1] or not expandable:
+            rejected_locations = {_location_in_file(values.data, problem["loc"]) for problem in error.errors()}
+            raw_values = [values.value_at(location) for location in rejected_locations]
+            all_expandable = all(isinstance(value, str) and EXPRESSION_PATTERN.search(value) for value in raw_values)
+            if substitute == SUBSTITUTES[-1] or not all_expandable:
                 raise failure(validation_problems(Environment, values, error)) from None
-            attempts |= {location: attempts.get(location, 0) + 1 for location in rejected}
-    raise AssertionError("the last substitute returns or raises")
+            substitute_indexes |= {location: substitute_indexes.get(location, 0) + 1 for location in rejected_locations}
+    raise AssertionError("unreachable: with the last substitute, validation succeeds or the error is raised")
 
 
-def _expand(node: Any, location: Location, attempts: Mapping[Location, int]) -> Any:  # noqa: ANN401 - YAML
+def _expand(node: Any, location: Location, substitute_indexes: Mapping[Location, int]) -> Any:  # noqa: ANN401 - YAML data
     if isinstance(node, dict):
-        return {key: _expand(item, (*location, key), attempts) for key, item in node.items()}
+        return {key: _expand(item, (*location, key), substitute_indexes) for key, item in node.items()}
     if isinstance(node, list):
-        return [_expand(item, (*location, index), attempts) for index, item in enumerate(node)]
-    if not isinstance(node, str) or isinstance(node, Literal):
+        return [_expand(item, (*location, index), substitute_indexes) for index, item in enumerate(node)]
+    if not isinstance(node, str) or isinstance(node, LiteralText):
         return node
-    substitute = SUBSTITUTES[attempts.get(location, 0)]
-    return EXPRESSION.sub(lambda match: _variable_value(match, substitute), node)
+    substitute = SUBSTITUTES[substitute_indexes.get(location, 0)]
+    return EXPRESSION_PATTERN.sub(lambda match: _expression_value(match, substitute), node)
 
 
-def _variable_value(match: re.Match[str], substitute: str) -> str:
-    """Return the value of an expression, or the substitute if its environment variable is not set."""
+def _expression_value(match: re.Match[str], substitute: str) -> str:
+    """Return the value of an environment variable, or a substitute if it is not set or is a value of the stack."""
     if match[1] == "stack":
-        return STACK_HOST if substitute == SUBSTITUTES[0] else substitute
+        return STACK_HOST_SUBSTITUTE if substitute == SUBSTITUTES[0] else substitute
     return os.environ.get(match[2]) or substitute
 
 
-def _location(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML
-    """Return the location without the `kind` of a target, which pydantic adds to the location of an error."""
+def _location_in_file(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML data
+    """Return `location` without keys that are not in `data`: pydantic adds the `kind` of a target to locations."""
     keys: list[int | str] = []
     node = data
     for key in location:

@@ -23,7 +23,7 @@ from outbox_kit.linting.rules import (
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check
 
-MODULES = (
+RULE_MODULES = (
     pipeline_files,
     settings,
     heartbeat,
@@ -36,10 +36,10 @@ MODULES = (
     aliases,
     unique_names,
 )
-RULES: tuple[LintRule, ...] = tuple(rule for module in MODULES for rule in module.RULES)
+RULES: tuple[LintRule, ...] = tuple(rule for module in RULE_MODULES for rule in module.RULES)
 # Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in that section. If they are
 # not set, `apply` loads the section as empty, and these rules would fail.
-JOB_RULES = frozenset({"lint.materialization.target"})
+JOB_RULE_IDS = frozenset({"lint.materialization.target"})
 
 
 def lint(inputs: Sequence[LintInput], rules: Iterable[LintRule] = RULES) -> list[Check]:
@@ -48,5 +48,5 @@ def lint(inputs: Sequence[LintInput], rules: Iterable[LintRule] = RULES) -> list
 
 
 def lint_deployment(pipeline: Pipeline, environment: Environment, config: Mapping[str, str]) -> list[Check]:
-    """Lint one pipeline and its rendered connector config for `plan` and `apply`, without JOB_RULES."""
-    return lint([LintInput(pipeline, environment, config)], (rule for rule in RULES if rule.id not in JOB_RULES))
+    """Lint one pipeline and its rendered connector config for `plan` and `apply`, without JOB_RULE_IDS."""
+    return lint([LintInput(pipeline, environment, config)], (rule for rule in RULES if rule.id not in JOB_RULE_IDS))

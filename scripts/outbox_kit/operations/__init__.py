@@ -1,5 +1,5 @@
 """Commands on a deployed pipeline: lifecycle, status, offsets, stuck aggregates.
 
-They change neither files nor deployed objects (package deployment), write no events (backfill) and evaluate no rules
-(verification).
+Topics, slot and connector config are changed by `deployment`, states are written to the outbox by `backfill`, and rules
+are evaluated by `verification`.
 """

@@ -15,7 +15,10 @@ from outbox_kit.postgres.replication_slot import read_slot
 
 @dataclass(frozen=True)
 class Positions:
-    """WAL positions in bytes; None if unknown. `offsets` are the connector's offsets in Connect's format."""
+    """LSNs as numbers: of the connector's offset, of the slot (`confirmed`, `restart`) and of the server's WAL end.
+
+    An LSN is None if the connector has no offset, or the slot does not exist. `offsets` are in Connect's format.
+    """
 
     offsets: list[dict[str, Any]]
     connector: int | None
@@ -25,26 +28,24 @@ class Positions:
 
     @property
     def slot_is_ahead(self) -> bool:
-        """Whether the slot is ahead of the connector's offset, so that the connector misses the rows in between."""
+        """Whether the slot's confirmed LSN is after the connector's offset, so that rows between them are lost."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def explanations(self) -> list[str]:
-        """Return sentences that describe the consequences of the positions for the connector."""
+        """Return one sentence for each consequence of the LSNs, such as rows that are not yet read."""
         if self.confirmed is None or self.restart is None:
-            return ["the slot does not exist: the connector never receives the rows after its last confirmed position"]
+            return ["the slot does not exist: the connector never receives the rows after the slot's last LSN"]
         messages = [f"{lsn.format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's LSN")
         elif self.connector > self.server:
-            messages.append("the connector is ahead of the restored server: PostgreSQL would skip rows")
+            messages.append("the connector is ahead of the server, as after a restore: PostgreSQL would skip rows")
         elif self.slot_is_ahead:
             size = lsn.format_size(self.confirmed - self.connector)
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it and rows are lost")
         else:
-            unread, unconfirmed = (
-                lsn.format_size(self.server - self.connector),
-                lsn.format_size(self.connector - self.confirmed),
-            )
+            unread = lsn.format_size(self.server - self.connector)
+            unconfirmed = lsn.format_size(self.connector - self.confirmed)
             messages += [
                 f"{unread} of WAL (of all tables) are not yet read by the connector",
                 f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again",
@@ -64,13 +65,13 @@ class Positions:
 
 
 def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions:
-    """Read the LSNs of slot and server. `actual` must be read before them, so that its offset cannot be ahead."""
+    """Return the LSNs. `actual` must be read before the call, so that its offset is not ahead of the server's LSN."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
         server = postgres_client.read_server(connection)["wal_position"]
-    confirmed, restart = (slot.confirmed_flush, slot.restart) if slot else (None, None)
+    confirmed, restart = (slot.confirmed_flush, slot.restart_lsn) if slot else (None, None)
     positions = Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
-    if positions.slot_is_ahead:  # a running connector may have advanced offset and slot meanwhile
+    if positions.slot_is_ahead:  # a running connector may have advanced offset and slot
         actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
         return replace(positions, offsets=actual.offsets, connector=connect_state.stored_lsn(actual) or None)
     return positions

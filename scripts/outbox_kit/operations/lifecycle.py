@@ -1,4 +1,4 @@
-"""Commands restart, pause, resume and stop. Each waits until the state is reached, and can be repeated."""
+"""Commands restart, pause, resume and stop. Each waits for the new state, and can be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ PAUSE_TIMEOUT_S = 60
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
     """Restart connector and tasks, or only those that are FAILED, and wait until all are RUNNING.
 
-    Raises RefusedError before any change, WaitTimeoutError, and RejectedError with the root cause of a new failure.
+    Raises RefusedError, before any change, if rows could be lost; RejectedError if the connector is paused or stopped,
+    or fails again; WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -37,7 +38,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
-    Raises RefusedError, before any change, if rows could be lost; RejectedError and WaitTimeoutError.
+    Raises RefusedError, before any change, if rows could be lost; RejectedError if it is FAILED; WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -55,13 +56,12 @@ def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, and RejectedError if a task is FAILED."""
+    """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, and RejectedError if it is FAILED."""
     name = deployment.pipeline.connector.name
     status = require_connector(deployment).status
     if status and has_failed(status):
-        raise RejectedError(
-            f"connector {name} FAILED: {root_cause(status.traces)}", "run `outbox restart --failed` first"
-        )
+        hint = "run `outbox restart --failed`, then `outbox pause`"
+        raise RejectedError(f"connector {name} FAILED: {root_cause(status.traces)}", hint)
     progress(f"pause connector {name}")
     deployment.connect.pause(name)
     connect_lifecycle.wait_for_state(
@@ -80,7 +80,7 @@ def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def wait_running(deployment: Deployment) -> None:
-    """Wait until connector and tasks are RUNNING and the slot advances. Raises WaitTimeoutError, RejectedError.
+    """Wait until connector and tasks are RUNNING and the slot is read. Raises WaitTimeoutError, RejectedError.
 
     The state alone is not sufficient: a task is RUNNING even while Debezium waits for the release of the slot.
     """
@@ -96,7 +96,7 @@ def declared_state_note(deployment: Deployment, state: str) -> str:
         return ""
     return (
         f"connector.state of the environment file is {declared}: `outbox plan` shows a change, and "
-        f"`outbox apply` makes it {declared}; set connector.state: {state} to keep the connector {state}"
+        f"`outbox apply` makes the connector {declared}; set connector.state: {state} to keep the connector {state}"
     )
 
 
@@ -104,5 +104,5 @@ def _read_status(deployment: Deployment) -> ConnectorStatus:
     name = deployment.pipeline.connector.name
     status = deployment.connect.status(name)
     if status is None:
-        raise RejectedError(f"connector {name} was deleted meanwhile", "run `outbox apply`")
+        raise RejectedError(f"connector {name} was deleted during the command", "run `outbox apply`")
     return status

@@ -1,4 +1,4 @@
-"""Backup files of a connector's offsets. Each reset writes such a file, and `offsets reset --from` reads it."""
+"""Backup files of a connector's offsets. `offsets export` and `offsets reset` write them, `reset --from` reads them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outbox_kit.operations.lag import Positions
 from outbox_kit.pipeline import Lock
 
 OWNER_ONLY_MODE = 0o600
-BACKUP_HINT = "use a file of `outbox offsets export`"
+BACKUP_HINT = "choose a backup file that `outbox offsets export` or `outbox offsets reset` has written"
 
 
 class SlotPosition(BaseModel):
-    """WAL positions of the slot, in bytes."""
+    """Name and LSNs of the slot. LSNs are numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
@@ -73,28 +73,28 @@ def create(deployment: Deployment, actual: ActualConnector, positions: Positions
 
 
 def default_path(deployment: Deployment) -> Path:
-    """Return a path next to the lock file, with the current time in its name."""
+    """Return the path of a new backup next to the lock file, with the current time in the file name."""
     timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     return deployment.lock_file.with_name(deployment.lock_file.name.replace(".lock.json", f".offsets.{timestamp}.json"))
 
 
 def write(path: Path, backup: Backup) -> None:
-    """Create a file that only its owner can read. Raises ConfigurationError, and RefusedError if the file exists."""
+    """Write a new file that only its owner can read. Raises RefusedError if it exists, ConfigurationError otherwise."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(backup.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         if path.is_file():
-            raise RefusedError(f"{path} already exists", "choose a different path") from None
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}", "choose a different path") from None
+            raise RefusedError(f"{path} already exists", "choose the path of a new file") from None
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}", "choose a path that is writable") from None
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """Return the offset in a backup file. Raises ConfigurationError, and RefusedError for an unsuitable backup."""
+    """Return the offset in a file. Raises ConfigurationError if it is invalid, RefusedError if of another source."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -103,15 +103,15 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
         first_error = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first_error["loc"])) or "the file"
         raise ConfigurationError(f"{path}: {location}: {first_error['msg']}", BACKUP_HINT) from None
-    _refuse_foreign(path, backup, deployment, lock)
+    _refuse_other_source(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):
-        raise RefusedError(f"{path} has no offset of prefix {deployment.pipeline.prefix!r}", "use a different file")
+        raise RefusedError(f"{path} has no offset with an LSN for topic.prefix {backup.prefix!r}", BACKUP_HINT)
     return offset
 
 
-def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
-    """Raise RefusedError unless the backup is of this slot and database: its offset is not valid for any other."""
+def _refuse_other_source(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
+    """Raise RefusedError unless the backup is of this slot and database: an offset is valid only for its own slot."""
     source = lock.source
     expected = {
         "pipeline": deployment.pipeline.name,

@@ -1,8 +1,8 @@
 """Show, export and reset a connector's offset.
 
-A reset accepts only an offset between the slot's confirmed LSN and the server's LSN. The slot no longer serves WAL
-before its confirmed LSN, and PostgreSQL would skip all rows up to an offset beyond the server's LSN. The effect of a
-reset is reported before any change.
+A reset accepts only an LSN between the slot's confirmed LSN and the server's LSN. The slot no longer serves WAL
+before its confirmed LSN, and with an LSN beyond the server's LSN PostgreSQL would skip all rows up to it. The effect
+of a reset is reported before any change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
-from outbox_kit.operations.resume_guard import refuse_replaced_source, require_connector
+from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -38,36 +38,36 @@ class OffsetChange:
 
     @property
     def lsn_range(self) -> tuple[int, int]:
-        """Lower and higher of the LSNs before and after the reset. The slot's LSN replaces a missing offset."""
+        """LSNs before and after the reset, lower one first. The slot's confirmed LSN replaces a missing offset."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
     @property
-    def countable(self) -> bool:
+    def rows_countable(self) -> bool:
         """Whether the rows can be counted: the slot still retains all WAL between the two LSNs."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
     def skips_rows(self) -> bool:
-        """Whether the connector skips the rows between the two LSNs."""
+        """Whether the reset increases the LSN, so that the connector skips the rows between the two LSNs."""
         return self.after > (self.confirmed if self.before is None else self.before)
 
     def describe(self, rows: int | None) -> str:
         """Describe which rows are sent again or lost. `rows` is their number, None if unknown."""
         start, end = self.lsn_range
         if start == end:
-            return "nothing is sent again, and nothing is lost"
-        amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
+            return "no row is sent again, and no row is lost"
+        count_text = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
         size = lsn.format_size(end - start)
-        span = f"{amount} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
+        rows_in_range = f"{count_text} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
         if self.skips_rows:
-            return f"{span} are SKIPPED: the connector never receives them; republish the aggregates"
-        return f"{span} are sent again, with the same event_id, which changes no state"
+            return f"{rows_in_range} are SKIPPED: the connector never receives them; run `outbox republish`"
+        return f"{rows_in_range} are sent again, with the same event_id, which changes no state"
 
 
 @dataclass(frozen=True)
-class Reset:
-    """Result of a reset."""
+class ResetResult:
+    """Result of a reset: LSNs of the offset, and the number of rows that are skipped or sent again (None: unknown)."""
 
     backup: Path
     before: int | None
@@ -77,7 +77,7 @@ class Reset:
 
 
 def show(deployment: Deployment) -> Positions:
-    """Return the positions of connector, slot and server. Raises RefusedError if the connector does not exist."""
+    """Return the LSNs of connector, slot and server. Raises RefusedError if the connector does not exist."""
     return read_positions(deployment, require_connector(deployment))
 
 
@@ -89,19 +89,18 @@ def export(deployment: Deployment, path: Path) -> None:
 
 
 def preview(deployment: Deployment, backup_file: Path | None, *, skip: bool = False) -> OffsetChange:
-    """Return the change that a reset would make. `backup_file` is a file of export(); None means the slot's LSN.
+    """Return the change that a reset would make. `backup_file` is None to reset to the slot's LSN.
 
-    Raises RefusedError under the same conditions as reset().
+    Raises RefusedError and ConfigurationError under the same conditions as reset().
     """
     actual = require_connector(deployment)
-    lock, _ = refuse_replaced_source(deployment)
+    lock, _ = require_unchanged_source(deployment)
     positions = read_positions(deployment, actual)
-    return refuse_invalid_offset(
-        positions, highest_lsn(_target_offset(deployment, positions, lock, backup_file)), skip=skip
-    )
+    target_offset = _target_offset(deployment, positions, lock, backup_file)
+    return validated_change(positions, highest_lsn(target_offset), skip=skip)
 
 
-def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
+def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, *, skip: bool = False) -> ResetResult:
     """Stop the connector, back up its offsets, set its offset (from `backup_file`, or the slot's LSN), and resume it.
 
     A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
@@ -116,62 +115,62 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
         connect_lifecycle.stop(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, deployment.pipeline.source.slot)
-        # Read again, because the connector advanced until it stopped.
+        # The connector may have advanced since preview() and until it was stopped.
         actual = require_connector(deployment)
-        lock, _ = refuse_replaced_source(deployment)
+        lock, _ = require_unchanged_source(deployment)
         positions = read_positions(deployment, actual)
         path = offset_backup.default_path(deployment)
         offset_backup.write(path, offset_backup.create(deployment, actual, positions, lock))
         progress(f"offsets and slot position are saved in {path}")
-        target = _target_offset(deployment, positions, lock, backup_file)
-        change = refuse_invalid_offset(positions, highest_lsn(target), skip=skip)
+        target_offset = _target_offset(deployment, positions, lock, backup_file)
+        change = validated_change(positions, highest_lsn(target_offset), skip=skip)
         rows = count_rows(deployment, change)
         progress(change.describe(rows))
-    _write_offset(deployment, actual, target, progress)
+    _write_offset(deployment, actual, target_offset, progress)
     if was_running:
         progress(f"resume connector {name}")
         deployment.connect.resume(name)
         wait_running(deployment)
     else:
         progress(f"connector {name} was not running before and stays STOPPED: start it with `outbox resume`")
-    return Reset(path, positions.connector, change.after, rows, was_running)
+    return ResetResult(path, positions.connector, change.after, rows, was_running)
 
 
 def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
     """Return the number of outbox rows that the change skips or sends again; None if they cannot be counted."""
-    after, upto = change.lsn_range
-    if upto == after:
+    start, end = change.lsn_range
+    if start == end:
         return 0
-    if not change.countable:
+    if not change.rows_countable:
         return None
     with postgres_client.connected(deployment.environment.source) as connection:
-        return count_between(connection, deployment.pipeline.source, after=after, upto=upto)
+        return count_between(connection, deployment.pipeline.source, after=start, upto=end)
 
 
-def refuse_invalid_offset(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
-    """Return the change of the offset to LSN `target`.
+def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> OffsetChange:
+    """Return the change of the connector's offset to `target_lsn`.
 
-    Raises RefusedError if `target` is below the slot's LSN or beyond the server's, or skips rows without `skip`.
+    Raises RefusedError for an LSN below the slot's or beyond the server's, or that skips rows without `skip`.
     """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
-    if target < positions.confirmed:
+    if target_lsn < positions.confirmed:
         raise RefusedError(
-            f"{lsn.describe(target)} is below the slot's confirmed LSN {lsn.describe(positions.confirmed)}, at "
-            "which PostgreSQL would start instead",
+            f"{lsn.describe(target_lsn)} is below the slot's confirmed LSN {lsn.describe(positions.confirmed)}: "
+            "PostgreSQL would start at the slot's LSN instead",
             "omit --from to start at the slot's LSN; to send older rows again, run `outbox republish`",
         )
-    if target > positions.server:
+    if target_lsn > positions.server:
         raise RefusedError(
-            f"{lsn.describe(target)} is beyond the server's LSN {lsn.describe(positions.server)}: PostgreSQL "
-            "would skip every row up to it without an error",
-            "the file is from another server, or from before a restore: omit --from",
+            f"{lsn.describe(target_lsn)} is beyond the server's LSN {lsn.describe(positions.server)}: PostgreSQL "
+            "would skip every row up to this LSN without an error",
+            "omit --from: the backup is of another server, or of this server before a restore",
         )
-    change = OffsetChange(positions.connector, target, positions.confirmed)
+    change = OffsetChange(positions.connector, target_lsn, positions.confirmed)
     if change.skips_rows and not skip:
         raise RefusedError(
-            f"{lsn.describe(target)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
-            f"{change.describe(None)}",
+            f"{lsn.describe(target_lsn)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
+            "the connector would never receive the outbox rows between these LSNs",
             "add --skip-rows to skip these rows, then run `outbox republish` for the affected aggregates",
         )
     return change
@@ -183,20 +182,20 @@ def _target_offset(
     if backup_file is not None:
         return offset_backup.read(backup_file, deployment, lock)
     if positions.confirmed is None:
-        raise ValueError("refuse_replaced_source() must be called first")
+        raise ValueError("the slot does not exist: require_unchanged_source() must be called first")
     return seed(positions.confirmed)
 
 
-def _write_offset(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
-    """Set the offset, and delete offsets under other prefixes, which could be mistaken for the connector's offset."""
+def _write_offset(deployment: Deployment, actual: ActualConnector, offset: dict[str, Any], progress: Reporter) -> None:
+    """Set the offset. First delete offsets under other topic prefixes, so that the new offset is the only one."""
     name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
     if any(entry["partition"] != partition for entry in actual.offsets):
         deployment.connect.delete_offsets(name)
     progress(f"set the offset of connector {name}")
-    deployment.connect.patch_offsets(name, partition, target)
+    deployment.connect.patch_offsets(name, partition, offset)
     written_entries = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == partition]
-    if [highest_lsn(entry["offset"]) for entry in written_entries] != [highest_lsn(target)]:
+    if [highest_lsn(entry["offset"]) for entry in written_entries] != [highest_lsn(offset)]:
         raise RefusedError(
             f"Connect does not return the offset that was set for connector {name!r}",
-            "the connector is STOPPED; run the command again",
+            "run `outbox offsets reset` again; until then the connector stays STOPPED",
         )

@@ -13,7 +13,7 @@ from outbox_kit.postgres.state import ActualDatabase
 
 
 def require_connector(deployment: Deployment) -> ActualConnector:
-    """Read the connector. Raises RefusedError if it does not exist."""
+    """Return the live connector. Raises RefusedError if it does not exist."""
     name = deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)
     if actual.config is None:
@@ -21,12 +21,12 @@ def require_connector(deployment: Deployment) -> ActualConnector:
     return actual
 
 
-def refuse_replaced_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return lock and database. Raises RefusedError if slot, publication or database differ from the lock file."""
+def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+    """Return lock file and database. Raises RefusedError if slot, publication or database differ from the lock file."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         raise RefusedError(
-            f"lock file {deployment.lock_file} does not contain the slot: its identity cannot be compared",
+            f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
             "restore the lock file from version control, or run `outbox apply`",
         )
     database = deployment.read_database()
@@ -37,20 +37,20 @@ def refuse_replaced_source(deployment: Deployment) -> tuple[Lock, ActualDatabase
 def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None:
     """Raise RefusedError if a connector that starts now could lose rows.
 
-    `actual` must be read before the database, so that its offset cannot be ahead of the server.
+    `actual` must be read before the call, so that its offset cannot be ahead of the server's LSN.
     """
     name = deployment.pipeline.connector.name
     lock = deployment.lock()
     if lock is not None and lock.unfinished == "recover":
-        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which completes it")
-    lock, database = refuse_replaced_source(deployment)
+        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply` to complete the recovery")
+    lock, database = require_unchanged_source(deployment)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
     connect_state.refuse_inconsistent_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):
         raise RefusedError(
-            f"connector {name!r} has no offset: it would start at the server's LSN, and rows written after the "
-            "slot was created would be lost",
-            "run `outbox apply`, which stores the slot's LSN as its offset",
+            f"connector {name!r} has no offset: it would start at the server's LSN, and undelivered "
+            "rows before this LSN would be lost",
+            "run `outbox apply`, which stores the slot's LSN as the connector's offset",
         )
     positions = read_positions(deployment, actual)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)

@@ -27,7 +27,7 @@ REBALANCE_NOTE = (
 
 @dataclass(frozen=True)
 class Task:
-    """State of one task of the connector, and the worker that runs the task (host:port)."""
+    """State of one task of the connector, and address (host:port) of the worker that runs the task."""
 
     state: str
     worker: str
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """Current state of the pipeline. WAL positions are numbers, None if unknown. `problems` includes failed reads."""
+    """State of the pipeline. `position` is the LSN of the connector's offset. `problems` includes failed reads."""
 
     connector: str
     connect_responded: bool = True
@@ -66,7 +66,7 @@ class PipelineStatus:
 
     @property
     def retained(self) -> int | None:
-        restart = self.slot.restart if self.slot else None
+        restart = self.slot.restart_lsn if self.slot else None
         return None if self.server is None or restart is None else self.server - restart
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
         dead_letters=unacknowledged,
         lock_file_epoch=lock.source_epoch if lock else None,
         problems=problems,
-        notes=_unreachable_workers(deployment) if connector else [],
+        notes=_worker_errors(deployment) if connector else [],
     )
     if connector:
         problems += _connector_problems(status)
@@ -129,7 +129,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
 
 
 def _try_read(messages: list[str], read: Callable[[], T]) -> T | None:
-    """Return the result. On an error, add its message to `messages` and return None."""
+    """Return the result of `read`. On an error, add its message to `messages` and return None."""
     try:
         return read()
     except OutboxKitError as error:
@@ -141,11 +141,11 @@ def _read_connector(deployment: Deployment) -> dict[str, Any]:
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
     status = actual.status
     workers = status.workers if status else ()
-    tasks = status.tasks if status else ()
+    task_states = status.task_states if status else ()
     return {
-        "state": status.connector if status else None,
+        "state": status.connector_state if status else None,
         "worker": workers[0] if workers else "",
-        "tasks": [Task(state, worker) for state, worker in zip(tasks, workers[1:], strict=False)],
+        "tasks": [Task(state, worker) for state, worker in zip(task_states, workers[1:], strict=False)],
         "cause": root_cause(status.traces) if status and has_failed(status) else "",
         "position": connect_state.stored_lsn(actual) or None,
         "fingerprint": short_fingerprint(actual.config) if actual.config else "",
@@ -153,14 +153,14 @@ def _read_connector(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _unreachable_workers(deployment: Deployment) -> list[str]:
-    """Return the errors of the workers that do not respond."""
-    notes: list[str] = []
-    service = deployment.environment.connect
-    for url in service.addresses if service.workers else ():
+def _worker_errors(deployment: Deployment) -> list[str]:
+    """Return the error messages of the workers that do not respond."""
+    messages: list[str] = []
+    connect = deployment.environment.connect
+    for url in connect.addresses if connect.workers else ():
         with closing(deployment.connect.for_worker(url)) as worker:
-            _try_read(notes, worker.root)
-    return notes
+            _try_read(messages, worker.worker_info)
+    return messages
 
 
 def _read_slot(deployment: Deployment) -> tuple[Slot | None, int]:
@@ -173,13 +173,13 @@ def _read_slot(deployment: Deployment) -> tuple[Slot | None, int]:
 def _connector_problems(status: PipelineStatus) -> list[str]:
     if status.state is None:
         return [f"connector {status.connector} does not exist, or has no status yet"]
-    tasks = [task.state for task in status.tasks]
+    task_states = [task.state for task in status.tasks]
     problems = []
-    if {status.state, *tasks} != {"RUNNING"} or not tasks:
-        problems.append(f"connector {status.connector} is {status.state}, tasks: {', '.join(tasks) or 'none'}")
-    actual, recorded = status.actual_epoch, status.lock_file_epoch
-    if recorded is not None and actual != recorded:
-        problems.append(f"the connector writes source epoch {actual}, but the lock file has {recorded}")
+    if {status.state, *task_states} != {"RUNNING"} or not task_states:
+        problems.append(f"connector {status.connector} is {status.state}, tasks: {', '.join(task_states) or 'none'}")
+    actual_epoch, lock_file_epoch = status.actual_epoch, status.lock_file_epoch
+    if lock_file_epoch is not None and actual_epoch != lock_file_epoch:
+        problems.append(f"the connector writes source epoch {actual_epoch}, but the lock file has {lock_file_epoch}")
     return problems
 
 

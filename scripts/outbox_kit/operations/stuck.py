@@ -41,7 +41,7 @@ Kind = Literal["missing", "stale", "ghost"]
 
 @dataclass(frozen=True)
 class StuckAggregate:
-    """One stuck aggregate: no record on the topic, an older record, or a record of a deleted aggregate."""
+    """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of a ghost's record."""
 
     aggregate_type: str
     key: str
@@ -54,7 +54,7 @@ class StuckAggregate:
         return {
             "missing": "no record on the topic",
             "stale": "the record on the topic is older than the outbox row",
-            "ghost": "a record on the topic, no aggregate in the database",
+            "ghost": "a record on the topic, but no aggregate in the database",
         }[self.kind]
 
 
@@ -69,7 +69,7 @@ class LatestRecord:
 
 
 class LatestRecords:
-    """Latest record of each key of a topic. The first read() reads the whole topic, later calls only new records."""
+    """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records."""
 
     def __init__(self, deployment: Deployment, topic: str) -> None:
         self._kafka = deployment.kafka
@@ -82,14 +82,14 @@ class LatestRecords:
         bounds = self._kafka.bounds(self._topic)
         starts = {number: max(self._next_offsets.get(number, 0), bound.first) for number, bound in bounds.items()}
         unread = {number: start for number, start in starts.items() if start < bounds[number].end}
-        read_records(self._kafka.kafka, self._topic, unread, self._add, seconds=READ_TIMEOUT_S)
+        read_records(self._kafka.kafka, self._topic, unread, self._add_record, seconds=READ_TIMEOUT_S)
         self._next_offsets = {number: bound.end for number, bound in bounds.items()}
 
     def keys_with_state(self) -> set[str]:
         """Return the keys whose latest record is not a tombstone."""
         return {key for key, record in self.by_key.items() if record.has_state}
 
-    def _add(self, message: Message) -> None:
+    def _add_record(self, message: Message) -> None:
         key_bytes = message.key()
         if not isinstance(key_bytes, bytes):
             return
@@ -104,19 +104,19 @@ class LatestRecords:
 
 
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
-    """Return the stuck aggregates, sorted by type, kind and key. States younger than `older_than` seconds are ignored.
+    """Return the stuck aggregates in sorted order. Outbox rows younger than `older_than` seconds are ignored.
 
-    The database is read before the topic, so that records that arrive meanwhile are included. Raises UnreachableError,
+    Each topic is read after the outbox rows of its type, so that it includes their records. Raises UnreachableError,
     RejectedError, and RefusedError for a pipeline without an outbox table.
     """
     if not deployment.pipeline.source.uses_table:
         raise RefusedError(
-            f"pipeline {deployment.pipeline.name} uses messages (source.message_prefix): without an outbox table its "
-            "topics cannot be compared",
+            f"pipeline {deployment.pipeline.name} writes events as logical decoding messages (source.message_prefix), "
+            "so there is no outbox table with which its topics can be compared",
             "run `outbox verify`, which sends a canary through the pipeline",
         )
     aggregates: list[StuckAggregate] = []
-    not_compared: list[str] = []
+    uncompared_types: list[str] = []
     with postgres_client.connected(deployment.environment.source) as connection:
         for name, aggregate in deployment.pipeline.aggregates.items():
             progress(f"compare {name} with topic {deployment.pipeline.topic_of(name)}")
@@ -124,21 +124,21 @@ def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float)
                 connection, deployment.pipeline.source, name, aggregate, older_than=older_than
             )
             if not rows and aggregate.backfill is None:
-                not_compared.append(name)
+                uncompared_types.append(name)
                 continue
-            keys = aggregate_queries.live_keys(connection, aggregate.backfill) if aggregate.backfill else set()
+            table_keys = aggregate_queries.live_keys(connection, aggregate.backfill) if aggregate.backfill else set()
             topic = LatestRecords(deployment, deployment.pipeline.topic_of(name))
             topic.read()
             aggregates += unconfirmed_aggregates(name, rows, topic.by_key)
             if aggregate.backfill:
                 compared_keys = {row["key"] for row in rows}
                 aggregates += _compare_with_table(
-                    connection, name, aggregate.backfill, keys, topic, compared_keys, older_than
+                    connection, name, aggregate.backfill, table_keys, topic, compared_keys, older_than
                 )
     reason = f"no outbox row is older than {older_than:g} s, and the aggregate has no `backfill`"
-    for name in not_compared:
+    for name in uncompared_types:
         progress(f"{name} is not compared: {reason}")
-    return sorted(aggregates, key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
+    return sorted(aggregates, key=lambda stuck: (stuck.aggregate_type, stuck.kind, stuck.key))
 
 
 def unconfirmed_aggregates(
@@ -173,59 +173,59 @@ def _compare_with_table(
     connection: Connection,
     name: str,
     business_table: Backfill,
-    keys: set[str],
+    table_keys: set[str],
     topic: LatestRecords,
     compared_keys: set[str],
     older_than: float,
 ) -> list[StuckAggregate]:
-    """Return keys without a state on the topic, and keys with a state on the topic but without a business row.
+    """Return aggregates without a state on the topic, and states on the topic without a row in the business table.
 
-    Wait at most `older_than` seconds for missing records. `keys` are the keys of the business table. Keys in
+    Wait at most `older_than` seconds for missing records. `table_keys` are the keys of the business table. Keys in
     `compared_keys` are excluded, because their outbox rows were compared already.
     """
-    missing = keys - compared_keys
-    without_aggregate = topic.keys_with_state() - keys - compared_keys
+    missing_keys = table_keys - compared_keys
+    ghost_keys = topic.keys_with_state() - table_keys - compared_keys
 
     def poll() -> Observation[bool]:
-        nonlocal missing, without_aggregate
+        nonlocal missing_keys, ghost_keys
         topic.read()
-        states = topic.keys_with_state()
-        missing, without_aggregate = missing - states, without_aggregate & states
-        if missing or without_aggregate:
-            # Aggregates may have been created or deleted meanwhile.
-            current = aggregate_queries.live_keys(connection, business_table)
-            missing, without_aggregate = missing & current, without_aggregate - current
+        keys_with_state = topic.keys_with_state()
+        missing_keys, ghost_keys = missing_keys - keys_with_state, ghost_keys & keys_with_state
+        if missing_keys or ghost_keys:
+            # Aggregates may have been created or deleted since `table_keys` were read.
+            current_keys = aggregate_queries.live_keys(connection, business_table)
+            missing_keys, ghost_keys = missing_keys & current_keys, ghost_keys - current_keys
         return Observation(
-            None if missing or without_aggregate else True,
-            f"{len(missing)} missing, {len(without_aggregate)} without an aggregate",
+            None if missing_keys or ghost_keys else True,
+            f"{len(missing_keys)} missing, {len(ghost_keys)} without an aggregate",
         )
 
-    # A state that was just committed has `older_than` seconds to reach the topic, like the state of an outbox row.
+    # The record of a state that was just committed has `older_than` seconds to arrive, as for outbox rows.
     with suppress(WaitTimeoutError):
         wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [
-        *(StuckAggregate(name, key, "missing") for key in missing),
+        *(StuckAggregate(name, key, "missing") for key in missing_keys),
         *(
             StuckAggregate(name, key, "ghost", topic.by_key[key].event_id, topic.by_key[key].event_time)
-            for key in without_aggregate
+            for key in ghost_keys
         ),
     ]
 
 
 def resend(deployment: Deployment, aggregates: list[StuckAggregate], progress: Reporter) -> int:
-    """Write the latest state of each aggregate, or a tombstone if it was deleted, to the outbox; return the number.
+    """Write the latest state of each aggregate, or a tombstone if it was deleted, to the outbox; return the row count.
 
     Raises RefusedError if a type has no `backfill` in the pipeline file.
     """
     types = sorted({entry.aggregate_type for entry in aggregates})
-    unreadable = [name for name in types if deployment.pipeline.aggregates[name].backfill is None]
-    if unreadable:
+    types_without_backfill = [name for name in types if deployment.pipeline.aggregates[name].backfill is None]
+    if types_without_backfill:
         raise RefusedError(
-            f"aggregate {unreadable[0]} has no `backfill` in the pipeline file: its latest state cannot be read",
-            "add `backfill` (table, key, query), or let the service emit the states again",
+            f"aggregate type {types_without_backfill[0]} has no `backfill` in the pipeline file: states cannot be read",
+            "add `backfill` (table, key, query) for this type, or emit the states again from the service",
         )
-    rows = 0
+    row_count = 0
     for name in types:
         keys = [entry.key for entry in aggregates if entry.aggregate_type == name]
-        rows += backfill.republish(deployment, name, keys, progress, tombstones=True)
-    return rows
+        row_count += backfill.republish(deployment, name, keys, progress, tombstones=True)
+    return row_count

@@ -24,8 +24,8 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.values_with_origins import read_text
 
 NAMED_TYPES = frozenset({"record", "enum", "fixed"})
-PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+PRIMITIVE_TYPES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
+NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
@@ -35,31 +35,31 @@ def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: b
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":
-        raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
-    problem = _problem(definition, references)
-    if problem:
-        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {problem}", "correct the file")
+        raise ConfigurationError(f"schema file {path}: the top level must be a record", "define a record there")
+    schema_error = _first_error(definition, references)
+    if schema_error:
+        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {schema_error}", "correct the schema")
     return compact(definition)
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """Return the JSON of a named type, without validation as a schema. Raises ConfigurationError."""
+    """Return the parsed JSON of a named type; only its `type` and `name` are validated. Raises ConfigurationError."""
     text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
     try:
         definition = json.loads(text)
     except json.JSONDecodeError as error:
         message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        raise ConfigurationError(message, "correct the file") from None
+        raise ConfigurationError(message, "correct the JSON") from None
     if not isinstance(definition, dict) or definition.get("type") not in NAMED_TYPES:
         message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
-        raise ConfigurationError(message, "correct the file")
+        raise ConfigurationError(message, "define one of these types at the top level")
     if not isinstance(definition.get("name"), str):
-        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "correct the file")
+        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "add `name`")
     return definition
 
 
-def _problem(definition: dict[str, Any], references: Sequence[Any]) -> str | None:
-    """Return the error in a schema, None if it is valid."""
+def _first_error(definition: dict[str, Any], references: Sequence[Any]) -> str | None:
+    """Return the message of the first error in a schema, None if it is valid."""
     types: dict[str, Any] = {}
     try:
         for reference in references:
@@ -83,7 +83,7 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
         for item in node:
             _collect_names(item, namespace, used, defined)
     elif isinstance(node, str):
-        if node not in PRIMITIVES:
+        if node not in PRIMITIVE_TYPES:
             used[node if "." in node or not namespace else f"{namespace}.{node}"] = None
     elif isinstance(node, dict):
         kind = node.get("type")
@@ -100,23 +100,23 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
 
 
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
-    """Yield errors for which a registry or the transform rejects a schema, but fastavro does not."""
+    """Yield messages of errors that the registry or the transform rejects and fastavro accepts."""
     if isinstance(node, list):
-        kinds = Counter(map(_branch_name, node))
-        yield from (f"{kind} twice in a union" for kind, count in kinds.items() if count > 1)
+        branch_counts = Counter(map(_branch_name, node))
+        yield from (f"a union has {kind} twice" for kind, count in branch_counts.items() if count > 1)
         for item in node:
             yield from _semantic_errors(item)
     if not isinstance(node, dict):
         return
-    if "name" in node and not NAME.fullmatch(str(node["name"])):
-        yield f"{node['name']!r} is not a name"
+    if "name" in node and not NAME_PATTERN.fullmatch(str(node["name"])):
+        yield f"{node['name']!r} is not a valid name"
     if node.get("type") == "record":
         fields = node.get("fields")
         if not isinstance(fields, list):
             yield f"record {node.get('name')} has no list of fields"
             return
-        names = Counter(str(field["name"]) for field in fields)
-        yield from (f"field {name} twice" for name, count in names.items() if count > 1)
+        field_counts = Counter(str(field["name"]) for field in fields)
+        yield from (f"field {name} is defined twice" for name, count in field_counts.items() if count > 1)
         for field in fields:
             yield from _semantic_errors(field)
     for key in ("type", "items", "values"):
@@ -124,23 +124,23 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
 
 
 def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """Return the type of a branch, or the full name of a named type. It must be unique in the union."""
+    """Return the type of a union's branch, or its full name if it is a named type. It must be unique in the union."""
     if not isinstance(branch, dict):
         return str(branch)
     return str(fullname(branch) if "name" in branch else branch.get("type"))
 
 
-def same_schema(schema: str, other: str, references: Sequence[str] = ()) -> bool:
+def same_schema(schema: str, other_schema: str, references: Sequence[str] = ()) -> bool:
     """Return whether two schemas are equal, regardless of notation.
 
     Ignored are white space, the order of keys, a name with namespace in place of a full name, and `{"type": "string"}`
-    in place of `"string"`, because Confluent's registry changes the notation. `references` are the texts of the types
+    in place of `"string"`: Confluent's registry changes these. `references` are the texts of the types
     that both schemas use by name, in dependency order.
     """
-    return bool(_normalized(schema, references) == _normalized(other, references))
+    return bool(_normalized_schema(schema, references) == _normalized_schema(other_schema, references))
 
 
-def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any node of a schema
+def _normalized_schema(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any node of a schema
     types: dict[str, Any] = {}
     for reference in references:
         parse_schema(json.loads(reference), types)
@@ -150,9 +150,9 @@ def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - 
 def _in_short_notation(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
     if not isinstance(node, dict):
         return _map_children(node, _in_short_notation)
-    retained = {key: value for key, value in node.items() if not key.startswith("__") and key != "namespace"}
-    shortened = _map_children(retained, _in_short_notation)
-    return shortened["type"] if shortened.keys() == {"type"} and isinstance(shortened["type"], str) else shortened
+    attributes = {key: value for key, value in node.items() if not key.startswith("__") and key != "namespace"}
+    normalized = _map_children(attributes, _in_short_notation)
+    return normalized["type"] if normalized.keys() == {"type"} and isinstance(normalized["type"], str) else normalized
 
 
 def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
@@ -165,13 +165,13 @@ def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN4
 
 
 def fingerprint(text: str) -> str:
-    """Return the SHA-256 of the parsing canonical form in hex. Schemas with the same encoding have the same SHA-256."""
+    """Return the SHA-256 of the parsing canonical form in hex. Docs, defaults and aliases do not affect it."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def without_docs(text: str) -> str:
-    """Return the schema without `doc`."""
+    """Return the schema as compact JSON, without the attributes `doc`."""
     return json.dumps(_remove_docs(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
 
 

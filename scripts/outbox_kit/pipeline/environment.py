@@ -8,39 +8,39 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from outbox_common.http_session import HttpEndpoint
-from outbox_kit.pipeline.names import Identifier, Model, TopicPart
+from outbox_kit.pipeline.names import Identifier, Model, ResourceName
 
-AS_EXPRESSION = 'Password, as an expression: "{{ env.NAME }}".'
+EXPRESSION_DESCRIPTION = 'Password, as an expression: "{{ env.NAME }}".'
 
 
 class Login(Model):
-    """Login of outbox-kit."""
+    """Login of outbox-kit in PostgreSQL."""
 
     user: str = Field(min_length=1, description="PostgreSQL role.")
-    password: SecretStr = Field(description=AS_EXPRESSION)
+    password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
 
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING_MODES = ("verify-ca", "verify-full")
-SSLMODE = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, or libpq's default."
-URL = "^https?://"
-CA_FILE = "CA certificate of the server (PEM); a relative path is relative to the project folder."
+SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, else `prefer`."
+URL_PATTERN = "^https?://"
+CA_FILE_DESCRIPTION = "CA certificate of the server (PEM); the path can be relative to the project folder."
 
 
-class Tls(Model):
-    """TLS settings of a PostgreSQL connection, with the names of libpq and the JDBC driver."""
+class TlsModel(Model):
+    """Base of models with `sslmode` and `sslrootcert` of libpq and the JDBC driver. It checks that they fit."""
 
     @model_validator(mode="after")
     def _require_verifying_mode(self) -> Self:
         """Reject sslrootcert with a mode that does not verify the server's certificate."""
         mode = getattr(self, "sslmode", None)
         if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING_MODES:
-            raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING_MODES)} only; sslmode is {mode}")
+            raise ValueError(f"sslrootcert requires sslmode {' or '.join(VERIFYING_MODES)}, not {mode or 'none'}")
         return self
 
 
-class ConnectorLogin(Tls):
-    """Connection of the Connect worker to the database; the worker resolves placeholders in it."""
+class ConnectorLogin(TlsModel):
+    """Connection from the Connect worker to the database. The worker resolves the placeholder in `password`."""
 
     host: str | None = Field(default=None, description="Host as reached from the worker. Default: source.host.")
     port: int | None = Field(default=None, description="Port as reached from the worker. Default: source.port.")
@@ -56,14 +56,14 @@ class ConnectorLogin(Tls):
     )
 
 
-class SourceDatabase(Tls):
+class SourceDatabase(TlsModel):
     """The PostgreSQL database of the outbox."""
 
     host: str = Field(description="Host as reached from outbox-kit.")
     port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from outbox-kit.")
     database: str = Field(min_length=1, description="Database of the outbox table.")
-    sslmode: SslMode | None = Field(default=None, description=SSLMODE)
-    sslrootcert: Path | None = Field(default=None, description=CA_FILE)
+    sslmode: SslMode | None = Field(default=None, description=SSLMODE_TEXT)
+    sslrootcert: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
     admin: Login = Field(description="Login of the owner of the outbox table, which creates publication and slot.")
     connector: ConnectorLogin = Field(description="Login of the Connect worker.")
     verifier: Login | None = Field(
@@ -88,20 +88,20 @@ class Kafka(Model):
 class HttpService(Model):
     """An HTTP service: schema registry or Kafka Connect."""
 
-    url: str = Field(pattern=URL, description="Base URL.")
+    url: str = Field(pattern=URL_PATTERN, description="Base URL.")
     username: str | None = Field(default=None, description="User name for basic authentication.")
-    password: SecretStr | None = Field(default=None, description=AS_EXPRESSION)
+    password: SecretStr | None = Field(default=None, description=EXPRESSION_DESCRIPTION)
     token: SecretStr | None = Field(
         default=None, description='Bearer token, in place of user name and password: "{{ env.NAME }}".'
     )
-    ca_file: Path | None = Field(default=None, description=CA_FILE)
+    ca_file: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
     certificate_file: Path | None = Field(default=None, description="Client certificate (PEM), for mutual TLS.")
     key_file: Path | None = Field(
         default=None, description="Private key of the client certificate (PEM, not encrypted)."
     )
 
     def endpoint(self) -> HttpEndpoint:
-        """Return URL and credentials as plain values."""
+        """Return URL, credentials and TLS files as plain text values."""
         return HttpEndpoint(
             url=self.url,
             username=self.username,
@@ -118,7 +118,7 @@ class Registry(HttpService):
 
     connector_url: str | None = Field(
         default=None,
-        pattern=URL,
+        pattern=URL_PATTERN,
         description="URL as reached from the worker. Only template `outbox-postgres-chain` uses this URL. "
         "Default: url.",
     )
@@ -127,7 +127,7 @@ class Registry(HttpService):
 class Connect(HttpService):
     """Kafka Connect and its workers."""
 
-    workers: list[Annotated[str, Field(pattern=URL)]] = Field(
+    workers: list[Annotated[str, Field(pattern=URL_PATTERN)]] = Field(
         default=[],
         description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds; "
         "`verify` checks plugins and Kafka cluster of every worker.",
@@ -168,7 +168,7 @@ class ConnectorSettings(Model):
     )
 
 
-class PostgresTarget(Tls):
+class PostgresTarget(TlsModel):
     """PostgreSQL schema of materialized tables."""
 
     kind: Literal["postgres"] = Field(description="Type of the target.")
@@ -184,7 +184,7 @@ class PostgresTarget(Tls):
         "relative to the project folder.",
     )
     user: str = Field(description="Owner of the target tables.")
-    password: SecretStr = Field(description=AS_EXPRESSION)
+    password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
     target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")
 
 
@@ -192,7 +192,7 @@ class DeltaTarget(Model):
     """Folder or object store prefix of Delta tables."""
 
     kind: Literal["delta"] = Field(description="Type of the target.")
-    path: str = Field(description="Folder or URL; a relative path is relative to the project folder.")
+    path: str = Field(description="URL, absolute path, or path relative to the project folder.")
 
 
 class IcebergTarget(Model):
@@ -215,7 +215,7 @@ REMOVED_TARGET_KINDS = {
 class Environment(Model):
     """One environment that pipelines are deployed to."""
 
-    name: TopicPart = Field(description="Name of the environment, equal to the name of the file.")
+    name: ResourceName = Field(description="Name of the environment, equal to the name of the file.")
     env_file: Path | None = Field(
         default=None,
         description="File of NAME=value lines, such as Docker Compose's .env, for each {{ env.NAME }} whose variable "

@@ -16,15 +16,15 @@ from jinja2 import StrictUndefined, TemplateError
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.validation_errors import failure
-from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
+from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 
-STACK_STATE = Path("build/stack/state.json")
-START_HINT = "start it with `outbox stack up`"
+STACK_STATE_FILE = Path("build/stack/state.json")
+START_HINT = "run `outbox stack up`"
 UNSET = "unset"
 
 
 class _Namespace:
-    """Value of `env` or `stack` in an expression. An attribute is looked up when the expression uses it."""
+    """Object `env` or `stack` of an expression. The value of an attribute is looked up when the expression uses it."""
 
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
@@ -43,13 +43,13 @@ class Expansion:
     """
 
     values: Values
-    root: Path
+    project: Path
     overrides: Overrides
     optional_sections: Collection[str]
     needed_keys: Collection[str]
     env_file: Path | None = None
     unset_sections: set[str] = field(default_factory=set)
-    _missing: list[tuple[str, str]] = field(default_factory=list)
+    _missing_variables: list[tuple[str, str]] = field(default_factory=list)
 
     def expand(self, key: str) -> Any:  # noqa: ANN401 - YAML data
         """Return the expanded value of a top-level key. Raises ConfigurationError for an invalid expression."""
@@ -57,16 +57,16 @@ class Expansion:
 
     def raise_missing(self) -> None:
         """Raise ConfigurationError if variables that the command needs are not set."""
-        if not self._missing:
+        if not self._missing_variables:
             return
-        names = dict.fromkeys(name for name, _ in self._missing)
+        names = dict.fromkeys(name for name, _ in self._missing_variables)
         hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
         if self.env_file is not None:
             hint += f"; or set them in {self.env_file}" + ("" if self.env_file.is_file() else ", which does not exist")
-        raise failure((problem for _, problem in self._missing), hint)
+        raise failure((problem for _, problem in self._missing_variables), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return the value of an environment variable, or UNSET if it is not set. Record a needed, unset variable."""
+        """Return an environment variable, UNSET if it is not set. Record an unset variable that the command needs."""
         value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value
@@ -76,7 +76,7 @@ class Expansion:
         else:
             key = ".".join(map(str, location))
             problem = f"{self.values.origin(location)}: {key}: environment variable {name} is not set"
-            self._missing.append((name, problem))
+            self._missing_variables.append((name, problem))
         return UNSET
 
     @cached_property
@@ -87,12 +87,12 @@ class Expansion:
             return dotenv_values(self.env_file, interpolate=False)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(
-                f"cannot read {self.env_file}: {type(error).__name__}", "correct env_file"
+                f"cannot read {self.env_file}: {type(error).__name__}", "set env_file to a readable UTF-8 file"
             ) from None
 
     def _stack_value(self, name: str) -> Any:  # noqa: ANN401 - JSON values
         """Return a value of the running embedded stack."""
-        file = self.root / STACK_STATE
+        file = self.project / STACK_STATE_FILE
         if not file.exists():
             raise ConfigurationError("the embedded stack is not running", START_HINT)
         try:
@@ -105,7 +105,7 @@ class Expansion:
             raise ConfigurationError("the embedded stack is not running", START_HINT)
         if name not in values:
             names = ", ".join(sorted(values))
-            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {names}")
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"use one of the values {names}")
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
@@ -114,7 +114,7 @@ class Expansion:
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
             return [self._expand(item, (*location, index)) for index, item in enumerate(value)]
-        if isinstance(value, Literal):
+        if isinstance(value, LiteralText):
             return str(value)
         if not isinstance(value, str) or "{{" not in value:
             return value
@@ -129,6 +129,6 @@ class Expansion:
 
 def _is_below(location: Location, key: str) -> bool:
     """Return whether `location` is the dotted `key` or below this key. `*` in the key matches any name."""
-    parts = key.split(".")
-    pairs = zip(parts, map(str, location), strict=False)
-    return len(parts) <= len(location) and all(part in ("*", name) for part, name in pairs)
+    segments = key.split(".")
+    pairs = zip(segments, map(str, location), strict=False)
+    return len(segments) <= len(location) and all(segment in ("*", name) for segment, name in pairs)

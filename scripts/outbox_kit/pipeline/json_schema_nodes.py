@@ -24,14 +24,14 @@ def node_at(model: type[BaseModel], data: Any, location: Location) -> Node | Non
     node = _resolved(root, root, data)
     for key in location:
         data = child_value(data, key)
-        child = node.get("items") if isinstance(key, int) else node.get("properties", {}).get(key, mapping_values(node))
+        child = node.get("items") if isinstance(key, int) else node.get("properties", {}).get(key, value_schema(node))
         if child is None:
             return None
         node = _resolved(child, root, data)
     return node
 
 
-def mapping_values(node: Node) -> Node | None:
+def value_schema(node: Node) -> Node | None:
     """Return the schema of the values of a mapping with user-defined keys, None if the keys are fixed."""
     patterns = node.get("patternProperties")
     if patterns:
@@ -42,7 +42,7 @@ def mapping_values(node: Node) -> Node | None:
 
 def maps_to_scalars(node: Node) -> bool:
     """Return whether the schema is a mapping from user-defined keys to scalars. Such keys may contain dots."""
-    values = mapping_values(node)
+    values = value_schema(node)
     return values is not None and "$ref" not in values and "oneOf" not in values
 
 

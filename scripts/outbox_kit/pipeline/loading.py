@@ -34,13 +34,13 @@ from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
-PROBE = "probe"  # not a path: value of librdkafka's ssl.ca.location for the CA certificates of the system
+SYSTEM_CA = "probe"  # not a path: value of librdkafka's ssl.ca.location for the CA certificates of the system
 SSL_ROOT_CERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 
 def project_folder(pipeline_file: Path) -> Path:
-    """Return the folder that relative paths refer to: the parent of `connectors/`."""
+    """Return the folder to which paths are relative: the parent of `connectors/`, which contains the pipeline file."""
     return pipeline_file.resolve().parent.parent
 
 
@@ -63,8 +63,8 @@ def load_pipeline(path: Path, environment: str | None = None, overrides: Overrid
         pipeline = Pipeline.model_validate(values.data)
     except ValidationError as error:
         raise failure(validation_problems(Pipeline, values, error)) from None
-    root = project_folder(path)
-    aggregates = {name: _resolve_schema_files(entry, root) for name, entry in pipeline.aggregates.items()}
+    project = project_folder(path)
+    aggregates = {name: _resolve_schema_files(entry, project) for name, entry in pipeline.aggregates.items()}
     return pipeline.model_copy(update={"aggregates": aggregates})
 
 
@@ -78,11 +78,11 @@ def load_environment(
     that is not running, an invalid key, or a missing certificate.
     """
     overrides = overrides or Overrides()
-    root = project_folder(pipeline_file)
+    project = project_folder(pipeline_file)
     values = environment_values(name, pipeline_file, overrides)
     env_file = values.data.get("env_file")
-    file = root / env_file if isinstance(env_file, str) else None
-    expansion = Expansion(values, root, overrides, OPTIONAL_SECTIONS, needs, file)
+    file = project / env_file if isinstance(env_file, str) else None
+    expansion = Expansion(values, project, overrides, OPTIONAL_SECTIONS, needs, file)
     expanded = {key: value if key == OVERLAY else _expand_section(key, expansion) for key, value in values.data.items()}
     expansion.raise_missing()
     _reject_removed_targets(expanded.get("targets"), values)
@@ -90,7 +90,7 @@ def load_environment(
         environment = Environment.model_validate(expanded)
     except ValidationError as error:
         raise failure(validation_problems(Environment, values, error)) from None
-    return resolve_paths(environment, values, root, needs)
+    return resolve_paths(environment, values, project, needs)
 
 
 def _reject_removed_targets(targets: object, values: Values) -> None:
@@ -107,62 +107,63 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
     folder = pipeline_file.resolve().parent / "environments"
     path = folder / f"{name}.yaml"
     if not path.exists():
-        names = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
-        raise ConfigurationError(f"environment {name!r}: no file {path}", f"known environments: {names}")
+        names = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml")))
+        hint = f"choose one of: {names}" if names else "create the file"
+        raise ConfigurationError(f"environment {name!r}: no file {path}", hint)
     values = read_mapping(path)
     overrides.apply_to(Environment, values, of_environment=True)
     return values
 
 
-def _resolve_schema_files(aggregate: Aggregate, root: Path) -> Aggregate:
-    references = [root / path for path in aggregate.references]
-    schema = root / aggregate.schema_file if aggregate.schema_file is not None else None
+def _resolve_schema_files(aggregate: Aggregate, project: Path) -> Aggregate:
+    references = [project / path for path in aggregate.references]
+    schema = project / aggregate.schema_file if aggregate.schema_file is not None else None
     return aggregate.model_copy(update={"schema_file": schema, "references": references})
 
 
-def resolve_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:
+def resolve_paths(environment: Environment, values: Values, project: Path, needs: Collection[str]) -> Environment:
     """Make relative paths absolute. Raises ConfigurationError if a certificate of a needed section does not exist."""
     needed_sections = {need.split(".")[0] for need in needs}
     services: dict[str, HttpService] = {"registry": environment.registry, "connect": environment.connect}
-    files: dict[str, dict[str, Path]] = {}
+    tls_files: dict[str, dict[str, Path]] = {}
     problems = []
     for section, service in services.items():
-        files[section] = {key: root / path for key in TLS_FILES if (path := getattr(service, key)) is not None}
+        tls_files[section] = {key: project / path for key in TLS_FILES if (path := getattr(service, key)) is not None}
         problems += [
             f"{values.origin((section, key))}: {section}.{key}: no file {path}"
-            for key, path in files[section].items()
+            for key, path in tls_files[section].items()
             if section in needed_sections and not path.is_file()
         ]
     source = environment.source
     ca_file = getattr(source, SSL_ROOT_CERT, None)
-    if ca_file is not None and not (root / ca_file).is_file() and "source" in needed_sections:
+    if ca_file is not None and not (project / ca_file).is_file() and "source" in needed_sections:
         location = ("source", SSL_ROOT_CERT)
-        problems.append(f"{values.origin(location)}: source.sslrootcert: no file {root / ca_file}")
+        problems.append(f"{values.origin(location)}: source.sslrootcert: no file {project / ca_file}")
     if problems:
-        raise failure(problems, f"a relative path is relative to {root}")
-    update: dict[str, object] = {
-        section: service.model_copy(update=files[section]) for section, service in services.items()
+        raise failure(problems, f"create the file, or correct the path; relative paths start at {project}")
+    changes: dict[str, object] = {
+        section: service.model_copy(update=tls_files[section]) for section, service in services.items()
     }
     client = environment.kafka.client
     client_files = {
-        key: str(root / value) for key, value in client.items() if key.endswith(".location") and value != PROBE
+        key: str(project / value) for key, value in client.items() if key.endswith(".location") and value != SYSTEM_CA
     }
-    update |= {
+    changes |= {
         "kafka": environment.kafka.model_copy(update={"client": {**client, **client_files}}),
-        "source": source if ca_file is None else source.model_copy(update={SSL_ROOT_CERT: root / ca_file}),
-        "targets": {key: _resolve_target_paths(target, root) for key, target in environment.targets.items()},
-        "lock_folder": root / environment.lock_folder,
+        "source": source if ca_file is None else source.model_copy(update={SSL_ROOT_CERT: project / ca_file}),
+        "targets": {key: _resolve_target_paths(target, project) for key, target in environment.targets.items()},
+        "lock_folder": project / environment.lock_folder,
     }
-    return environment.model_copy(update=update)
+    return environment.model_copy(update=changes)
 
 
-def _resolve_target_paths(target: Any, root: Path) -> Any:  # noqa: ANN401 - returns the same member of Target
+def _resolve_target_paths(target: Any, project: Path) -> Any:  # noqa: ANN401 - returns the same member of Target
     if isinstance(target, DeltaTarget) and "://" not in target.path:
-        return target.model_copy(update={"path": str(root / target.path)})
+        return target.model_copy(update={"path": str(project / target.path)})
     if isinstance(target, PostgresTarget) and target.sslrootcert is not None:
-        return target.model_copy(update={SSL_ROOT_CERT: root / target.sslrootcert})
+        return target.model_copy(update={SSL_ROOT_CERT: project / target.sslrootcert})
     if isinstance(target, IcebergTarget) and "://" not in (folder := target.catalog.get("warehouse", "://")):
-        return target.model_copy(update={"catalog": {**target.catalog, "warehouse": str(root / folder)}})
+        return target.model_copy(update={"catalog": {**target.catalog, "warehouse": str(project / folder)}})
     return target
 
 

@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.names import Model
 
-RESTORE_HINT = "restore it from version control; only `outbox apply` writes it"
+RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
 RETAINED_VERSIONS = 3
-"""Number of schema versions in the connector config. Undelivered rows in the WAL can require earlier versions."""
+"""Number of an aggregate type's schema versions in the connector config. Rows in the WAL can need earlier versions."""
 
 
 class LockedSchema(Model):
@@ -73,14 +73,14 @@ def read_lock(path: Path) -> Lock | None:
     try:
         return Lock.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise ConfigurationError(f"lock file {path}: {key}: {problem['msg']}", RESTORE_HINT) from None
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first_error["loc"]))
+        raise ConfigurationError(f"lock file {path}: {key}: {first_error['msg']}", RESTORE_HINT) from None
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write the lock file atomically."""
+    """Replace the lock file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(json.dumps(lock.model_dump(), indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)  # noqa: PTH105 - atomic
+    temporary_file = path.with_suffix(path.suffix + ".partial")
+    temporary_file.write_text(json.dumps(lock.model_dump(), indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary_file, path)  # noqa: PTH105 - atomic

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from pydantic_core import PydanticCustomError
 
 from outbox_kit.pipeline import names
-from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
+from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, ResourceName, SlotName
 
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
@@ -35,7 +34,7 @@ BINARY_FORMATS = frozenset({"avro", "confluent-avro"})
 
 
 class Columns(Model):
-    """Column names of an outbox table that differ from the contract."""
+    """Column names of the outbox table. The defaults are the names in the contract."""
 
     id: Identifier = Field(default="id", description="Event id, uuid.")
     aggregate_type: Identifier = Field(default="aggregate_type", description="Aggregate type; determines the topic.")
@@ -86,14 +85,14 @@ class Source(Model):
 
     @model_validator(mode="after")
     def reject_cloudevents_names(self) -> Source:
-        """Reject header names that CloudEvents uses."""
+        """Reject header names that CloudEvents uses, if `cloudevents_source` is set."""
         if self.cloudevents_source is not None:
             names.reject_reserved(self.header_columns, names.CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
         return self
 
     @property
     def uses_table(self) -> bool:
-        """Whether events are rows of the outbox table. Otherwise they are logical messages with `message_prefix`."""
+        """Whether events are rows of the outbox table. Otherwise they are logical decoding messages."""
         return self.message_prefix is None
 
     @property
@@ -167,8 +166,8 @@ class Aggregate(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def require_schema_key(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
-        """Set a missing `schema` to null, so that the error is reported for the key `schema`, not `schema_file`."""
+    def add_schema_key(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
+        """Set a missing `schema` to null, so that the error names the key `schema`, not `schema_file`."""
         return {"schema": None, **data} if isinstance(data, dict) else data
 
     @field_validator("schema_file")
@@ -176,29 +175,29 @@ class Aggregate(Model):
     def require_schema_unless_text(cls, path: Path | None, info: ValidationInfo) -> Path | None:
         """Require a schema unless the payload is text."""
         if path is None and info.data.get("payload") != "text":
-            kind = "missing"
-            raise PydanticCustomError(kind, "Field required")
+            error_type = "missing"
+            raise PydanticCustomError(error_type, "Field required")
         return path
 
     @field_validator("tombstone_event_types")
     @classmethod
     def require_unique_types(cls, types: list[str]) -> list[str]:
-        """Reject duplicates, as the transform does."""
+        """Reject an event type that is listed more than once, as the transform does."""
         duplicate = next((name for name in types if types.count(name) > 1), None)
         if duplicate is not None:
-            raise ValueError(f"{duplicate!r} is listed twice")
+            raise ValueError(f"event type {duplicate!r} is listed more than once")
         return types
 
     @model_validator(mode="after")
     def reject_settings_of_other_payloads(self) -> Aggregate:
-        """Reject settings that do not apply to the payload format."""
+        """Reject settings that the payload format does not support."""
         if self.payload == "text" and (self.schema_file is not None or self.references):
             raise ValueError("an aggregate with payload: text has no schema; remove schema and references")
         if self.payload != "json" and self.unknown_fields != "refuse":
             msg = f"unknown_fields: {self.unknown_fields} requires payload: json, but payload is {self.payload}"
             raise ValueError(msg)
         if self.payload in BINARY_FORMATS and self.backfill is not None:
-            msg = f"backfill does not support payload: {self.payload}, only JSON; the service must republish its states"
+            msg = f"backfill does not support payload: {self.payload}; remove backfill"
             raise ValueError(msg)
         return self
 
@@ -206,7 +205,7 @@ class Aggregate(Model):
     def schema_path(self) -> Path:
         """The schema file. Raises ValueError if the payload is text."""
         if self.schema_file is None:
-            raise ValueError("payload: text has no schema")
+            raise ValueError("an aggregate with payload: text has no schema file")
         return self.schema_file
 
     @property
@@ -220,7 +219,7 @@ class Aggregate(Model):
         """Require compaction: without compaction a topic of states grows without limit or loses states."""
         policy = topic.get("cleanup.policy", "compact")
         if policy != "compact":
-            raise ValueError(f"cleanup.policy is {policy!r}; a topic keyed by aggregate_id must be 'compact'")
+            raise ValueError(f"cleanup.policy is {policy!r}; the topic of an aggregate type must be 'compact'")
         return topic
 
 
@@ -234,7 +233,7 @@ class DeadLetter(Model):
 class Connector(Model):
     """The Debezium connector of the pipeline."""
 
-    name: TopicPart = Field(description="Name in Kafka Connect.")
+    name: ResourceName = Field(description="Name in Kafka Connect.")
     template: str = Field(default="outbox-postgres", description="Template in connectors/templates/.")
     transaction_metadata: bool = Field(
         default=False, description="Publish transaction boundaries to <prefix>.transaction."
@@ -300,10 +299,10 @@ class Materialization(Model):
 class Pipeline(Model):
     """One pipeline: an outbox, its topics, its connector, and the tables materialized from them."""
 
-    name: TopicPart = Field(description="Name of the pipeline.")
-    prefix: TopicPart = Field(description="Topic prefix and Debezium's topic.prefix; unique per Kafka cluster.")
+    name: ResourceName = Field(description="Name of the pipeline.")
+    prefix: ResourceName = Field(description="Topic prefix and Debezium's topic.prefix; unique per Kafka cluster.")
     source: Source = Field(description="Outbox table, publication and slot.")
-    aggregates: dict[TopicPart, Aggregate] = Field(min_length=1, description="Aggregates, by aggregate type.")
+    aggregates: dict[ResourceName, Aggregate] = Field(min_length=1, description="Aggregates, by aggregate type.")
     dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic of rows that could not be routed.")
     connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
@@ -313,7 +312,7 @@ class Pipeline(Model):
         """Check references between sections of the file."""
         reserved = sorted(RESERVED_TYPES & self.aggregates.keys())
         if reserved:
-            raise ValueError(f"aggregate {reserved[0]!r} is reserved; choose another name")
+            raise ValueError(f"aggregate type {reserved[0]!r} is reserved; choose another name")
         tables: set[tuple[str, str]] = set()
         for entry in self.materializations:
             if entry.aggregate not in self.aggregates:
@@ -322,7 +321,7 @@ class Pipeline(Model):
             if (entry.target, entry.table) in tables:
                 raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
             if self.aggregates[entry.aggregate].payload == "text":
-                msg = f"materialization of {entry.aggregate!r}: its payload is text, and tables need Avro records"
+                msg = f"materialization of {entry.aggregate!r}: its payload is text, without a schema for the columns"
                 raise ValueError(msg)
             tables.add((entry.target, entry.table))
         return self
@@ -330,17 +329,20 @@ class Pipeline(Model):
     @model_validator(mode="after")
     def require_one_payload_type(self) -> Pipeline:
         """Check that one column can contain the payloads of all aggregates: JSON and text, or bytea."""
-        binary = [name for name, entry in self.aggregates.items() if entry.is_binary]
-        textual = [name for name, entry in self.aggregates.items() if not entry.is_binary]
-        if binary and textual:
+        binary_aggregate = next((name for name, entry in self.aggregates.items() if entry.is_binary), None)
+        text_aggregate = next((name for name, entry in self.aggregates.items() if not entry.is_binary), None)
+        if binary_aggregate and text_aggregate:
+            binary_payload = self.aggregates[binary_aggregate].payload
             msg = (
-                f"payload of {binary[0]!r} is {self.aggregates[binary[0]].payload}, of {textual[0]!r} "
-                f"{self.aggregates[textual[0]].payload}: one column cannot be bytea and {self._text_type(textual)}"
+                f"payload of {binary_aggregate!r} is {binary_payload}, of {text_aggregate!r} "
+                f"{self.aggregates[text_aggregate].payload}: one column cannot be bytea and {self._text_column_type()}"
             )
             raise ValueError(msg)
-        if binary and not self.source.uses_table:
-            kind = self.aggregates[binary[0]].payload
-            raise ValueError(f"payload of {binary[0]!r} is {kind}: a logical message is JSON, and cannot contain bytes")
+        if binary_aggregate and not self.source.uses_table:
+            payload = self.aggregates[binary_aggregate].payload
+            raise ValueError(
+                f"payload of {binary_aggregate!r} is {payload}: a logical decoding message is JSON, not bytes"
+            )
         return self
 
     @model_validator(mode="after")
@@ -350,20 +352,20 @@ class Pipeline(Model):
         if aggregate is not None and self.source.schema_version_column is None:
             msg = (
                 f"payload of {aggregate!r} is avro, and source.schema_version_column is not set: an Avro body does not "
-                "contain the schema version that wrote it; set the column to which the service writes the registry's "
+                "contain its schema version; set the column to which the service writes the registry's "
                 "version, or use confluent-avro"
             )
             raise ValueError(msg)
         return self
 
-    def _text_type(self, names: Iterable[str]) -> Literal["text", "jsonb"]:
-        return "text" if any(self.aggregates[name].payload == "text" for name in names) else "jsonb"
+    def _text_column_type(self) -> Literal["text", "jsonb"]:
+        return "text" if any(entry.payload == "text" for entry in self.aggregates.values()) else "jsonb"
 
     @property
     def payload_type(self) -> Literal["bytea", "text", "jsonb"]:
         """Type of the payload column that `apply` creates."""
-        binary = any(entry.is_binary for entry in self.aggregates.values())
-        return "bytea" if binary else self._text_type(self.aggregates)
+        is_binary = any(entry.is_binary for entry in self.aggregates.values())
+        return "bytea" if is_binary else self._text_column_type()
 
     @property
     def routed(self) -> dict[str, Aggregate]:

@@ -13,8 +13,8 @@ from outbox_kit.record_headers import CONTRACT_HEADERS
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
-# Valid in topic names, slot names and subjects.
-TopicPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
+# Characters that Kafka permits in topic names. Also used for names of pipelines, connectors and environments.
+ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 # PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
 # Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
@@ -26,7 +26,7 @@ CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_ti
 """Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""
 
 # Header name: NAME in COLUMN:header:NAME, which is an item of a list in the connector config.
-HEADER_NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
+HEADER_NAME_PATTERN = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
 # RFC 3986: characters of a URI reference; `[` and `]` are valid only around an IP address.
 IP_LITERAL = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
 URI_CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
@@ -40,15 +40,15 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _validate_names(columns: dict[str, str]) -> dict[str, str]:
+def _validate_header_names(columns: dict[str, str]) -> dict[str, str]:
     """Check that the header names of columns are valid, unique and not reserved. Raises ValueError."""
-    reject_reserved(columns, CONTRACT_HEADERS, "every record has it")
-    reject_reserved(columns, DEAD_LETTER_HEADERS, "dead letters have it")
+    reject_reserved(columns, CONTRACT_HEADERS, "every record has this header")
+    reject_reserved(columns, DEAD_LETTER_HEADERS, "dead letters have this header")
     counts = Counter(columns.values())
     for column, name in columns.items():
-        if HEADER_NAME.fullmatch(name) is None:
-            forbidden = "blank, colon, comma, $, quote, backslash or control character"
-            raise ValueError(f"{name!r}, the header of column {column}, must have no {forbidden}")
+        if HEADER_NAME_PATTERN.fullmatch(name) is None:
+            forbidden = "white space, a colon, a comma, $, a quote, a backslash or a control character"
+            raise ValueError(f"{name!r}, the header of column {column}, must not contain {forbidden}")
         if counts[name] > 1:
             duplicates = ", ".join(key for key, value in columns.items() if value == name)
             raise ValueError(f"columns {duplicates} have the same header {name!r}")
@@ -62,15 +62,15 @@ def reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reaso
 
 
 def _validate_uri(text: str) -> str:
-    """Check that the text is a URI reference that is not empty, as CloudEvents 1.0.2 requires. Raises ValueError."""
+    """Check that the text is a non-empty URI reference, as CloudEvents 1.0.2 requires. Raises ValueError."""
     segment = re.split(r"[/?#]", text, maxsplit=1)[0]
     scheme, colon, path = segment.partition(":")
-    is_valid = text and URI_REFERENCE.fullmatch(IP_LITERAL.sub("", text))
+    is_valid = bool(text and URI_REFERENCE.fullmatch(IP_LITERAL.sub("", text)))
     if not is_valid or (colon and URI_SCHEME.fullmatch(scheme) is None) or (colon and segment == text and not path):
         msg = "must be a URI reference (RFC 3986) such as /library, urn:shop:library or https://shop.example/library"
         raise ValueError(msg)
     return text
 
 
-HeaderNames = Annotated[dict[Identifier, str], AfterValidator(_validate_names)]
+HeaderNames = Annotated[dict[Identifier, str], AfterValidator(_validate_header_names)]
 UriReference = Annotated[str, AfterValidator(_validate_uri)]

@@ -1,4 +1,4 @@
-"""Overrides of the files: `--set KEY=VALUE`, and environment variables `OUTBOX__KEY__KEY`, which have precedence."""
+"""Overrides of the files: `--set KEY=VALUE`, and environment variables `OUTBOX__KEY__KEY`, which override `--set`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
-from outbox_kit.pipeline.values_with_origins import Literal, Location, Values
+from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 
-OPTION = "--set"
+SET_OPTION = "--set"
 VARIABLE_PREFIX = "OUTBOX__"
-ENVIRONMENT = "environment"
+ENVIRONMENT_PREFIX = "environment"
 FORM_HINT = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environment.kafka.replication_factor=3"
 
 
@@ -36,12 +36,12 @@ class Overrides:
         for option in self.options:
             key, text = _split(option)
             segments = key.split(".")
-            if (segments[0] == ENVIRONMENT) == of_environment:
+            if (segments[0] == ENVIRONMENT_PREFIX) == of_environment:
                 location = _location_of_path(model, values.data, segments[1:] if of_environment else segments)
-                _set_value(model, values, location, text, f"{OPTION} {key}", literal=False)
+                _set_value(model, values, location, text, f"{SET_OPTION} {key}", literal=False)
         for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE_PREFIX)):
             segments = [segment.lower() for segment in name[len(VARIABLE_PREFIX) :].split("__")]
-            if (segments[0] == ENVIRONMENT) == of_environment:
+            if (segments[0] == ENVIRONMENT_PREFIX) == of_environment:
                 location = _location_of_variable(model, values.data, segments[1:] if of_environment else segments, name)
                 _set_value(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
 
@@ -50,7 +50,7 @@ def _split(option: str) -> tuple[str, str]:
     key, equals, text = option.partition("=")
     if not equals or not all(key.split(".")):
         # The message omits the value of the option, which may be a secret if the user has omitted the key.
-        raise ConfigurationError(f"{OPTION}: not in the form KEY=VALUE", FORM_HINT)
+        raise ConfigurationError(f"{SET_OPTION}: not in the form KEY=VALUE", FORM_HINT)
     return key, text
 
 
@@ -58,23 +58,25 @@ def _set_value(
     model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool
 ) -> None:
     if not location:
-        raise ConfigurationError(f"{origin}: no key", FORM_HINT)
+        raise ConfigurationError(f"{origin}: a key of the environment file must follow `environment`", FORM_HINT)
     value = _parse_value(json_schema_nodes.node_at(model, values.data, location), text, origin)
     try:
-        values.set_value(location, Literal(value) if literal and isinstance(value, str) else value, origin)
-    except (LookupError, TypeError) as error:
-        hint = "use a key of a mapping, or replace the whole value"
-        raise ConfigurationError(f"{origin}: {error} is not a mapping, nor a list with that index", hint) from None
+        values.set_value(location, LiteralText(value) if literal and isinstance(value, str) else value, origin)
+    except (LookupError, TypeError):
+        hint = "use a key of a mapping or an existing index of a list, or set the entire value"
+        raise ConfigurationError(
+            f"{origin}: the parent is neither a mapping nor a list with this index", hint
+        ) from None
 
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Return the text itself if the schema requires a string, otherwise the text parsed as YAML."""
+    """Return the text if the schema requires a string (None for null if it permits null), else the parsed YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigurationError(f"{origin}: the value is not valid YAML", FORM_HINT) from None
+        raise ConfigurationError(f"{origin}: the value is not valid YAML", "quote the value as YAML text") from None
 
 
 def _location_of_path(model: type[BaseModel], data: Any, segments: list[str]) -> Location:  # noqa: ANN401 - YAML data
@@ -91,16 +93,16 @@ def _location_of_path(model: type[BaseModel], data: Any, segments: list[str]) ->
 
 
 def _key_length(node: json_schema_nodes.Node, value: Any, segments: list[str]) -> int:  # noqa: ANN401 - YAML data
-    """Return the number of path segments that form one key."""
+    """Return the number of leading segments that form the first key, which may contain dots."""
     if json_schema_nodes.maps_to_scalars(node):
         return len(segments)
-    if json_schema_nodes.mapping_values(node) is not None and isinstance(value, dict):
+    if json_schema_nodes.value_schema(node) is not None and isinstance(value, dict):
         return next((count for count in range(len(segments), 0, -1) if ".".join(segments[:count]) in value), 1)
     return 1
 
 
 def _location_of_variable(model: type[BaseModel], data: Any, segments: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location that an environment variable sets. Case is ignored, and `-`, `.` and `_` are equal."""
+    """Return the location that a variable sets. Upper and lower case, and `-`, `.` and `_`, are equal in keys."""
     location: Location = ()
     for segment in segments:
         node = json_schema_nodes.node_at(model, data, location) or {}
@@ -112,7 +114,7 @@ def _location_of_variable(model: type[BaseModel], data: Any, segments: list[str]
         match = next((key for key in known_keys if _normalized(str(key)) == _normalized(segment)), None)
         if match is None and json_schema_nodes.maps_to_scalars(node):
             message = f"environment variable {name}: no key like {segment!r} in {'.'.join(map(str, location))}"
-            raise ConfigurationError(message, f"set a new key with {OPTION} or in the file")
+            raise ConfigurationError(message, f"add the key with {SET_OPTION} or in the file")
         location = (*location, segment if match is None else match)
     return location
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jinja2 import Environment as JinjaEnvironment
 from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateRuntimeError, Undefined
@@ -22,7 +22,7 @@ UNKNOWN = "(known after apply)"
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """Return the connector's config, sorted by key. Values are text, and placeholders of the worker are not resolved.
+    """Return the connector's config, sorted by key. Values are text; the worker resolves placeholders.
 
     The template is read from the folder `templates`, or if it is not there, from the templates of outbox-kit. Schema
     ids are UNKNOWN before the first apply. Raises ConfigurationError.
@@ -32,20 +32,20 @@ def render_connector(
     loader = FileSystemLoader(folders)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
-    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_reject_value)
-    jinja.globals["refuse"] = _reject_pipeline
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_raise_not_json)
+    jinja.globals["refuse"] = _raise_unsupported
     try:
-        text = jinja.get_template(name).render(_context(pipeline, environment, lock))
+        text = jinja.get_template(name).render(_template_context(pipeline, environment, lock))
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
         names = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
-        raise ConfigurationError(f"no template {templates / name}", f"known templates: {names}") from None
+        raise ConfigurationError(f"no template {templates / name}", f"use one of the templates {names}") from None
     except _UnsupportedPipelineError as error:
-        hint = "remove it from the pipeline file, or use another connector.template"
+        hint = "change this in the pipeline file, or use another connector.template"
         raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
-    except (TemplateError, TypeError) as error:  # such as tojson of an undefined value or a secret
+    except (TemplateError, TypeError) as error:  # tojson raises TypeError for a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
-    return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
+    return dict(sorted({**_parse_config(text, templates / name), **pipeline.connector.overrides}.items()))
 
 
 def packaged_templates() -> Path:
@@ -55,34 +55,34 @@ def packaged_templates() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
 
 
-def _reject_value(value: object) -> object:
+def _raise_not_json(value: object) -> NoReturn:
     if isinstance(value, Undefined):
         str(value)  # raises UndefinedError with the name of the value
-    raise TypeError(f"a {type(value).__name__} cannot be used in a template")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be rendered as JSON")
 
 
 class _UnsupportedPipelineError(TemplateRuntimeError):
     """The template does not support a setting of the pipeline file."""
 
 
-def _reject_pipeline(reason: str) -> None:
-    """Reject the pipeline. Templates call it as `refuse`."""
+def _raise_unsupported(reason: str) -> NoReturn:
+    """Raise the error of a setting that the template does not support. Templates call this function as `refuse`."""
     raise _UnsupportedPipelineError(reason)
 
 
-def _parse(text: str, path: Path) -> dict[str, str]:
+def _parse_config(text: str, path: Path) -> dict[str, str]:
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         line = "".join(text.splitlines()[error.lineno - 1 : error.lineno]).strip()
         message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
-        raise ConfigurationError(message, "correct the template; quote values with tojson") from None
+        raise ConfigurationError(message, "correct the template, and write values with tojson") from None
     if not isinstance(config, dict):
         raise ConfigurationError(f"template {path} does not render to a JSON object", "correct the template")
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
 
 
-def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
+def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
     return {
         "pipeline": pipeline,
         "environment": environment,
@@ -90,11 +90,11 @@ def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) ->
         "settings": environment.connector,
         "columns": pipeline.source.columns,
         "source_epoch": str(lock.source_epoch if lock else 1),
-        "aggregates": [_aggregate_context(pipeline, lock, name) for name in pipeline.routed],
+        "aggregates": [_aggregate_values(pipeline, lock, name) for name in pipeline.routed],
     }
 
 
-def _aggregate_context(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
+def _aggregate_values(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
     """Return the values of one aggregate for the template. The latest schema version is first."""
     aggregate = pipeline.routed[name]
     return {
@@ -109,14 +109,14 @@ def _aggregate_context(pipeline: Pipeline, lock: Lock | None, name: str) -> dict
     }
 
 
-def _versions(aggregate: Aggregate, recorded: list[LockedSchema]) -> list[dict[str, str]]:
+def _versions(aggregate: Aggregate, schemas: list[LockedSchema]) -> list[dict[str, str]]:
     if aggregate.schema_file is None:
         return []
-    if not recorded:
-        return [{"label": "1", "id": UNKNOWN, "text": _config_text(inlined_schema(aggregate))}]
-    return [{"label": str(entry.version), "id": str(entry.id), "text": _config_text(entry.text)} for entry in recorded]
+    if not schemas:
+        return [{"label": "1", "id": UNKNOWN, "text": _escaped_text(inlined_schema(aggregate))}]
+    return [{"label": str(entry.version), "id": str(entry.id), "text": _escaped_text(entry.text)} for entry in schemas]
 
 
-def _config_text(schema: str) -> str:
-    """Return the schema without docs. `${` is escaped, because Connect would treat it as a placeholder."""
+def _escaped_text(schema: str) -> str:
+    """Return the schema without `doc`, and with `${` escaped, because Connect would replace a placeholder."""
     return without_docs(schema).replace("${", "\\u0024{")

@@ -14,7 +14,7 @@ from outbox_kit.pipeline.model import Aggregate
 
 @dataclass(frozen=True)
 class NamedSchema:
-    """Schema file of a named type, with the text to register. `uses` are the names of types that the text uses."""
+    """Schema file of a named type, with the text to register. `uses` are names of schemas that the text refers to."""
 
     name: str
     text: str
@@ -28,12 +28,12 @@ def read_references(aggregate: Aggregate) -> list[NamedSchema]:
     Raises ConfigurationError for a type that no file or several files define, for circular references, and for a
     missing or invalid file.
     """
-    return _Resolver(aggregate).resolved()[:-1]
+    return _Resolver(aggregate).ordered_schemas()[:-1]
 
 
 def registered_schema(aggregate: Aggregate) -> NamedSchema:
     """Return the schema to register, which uses the types of its references by name. Raises ConfigurationError."""
-    return _Resolver(aggregate).resolved()[-1]
+    return _Resolver(aggregate).ordered_schemas()[-1]
 
 
 def inlined_schema(aggregate: Aggregate) -> str:
@@ -41,36 +41,36 @@ def inlined_schema(aggregate: Aggregate) -> str:
 
     The transform and the Spark job use this text. Raises ConfigurationError.
     """
-    *references, schema = _Resolver(aggregate).resolved()
+    *references, schema = _Resolver(aggregate).ordered_schemas()
     return inline(schema.text, [reference.text for reference in references])
 
 
 class _Resolver:
-    """Schema files of one aggregate, resolved into dependency order."""
+    """Schema files of one aggregate type, with the names of the types that they use and define."""
 
     def __init__(self, aggregate: Aggregate) -> None:
-        self._main = aggregate.schema_path
-        self._paths = [path for path in dict.fromkeys(aggregate.references) if path != self._main]
-        self._definitions = {path: read_definition(path) for path in [*self._paths, self._main]}
-        self._names = {path: used_and_defined_names(definition) for path, definition in self._definitions.items()}
+        self._main_path = aggregate.schema_path
+        self._reference_paths = [path for path in dict.fromkeys(aggregate.references) if path != self._main_path]
+        self._definitions = {path: read_definition(path) for path in [*self._reference_paths, self._main_path]}
+        self._type_names = {path: used_and_defined_names(schema) for path, schema in self._definitions.items()}
         self._files: dict[str, Path] = {}
-        for path, (_, defined) in self._names.items():
+        for path, (_, defined) in self._type_names.items():
             for name in defined:
                 if name in self._files:
                     message = f"schema file {path}: {name} is also defined in {self._files[name]}"
-                    raise ConfigurationError(message, "remove one of the two definitions")
+                    raise ConfigurationError(message, "remove the type from one of the two files")
                 self._files[name] = path
         self._reject_mixed_namespaces()
 
-    def resolved(self) -> list[NamedSchema]:
-        """Return every needed file in dependency order, the aggregate's schema last."""
-        order = list(self._visit(self._main, [], set()))
+    def ordered_schemas(self) -> list[NamedSchema]:
+        """Return the schemas of all needed files in dependency order. The aggregate's schema is the last one."""
+        order = list(self._visit(self._main_path, [], set()))
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
         """Reject a mix of types with and without namespace: a type without namespace cannot be used in a namespace."""
         bare_names = sorted(name for name in self._files if "." not in name)
-        if self._paths and bare_names and len(bare_names) < len(self._files):
+        if self._reference_paths and bare_names and len(bare_names) < len(self._files):
             name = bare_names[0]
             message = f"schema file {self._files[name]}: {name} has no namespace, but other types have one"
             raise ConfigurationError(message, "give every type a `namespace`")
@@ -90,18 +90,18 @@ class _Resolver:
 
     def _dependencies(self, path: Path) -> list[Path]:
         """Return the files that define the types that `path` uses. Raises ConfigurationError for an undefined type."""
-        for name in self._names[path][0]:
+        for name in self._type_names[path][0]:
             if name not in self._files:
-                types = ", ".join(sorted(name for name in self._files if self._files[name] in self._paths))
+                types = ", ".join(sorted(name for name in self._files if self._files[name] in self._reference_paths))
                 message = f"schema file {path}: type {name} is not defined in it or in a reference"
                 raise ConfigurationError(
-                    message, f"add its file to `references:`; the listed files define: {types or 'nothing'}"
+                    message, f"add the file of the type to `references`; the listed files define: {types or 'no type'}"
                 )
-        return list(dict.fromkeys(self._files[name] for name in self._names[path][0]))
+        return list(dict.fromkeys(self._files[name] for name in self._type_names[path][0]))
 
     def _named_schema(self, path: Path, dependencies: list[Path]) -> NamedSchema:
-        names = {file: defined[0] for file, (_, defined) in self._names.items()}
+        names = {file: defined[0] for file, (_, defined) in self._type_names.items()}
         uses = tuple(names[dependency] for dependency in self._dependencies(path))
-        is_main = path == self._main
+        is_main = path == self._main_path
         text = read_schema(path, references=[self._definitions[file] for file in dependencies], require_record=is_main)
         return NamedSchema(names[path], text, path, uses)

@@ -15,18 +15,18 @@ from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 
 MAX_PROBLEMS = 5
-VALUE_LENGTH = 60
-REFERENCE_HINT = "keys and allowed values are described in docs/pipeline.md"
+MAX_VALUE_LENGTH = 60
+REFERENCE_HINT = "see docs/pipeline.md for the keys and their allowed values"
 # Keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
 SECRET_KEY = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
-CONTAINER_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
+CONTAINER_ERROR_TYPES = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
     """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
     lines = list(dict.fromkeys(problems))
-    more = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
-    return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *more]), hint)
+    omitted = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
+    return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *omitted]), hint)
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
@@ -46,37 +46,37 @@ def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
     """Return the location in the file, without pydantic's union tags and `[key]`, and the value at the location."""
     location: Location = ()
     node: Any = values.data
-    parts = list(error["loc"])
-    for index, part in enumerate(parts):
-        if part == "[key]":
+    location_keys = list(error["loc"])
+    for index, key in enumerate(location_keys):
+        if key == "[key]":
             break
-        is_last = index == len(parts) - 1
-        if isinstance(node, dict) and part not in node and not (is_last and error["type"] == "missing"):
+        is_last = index == len(location_keys) - 1
+        if isinstance(node, dict) and key not in node and not (is_last and error["type"] == "missing"):
             continue  # the tag of a union
-        location = (*location, part)
-        node = child_value(node, part)
+        location = (*location, key)
+        node = child_value(node, key)
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        tag = str(error["ctx"]["discriminator"]).strip("'")
-        return (*location, tag), child_value(node, tag)
+        discriminator = str(error["ctx"]["discriminator"]).strip("'")
+        return (*location, discriminator), child_value(node, discriminator)
     return location, error["input"]
 
 
 def _description(model: type[BaseModel], values: Values, location: Location, error: ErrorDetails, value: object) -> str:
-    kind, allowed = error["type"], _allowed(error)
+    kind, requirement = error["type"], _requirement(error)
     if kind == "extra_forbidden":
         return f"unknown key; {_suggestion(model, values, location)}"
     if kind in ("missing", "union_tag_not_found"):
         return f"missing; {_key_description(model, values, location) or 'it is required'}"
     if kind == "value_error" and isinstance(value, dict):
-        return allowed
+        return requirement
     description = _key_description(model, values, location)
-    return f"found {_printable(model, values, location, kind, value)}; {allowed}" + (
+    return f"found {_printable_value(model, values, location, kind, value)}; {requirement}" + (
         f" ({description})" if description else ""
     )
 
 
-def _allowed(error: ErrorDetails) -> str:
-    """Return pydantic's message, shortened."""
+def _requirement(error: ErrorDetails) -> str:
+    """Return the condition for a valid value: pydantic's message in the words of this project."""
     context = error.get("ctx", {})
     if error["type"] == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}"
@@ -88,7 +88,7 @@ def _allowed(error: ErrorDetails) -> str:
 
 
 def _suggestion(model: type[BaseModel], values: Values, location: Location) -> str:
-    """Return the most similar known key of the mapping, or all known keys."""
+    """Return a hint with the most similar known key of the mapping, or with all known keys."""
     node = json_schema_nodes.node_at(model, values.data, location[:-1]) or {}
     known_keys = sorted(node.get("properties", {}))
     matches = difflib.get_close_matches(str(location[-1]), known_keys, n=1)
@@ -103,14 +103,14 @@ def _key_description(model: type[BaseModel], values: Values, location: Location)
     return str(schema.get("description", "")).rstrip(".")
 
 
-def _printable(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
+def _printable_value(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
     """Return the value as text. A value that may be a secret is redacted, and an expression is not expanded."""
     raw_value = values.value_at(location)
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:
         return "null"
-    if kind in CONTAINER_ERRORS:
+    if kind in CONTAINER_ERROR_TYPES:
         return "text" if isinstance(value, str) else "a scalar"
     node = json_schema_nodes.node_at(model, values.data, location) or {}
     is_secret = node.get("format") == "password" or any(SECRET_KEY.search(str(key)) for key in location)
@@ -119,4 +119,4 @@ def _printable(model: type[BaseModel], values: Values, location: Location, kind:
     if isinstance(raw_value, str) and "{{" in raw_value:
         return f"{raw_value!r} (value redacted)"
     text = repr(str(value)) if isinstance(value, str) else str(value)
-    return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}..."

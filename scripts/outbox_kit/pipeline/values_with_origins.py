@@ -13,14 +13,14 @@ import yaml
 
 from outbox_kit.errors import ConfigurationError
 
-MERGE = "tag:yaml.org,2002:merge"
+MERGE_TAG = "tag:yaml.org,2002:merge"
 """YAML tag of the key `<<` in `<<: *anchor`. The mapping may override the keys of the anchor."""
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
 """Keys and list indexes, from the top level to a value."""
 
 
-class Literal(str):
+class LiteralText(str):
     """Text that is never expanded as an expression."""
 
     __slots__ = ()
@@ -52,11 +52,11 @@ class Values:
     def merged(self, overriding: Values) -> Values:
         """Return these values, overridden by `overriding`. Mappings are merged, other values are replaced."""
         origins = dict(self.origins)
-        for location in _replaced(self.data, overriding.data, ()):
+        for location in _replaced_locations(self.data, overriding.data, ()):
             origins = {key: origin for key, origin in origins.items() if key[: len(location)] != location}
-        # A mapping that is in both keeps its origin.
-        added = {location: origin for location, origin in overriding.origins.items() if location}
-        return Values(_merge(self.data, overriding.data), {**added, **origins})
+        # A mapping that both contain keeps its origin in these values.
+        added_origins = {location: origin for location, origin in overriding.origins.items() if location}
+        return Values(_merge(self.data, overriding.data), {**added_origins, **origins})
 
     def set_value(self, location: Location, value: object, origin: str) -> None:
         """Set one value, and create missing parents. Raises LookupError if a parent cannot contain the key."""
@@ -71,8 +71,8 @@ class Values:
         if isinstance(node, list) and not (isinstance(location[-1], int) and location[-1] < len(node)):
             raise LookupError(".".join(map(str, location[:-1])))
         node[location[-1]] = value
-        for replaced in [key for key in self.origins if key[: len(location)] == location]:
-            del self.origins[replaced]
+        for replaced_location in [key for key in self.origins if key[: len(location)] == location]:
+            del self.origins[replaced_location]
         self.origins[location] = origin
 
 
@@ -84,12 +84,12 @@ def child_value(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
         return None
 
 
-def _replaced(base: Any, overriding: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data
+def _replaced_locations(base: Any, overriding: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data
     """Yield the locations of the values in `base` that are replaced, not merged."""
     for key, value in overriding.items():
         if key in base:
             if isinstance(base[key], dict) and isinstance(value, dict):
-                yield from _replaced(base[key], value, (*location, key))
+                yield from _replaced_locations(base[key], value, (*location, key))
             else:
                 yield (*location, key)
 
@@ -111,7 +111,7 @@ def read_text(path: Path, subject: str, hint: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"{subject}: {error.strerror}", hint) from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{subject}: not UTF-8 at byte {error.start}", "save it as UTF-8") from None
+        raise ConfigurationError(f"{subject}: not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -120,7 +120,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[Any] = set()
         for key_node, _ in node.value:
-            if key_node.tag == MERGE:
+            if key_node.tag == MERGE_TAG:
                 continue
             key = self.construct_object(key_node, deep=deep)
             if isinstance(key, Hashable) and key in keys:
@@ -134,9 +134,9 @@ def read_mapping(path: Path) -> Values:
 
     Raises ConfigurationError, whose message quotes no line of the file, because a line may contain a secret.
     """
-    files = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
-    hint = "name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (
-        f"; existing files: {files}" if files else ""
+    yaml_files = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
+    hint = "name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (
+        f"; existing files: {yaml_files}" if yaml_files else ""
     )
     text = read_text(path, f"cannot read {path}", hint)
     try:
@@ -147,23 +147,24 @@ def read_mapping(path: Path) -> Values:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark else ""
         column = f" at column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(f"{path}{line}: not valid YAML: {error.problem}{column}", "correct the file") from None
-    except yaml.YAMLError:
-        raise ConfigurationError(f"{path}: not valid YAML: a character that YAML forbids", "correct the file") from None
+        raise ConfigurationError(f"{path}{line}: not valid YAML: {error.problem}{column}", "correct the YAML") from None
+    except yaml.reader.ReaderError as error:
+        reason = f"not valid YAML: a forbidden character at offset {error.position}"
+        raise ConfigurationError(f"{path}: {reason}", "remove the character") from None
     if node is None or not isinstance(data, dict):
-        raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
-    lines = {location: f"{path}:{line}" for location, line in _lines(node, ())}
-    return Values(data, {**lines, (): f"{path}:1"})
+        raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "write KEY: VALUE lines")
+    file_origins = {location: f"{path}:{line}" for location, line in _line_numbers(node, ())}
+    return Values(data, {**file_origins, (): f"{path}:1"})
 
 
-def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
-    """Yield the line of every key and item, counted from 1."""
+def _line_numbers(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
+    """Yield the location and the line number, from 1, of every key and item."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:  # keys of `<<` come before the keys that override them
             key_location = (*location, str(key.value))
             yield key_location, key.start_mark.line + 1
-            yield from _lines(value, key_location)
+            yield from _line_numbers(value, key_location)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield (*location, index), item.start_mark.line + 1
-            yield from _lines(item, (*location, index))
+            yield from _line_numbers(item, (*location, index))

@@ -1,4 +1,4 @@
-"""Advisory lock of a session in the source database, so that only one `apply` of a pipeline runs at a time."""
+"""Session-level advisory lock in the source database: one `apply`, `adopt` or `destroy` of a pipeline at a time."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ HOLDER: LiteralString = """
 
 
 @contextmanager
-def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
-    """Hold the lock of the pipeline. If another session holds the lock, wait up to `seconds`.
+def pipeline_lock(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
+    """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
 
-    Raises RefusedError if the lock is held and `seconds` is 0, WaitTimeoutError after a wait, and UnreachableError.
+    Raises RefusedError if another session holds the lock and `seconds` is 0, WaitTimeoutError, UnreachableError.
     """
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
@@ -45,16 +45,16 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
             return Observation(True if acquired else None, "" if acquired else _holder(connection, pipeline))
 
         if seconds:
-            wait_for(f"the other apply of {pipeline!r} to end", poll, seconds=seconds, interval=0.5)
-        elif (attempt := poll()).value is None:
+            wait_for(f"the other apply, adopt or destroy of {pipeline!r} to end", poll, seconds=seconds, interval=0.5)
+        elif (observation := poll()).value is None:
             raise RefusedError(
-                f"another apply of {pipeline!r} is running: {attempt.text}",
-                "wait for the other apply, or set --wait SECONDS; to end its session: select pg_terminate_backend(PID)",
+                f"another apply, adopt or destroy of {pipeline!r} is running: {observation.text}",
+                "run the command again when the other one has ended; `select pg_terminate_backend(PID)` ends it",
             )
         try:
             yield
         finally:
-            # The server may end the session long after the client disconnects. The lock would block the next apply.
+            # The server may notice the disconnection late; until then, the lock would block the next command.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (LOCK_CLASS, pipeline))
 
@@ -62,5 +62,5 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
 def _holder(connection: client.Connection, pipeline: str) -> str:
     row = connection.execute(HOLDER, (LOCK_CLASS, pipeline)).fetchone()
     if row is None:
-        return "its session ended meanwhile"
+        return "its session has just ended"
     return f"pid {row['pid']}, {row['application']!r} from {row['address']}, since {row['since']} UTC"

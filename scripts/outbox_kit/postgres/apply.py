@@ -19,7 +19,7 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Execute `changes`, which have the order of state.diff()."""
+    """Execute `changes` in the given order, which must be that of state.diff()."""
     source = pipeline.source
     statements: dict[str, list[sql.Composed]] = {
         "table": [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
@@ -36,17 +36,17 @@ def apply(
                 connection.execute(statement)
 
 
-def identity(
-    connection: client.Connection, pipeline: Pipeline, environment: Environment, recorded: LockedSource | None
+def source_identity(
+    connection: client.Connection, pipeline: Pipeline, environment: Environment, locked_source: LockedSource | None
 ) -> LockedSource:
     """Return the identity of database, slot and publication for the lock file.
 
-    If `recorded` has the same slot name, its LSN and publication oid are returned instead of the actual values.
+    If `locked_source`, which the lock file contains now, has the same slot name, keep its slot LSN and publication oid.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
-        raise ValueError("identity() requires the slot and the publication that apply() creates")
-    previous = recorded if recorded is not None and recorded.slot == pipeline.source.slot else None
+        raise ValueError("source_identity() requires the slot and the publication that apply() creates")
+    previous = locked_source if locked_source is not None and locked_source.slot == pipeline.source.slot else None
     return LockedSource(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,

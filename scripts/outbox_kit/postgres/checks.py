@@ -11,8 +11,8 @@ from outbox_kit.postgres.state import ActualDatabase, column_problems
 from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.rules import Finding, Rules, Severity
 
-# Maximum age of a prepared transaction. The slot does not advance past the transaction, and the server retains WAL.
-MAX_PREPARED_S = 3600
+# Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
+MAX_PREPARED_AGE_S = 3600
 DAY_S = 24 * 60 * 60
 NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
@@ -21,7 +21,7 @@ NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "creat
 class DatabaseState:
     pipeline: Pipeline
     environment: Environment
-    recorded: LockedSource | None
+    locked_source: LockedSource | None
     actual: ActualDatabase
     additional: AdditionalState
 
@@ -50,8 +50,8 @@ def _reachable(state: DatabaseState) -> Finding:
     remedy="set source.host to the host of the primary",
 )
 def _primary(state: DatabaseState) -> Finding:
-    standby = state.actual.standby
-    return Finding(not standby, "a standby" if standby else "the primary", "the primary")
+    actual = "a standby" if state.actual.is_standby else "the primary"
+    return Finding(actual == "the primary", actual, "the primary")
 
 
 @RULES.rule(
@@ -60,14 +60,15 @@ def _primary(state: DatabaseState) -> Finding:
     remedy=f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}",
 )
 def _identity(state: DatabaseState) -> Finding:
-    actual, recorded = state.actual, state.recorded
+    actual, locked_source = state.actual, state.locked_source
     if not actual.system_identifier:
-        remedy = "as an administrator: grant execute on function pg_control_system() to this login"
-        return Finding(None, "this login has no permission to execute pg_control_system()", "a known database", remedy)
+        role = (state.environment.source.verifier or state.environment.source.admin).user
+        remedy = f"run `grant execute on function pg_control_system() to {role}` as an administrator"
+        return Finding(None, f"{role} has no permission to execute pg_control_system()", "a readable identity", remedy)
     identity = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
-    if recorded is None:
+    if locked_source is None:
         return Finding(False, identity, "a lock file with the identity of the database")
-    expected = f"system identifier {recorded.system_identifier}, timeline {recorded.timeline}"
+    expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
     return Finding(identity == expected, identity, expected)
 
 
@@ -91,17 +92,17 @@ def _role(state: DatabaseState) -> Finding:
         "login": role and role["can_login"],
         "replication": role and role["can_replicate"],
         "select on the table": not state.uses_table or (role and role["can_read"]),
-        "execute pg_logical_emit_message": state.additional.may_emit,
+        "execute pg_logical_emit_message": state.additional.can_emit,
     }
-    missing = [privilege for privilege, granted in privileges.items() if not granted]
-    actual = f"{name} lacks {', '.join(missing)}" if missing else f"{name} has all privileges"
-    return Finding(not missing, actual, f"{name}: {', '.join(privileges)}")
+    missing_privileges = [privilege for privilege, granted in privileges.items() if not granted]
+    actual = f"{name} lacks {', '.join(missing_privileges)}" if missing_privileges else f"{name} has all privileges"
+    return Finding(not missing_privileges, actual, f"{name}: {', '.join(privileges)}")
 
 
 @RULES.rule(
     "postgres.table",
     condition="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
-    remedy="add the column again, or set its name under source.columns; see docs/operations.md",
+    remedy="add or alter the column, or set its name under source.columns; see docs/operations.md",
 )
 def _table(state: DatabaseState) -> Finding:
     if not state.uses_table:
@@ -119,11 +120,10 @@ def _table(state: DatabaseState) -> Finding:
 def _not_null(state: DatabaseState) -> Finding:
     if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    names = state.pipeline.source.columns.model_dump()
-    required = [names[key] for key in NOT_NULL_COLUMNS]
-    nullable = [name for name in required if name in state.additional.nullable]
-    actual = f"nullable: {', '.join(nullable)}" if nullable else "no column is nullable"
-    return Finding(not nullable, actual, f"not null: {', '.join(required)}")
+    checked_columns = [getattr(state.pipeline.source.columns, key) for key in NOT_NULL_COLUMNS]
+    nullable_columns = [name for name in checked_columns if name in state.additional.nullable_columns]
+    actual = f"nullable: {', '.join(nullable_columns)}" if nullable_columns else "no column is nullable"
+    return Finding(not nullable_columns, actual, f"not null: {', '.join(checked_columns)}")
 
 
 @RULES.rule(
@@ -135,11 +135,11 @@ def _not_null(state: DatabaseState) -> Finding:
 def _key_not_empty(state: DatabaseState) -> Finding:
     if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    key = state.pipeline.source.columns.aggregate_id
-    name = rf'(?<![\w"])\(?"?{re.escape(key)}"?\)?(?:::text)?'
-    pattern = re.compile(rf"{name} <> ''(::text)?|length\({name}\) (> 0|>= 1)")
-    rejected = any(pattern.search(text) and " OR " not in text for text in state.additional.constraints)
-    return Finding(rejected, "rejected" if rejected else f"no check on {key}", f"check ({key} <> '')")
+    column = state.pipeline.source.columns.aggregate_id
+    operand = rf'(?<![\w"])\(?"?{re.escape(column)}"?\)?(?:::text)?'
+    pattern = re.compile(rf"{operand} <> ''(::text)?|length\({operand}\) (> 0|>= 1)")
+    passed = any(pattern.search(text) and " OR " not in text for text in state.additional.check_constraints)
+    return Finding(passed, f"{'a' if passed else 'no'} check on {column}", f"check ({column} <> '')")
 
 
 @RULES.rule(
@@ -151,11 +151,11 @@ def _partition_field(state: DatabaseState) -> Finding:
     expected = "one value per key among the latest rows"
     if not state.uses_table:
         return Finding(None, f"{NO_TABLE}, which are not stored", expected)
-    moved_keys = state.additional.moved_keys
-    if moved_keys is None:
+    counts = state.additional.moved_key_counts
+    if counts is None:
         return Finding(None, state.additional.sampling_error or "no permission to read the table", expected)
-    problems = [f"{name}: {count} keys with several values" for name, count in moved_keys.items() if count]
-    return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no partition_field", expected)
+    problems = [f"{name}: {count} keys with several values" for name, count in counts.items() if count]
+    return Finding(not problems, "; ".join(problems) or (expected if counts else "no partition_field"), expected)
 
 
 @RULES.rule(
@@ -166,11 +166,11 @@ def _partition_field(state: DatabaseState) -> Finding:
 def _prepared(state: DatabaseState) -> Finding:
     usage, limit = state.additional.usage, state.additional.settings["max_prepared_transactions"]
     if state.actual.slot and state.actual.slot.two_phase and not limit:
-        remedy = "set max_prepared_transactions and restart PostgreSQL"
-        return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "1 or more", remedy)
-    passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_S
-    actual = f"{usage['prepared']} prepared, the oldest for {usage['prepared_s']} s"
-    return Finding(passed, actual, f"no prepared transaction older than {MAX_PREPARED_S} s")
+        remedy = "set max_prepared_transactions to 1 or more, and restart PostgreSQL"
+        return Finding(False, "max_prepared_transactions is 0, but the slot is two-phase", "1 or more", remedy)
+    passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_AGE_S
+    actual = f"{usage['prepared']} prepared transactions, maximum age {usage['prepared_s']} s"
+    return Finding(passed, actual, f"no prepared transaction older than {MAX_PREPARED_AGE_S} s")
 
 
 @RULES.rule(
@@ -193,8 +193,8 @@ def _free_senders(state: DatabaseState) -> Finding:
     return _free_finding(state.additional.usage["senders"], state.additional.settings["max_wal_senders"])
 
 
-def _free_finding(used: int, limit: int) -> Finding:
-    return Finding(used < limit, f"{used} of {limit} in use", "at least one free")
+def _free_finding(used_count: int, limit: int) -> Finding:
+    return Finding(used_count < limit, f"{used_count} of {limit} in use", "at least one free")
 
 
 @RULES.rule(
@@ -204,7 +204,7 @@ def _free_finding(used: int, limit: int) -> Finding:
     severity=Severity.WARNING,
 )
 def _idle_slot_timeout(state: DatabaseState) -> Finding:
-    timeout, expected = state.additional.settings.get("idle_replication_slot_timeout"), f"0, or at least {DAY_S} s"
-    if timeout is None:
+    timeout_s, expected = state.additional.settings.get("idle_replication_slot_timeout"), f"0, or at least {DAY_S} s"
+    if timeout_s is None:
         return Finding(True, "this PostgreSQL version has no idle_replication_slot_timeout", expected)
-    return Finding(timeout == 0 or timeout >= DAY_S, f"{timeout} s", expected)
+    return Finding(timeout_s == 0 or timeout_s >= DAY_S, f"{timeout_s} s", expected)

@@ -35,13 +35,13 @@ PUBLICATION: LiteralString = """
 SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
-           pg_is_in_recovery() as standby,
+           pg_is_in_recovery() as is_standby,
            -- A WAL file name contains the timeline. The control file is updated only at the next checkpoint.
            case when not pg_is_in_recovery()
                 then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
-# These are separate queries, because PostgreSQL checks EXECUTE on all functions of a query before it runs the query.
+# The next two are not part of SERVER, because PostgreSQL checks EXECUTE on all functions before it runs a query.
 # PUBLIC has EXECUTE on these functions unless the privilege was revoked.
 SYSTEM_IDENTIFIER: LiteralString = "select system_identifier::text as value from pg_control_system()"
 STANDBY_TIMELINE: LiteralString = "select timeline_id as value from pg_control_checkpoint()"
@@ -59,7 +59,7 @@ OPEN_TRANSACTIONS: LiteralString = """
            extract(epoch from now() - xact_start)::int as seconds
     from pg_stat_activity
     where backend_xid is not null and pid <> pg_backend_pid() order by xact_start limit 3"""
-# Every template excludes messages with this prefix, so the connector produces no record for the heartbeat.
+# Every connector template excludes messages with this prefix, so the connector produces no record for the message.
 HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"
 
 
@@ -67,7 +67,7 @@ HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbe
 def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    Raises UnreachableError if the connection fails, and RejectedError if the server rejects a statement.
+    Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     login = login or database.admin
     address = f"{database.host}:{database.port}/{database.database}"
@@ -78,27 +78,28 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
             dbname=database.database,
             user=login.user,
             password=login.password.get_secret_value(),
-            sslmode=database.sslmode,  # None: libpq's default, or PGSSLMODE
+            sslmode=database.sslmode,  # with None, libpq uses PGSSLMODE or its default
             sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
-            # While this session waits for a lock on a table, all later writers of the table wait, too.
+            # The wait for a lock is limited, because all later writers of the table would wait, too.
             options="-c lock_timeout=10s -c statement_timeout=30s",
             autocommit=True,
             row_factory=dict_row,
         )
     except psycopg.OperationalError as error:
         message = f"cannot connect to PostgreSQL at {address} as {login.user!r}: {_first_line(error)}"
-        hint = "check source.host, port, database and the login in the environment file"
+        hint = "check source.host, source.port, source.database and the login in the environment file"
         raise UnreachableError(message, hint) from None
     try:
         with connection:
             yield connection
     except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
         message = f"PostgreSQL at {address}: {_first_line(error)}"
-        raise RejectedError(message, "another session keeps a lock: see pg_locks and pg_stat_activity") from error
+        hint = "another session may hold a lock (see pg_locks), or the statement is slow (see pg_stat_activity)"
+        raise RejectedError(message, hint) from error
     except psycopg.Error as error:
-        raise RejectedError(f"PostgreSQL at {address}: {_first_line(error)}", "see the server's log") from error
+        raise RejectedError(f"PostgreSQL at {address}: {_first_line(error)}", "see the log of PostgreSQL") from error
 
 
 def _first_line(error: BaseException) -> str:
@@ -106,17 +107,17 @@ def _first_line(error: BaseException) -> str:
 
 
 def read_server(connection: Connection) -> Row:
-    """Return version, database, wal_level, standby, timeline (None on a standby) and wal_position (in bytes)."""
+    """Return version, database, wal_level, is_standby, timeline (None on a standby) and wal_position (in bytes)."""
     return connection.execute(SERVER).fetchall()[0]
 
 
 def read_system_identifier(connection: Connection) -> str:
-    """Return the identifier of the database cluster. Raises RejectedError if the login may not read it."""
+    """Return the system identifier of the database cluster. Raises RejectedError if the login lacks the privilege."""
     return str(_control_value(connection, SYSTEM_IDENTIFIER, "pg_control_system()"))
 
 
 def read_standby_timeline(connection: Connection) -> int:
-    """Return the timeline of a standby. Raises RejectedError if the login may not read it."""
+    """Return the timeline of a standby. Raises RejectedError if the login lacks the privilege to read it."""
     return int(_control_value(connection, STANDBY_TIMELINE, "pg_control_checkpoint()"))
 
 
@@ -127,47 +128,46 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
     except psycopg.errors.InsufficientPrivilege:
         user = connection.info.user
         raise RejectedError(
-            f"{user!r} has no permission to execute {function}, which identifies the database",
+            f"role {user!r} has no permission to execute {function}, with which outbox-kit identifies the database",
             f"as an administrator: grant execute on function {function} to {sql.Identifier(user).as_string(None)}",
         ) from None
     return value
 
 
-def read_columns(connection: Connection, table: str) -> dict[str, str]:
+def read_column_types(connection: Connection, table: str) -> dict[str, str]:
     """Return the type of each column by name, or an empty dict if the table does not exist."""
     return {row["name"]: row["type"] for row in connection.execute(TABLE_COLUMNS, (table,))}
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, operations, `tables` (schema.table), `filtered` (has a row filter); None if it does not exist."""
+    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None without such a publication."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
 def read_role(connection: Connection, role: str, table: str) -> Row | None:
-    """Return can_login, can_replicate and can_read (the table), or None if the role does not exist."""
-    values = {"role": role, "table": table, "schema": table.split(".", maxsplit=1)[0]}
-    return connection.execute(ROLE, values).fetchone()
+    """Return whether the role can_login, can_replicate and can_read the table; None if the role does not exist."""
+    parameters = {"role": role, "table": table, "schema": table.split(".", maxsplit=1)[0]}
+    return connection.execute(ROLE, parameters).fetchone()
 
 
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """Create a pgoutput slot. PostgreSQL first waits until every open writing transaction has ended.
 
-    Raises RefusedError after SLOT_TIMEOUT_MS. The message names the sessions of these transactions.
+    Raises RefusedError after SLOT_TIMEOUT_MS. Its message names the sessions of the transactions that are still open.
     """
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(SLOT_TIMEOUT_MS))
             connection.execute(ddl.create_slot(name, failover=failover))
     except psycopg.errors.QueryCanceled:
-        sessions = [describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS)]
-        message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s: open writing transactions"
-        raise RefusedError(
-            f"{message}: {', '.join(sessions) or 'all have ended now'}", "end these transactions, then try again"
-        ) from None
+        sessions = ", ".join(describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS))
+        message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s, because transactions were open"
+        hint = "end these transactions, then run the command again" if sessions else "run the command again"
+        raise RefusedError(f"{message} ({sessions or 'they have ended now'})", hint) from None
 
 
 def describe_session(row: Row) -> str:
-    """Return pid, application, state and transaction age of a row of OPEN_TRANSACTIONS as text."""
+    """Return pid, application, state and transaction age of a session as text. OPEN_TRANSACTIONS has the columns."""
     return f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
 
 

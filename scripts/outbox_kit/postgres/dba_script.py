@@ -59,7 +59,7 @@ def script(pipeline: Pipeline, environment: Environment) -> str:
     for name, target in environment.targets.items():
         if isinstance(target, PostgresTarget):
             address = (target.host, target.port, target.database)
-            paragraphs += [] if address == current_address else [_connect(target)]
+            paragraphs += [] if address == current_address else [_connect_command(target)]
             paragraphs += _materializer(name, target)
             current_address = address
     return "\n\n".join(paragraphs) + "\n"
@@ -82,20 +82,20 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield f"{PUBLICATION}\n{_text(ddl.create_publication(source))}"
     yield _text(sql.SQL("alter publication {} owner to {}").format(sql.Identifier(source.publication), owner))
     yield f"{SLOT}\n{_text(sql.SQL('set statement_timeout = {}').format(SLOT_TIMEOUT_MS))}"
-    yield _slot(source.slot)
+    yield _slot_block(source.slot)
     yield "reset statement_timeout;"
 
 
 def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
-    """Create the role if it does not exist: another pipeline or target may have created it."""
-    create = sql.SQL("create role {}").format(role).as_string(None)
-    yield f"{comment}\ndo $role$ begin\n  {create};\nexception when duplicate_object then null;\nend $role$;"
+    """Yield the statements for a role. It may exist already, because pipelines and targets can use the same role."""
+    create_role = sql.SQL("create role {}").format(role).as_string(None)
+    yield f"{comment}\ndo $role$ begin\n  {create_role};\nexception when duplicate_object then null;\nend $role$;"
     yield _text(sql.SQL("alter role {} with {}").format(role, sql.SQL(attributes)))
     yield _text(sql.SQL("grant connect on database {} to {}").format(sql.Identifier(database), role))
 
 
 def _table(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
-    schema, table = ddl.schema_of(pipeline.source.table), ddl.qualified(pipeline.source.table)
+    schema, table = ddl.schema_of(pipeline.source.table), ddl.qualified_name(pipeline.source.table)
     yield f"{TABLE}\n{_text(ddl.create_schema(schema))}"
     yield _text(ddl.create_table(pipeline))
     yield _text(sql.SQL("alter table {} owner to {}").format(table, owner))
@@ -105,10 +105,10 @@ def _table(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
 def _backfill(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
     tables = sorted({aggregate.backfill.table for aggregate in pipeline.aggregates.values() if aggregate.backfill})
     for schema in sorted({table.split(".")[0] for table in tables}):
-        usage = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner)
-        yield f"{BACKFILL}\n{_text(usage)}"
+        grant_usage = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner)
+        yield f"{BACKFILL}\n{_text(grant_usage)}"
     for table in tables:
-        yield _text(sql.SQL("grant select, update on {} to {}").format(ddl.qualified(table), owner))
+        yield _text(sql.SQL("grant select, update on {} to {}").format(ddl.qualified_name(table), owner))
 
 
 def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
@@ -125,10 +125,10 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     columns = [source.columns.id, source.columns.aggregate_type, source.columns.aggregate_id]
     columns += [source.columns.event_type, source.columns.created_at]
     columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    names = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
-    table = ddl.qualified(source.table)
+    column_list = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
+    table = ddl.qualified_name(source.table)
     yield _text(sql.SQL("grant usage on schema {} to {}").format(ddl.schema_of(source.table), role))
-    yield _text(sql.SQL("grant insert, delete, select ({}) on {} to {}").format(names, table, role))
+    yield _text(sql.SQL("grant insert, delete, select ({}) on {} to {}").format(column_list, table, role))
 
 
 def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
@@ -138,16 +138,16 @@ def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
 
 
-def _slot(name: str) -> str:
-    """Return a block that creates the slot on every server version. The server parses only the executed branch."""
-    failover_slot, slot = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
+def _slot_block(name: str) -> str:
+    """Return a DO block for every server version: PostgreSQL parses only the statement that it executes."""
+    failover, basic = (ddl.create_slot(name, failover=value).as_string(None) for value in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
-        f"    execute $slot${failover_slot}$slot$;\n  else\n    execute $slot${slot}$slot$;\n  end if;\nend $version$;"
+        f"    execute $slot${failover}$slot$;\n  else\n    execute $slot${basic}$slot$;\n  end if;\nend $version$;"
     )
 
 
-def _connect(target: PostgresTarget) -> str:
+def _connect_command(target: PostgresTarget) -> str:
     conninfo = make_conninfo(host=target.host, port=target.port, dbname=target.database)
     quoted = conninfo.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
     return f"\\connect -reuse-previous=on '{quoted}'"

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from outbox_kit.pipeline import Pipeline, Source
 
-TABLE = sql.SQL(
+CREATE_TABLE = sql.SQL(
     dedent("""\
         create table {table} (
           {id} uuid primary key default gen_random_uuid(),
@@ -22,13 +22,13 @@ TABLE = sql.SQL(
 )
 
 
-def qualified(table: str) -> sql.Identifier:
+def qualified_name(table: str) -> sql.Identifier:
     """Return the quoted name of a table that is given as schema.table."""
     return sql.Identifier(*table.split("."))
 
 
 def schema_of(table: str) -> sql.Identifier:
-    """Return the quoted schema of a table that is given as schema.table."""
+    """Return the quoted name of the schema of a table that is given as schema.table."""
     return sql.Identifier(table.split(".", maxsplit=1)[0])
 
 
@@ -44,41 +44,40 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
     source = pipeline.source
     names = source.columns.model_dump()
     fields = [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    additional = [
-        name for name in dict.fromkeys([*fields, *source.additional_columns]) if name not in {*names.values(), "seq"}
-    ]
+    candidates = dict.fromkeys([*fields, *source.additional_columns])
+    additional_columns = [name for name in candidates if name not in {*names.values(), "seq"}]
     columns: dict[str, sql.Composable] = {key: sql.Identifier(name) for key, name in names.items()}
-    columns["payload_type"] = sql.SQL(pipeline.payload_type)
-    definitions = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional]
-    return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(definitions) + sql.SQL(")")
+    columns |= {"table": qualified_name(source.table), "payload_type": sql.SQL(pipeline.payload_type)}
+    definitions = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional_columns]
+    return CREATE_TABLE.format(**columns) + sql.SQL("").join(definitions) + sql.SQL(")")
 
 
 def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
-    """Return INSERT of `rows`, VALUES or SELECT of id, aggregate type and id, event type, payload and `additional`."""
+    """Return an INSERT of `rows`: VALUES or SELECT of id, aggregate type and id, event type, payload, `additional`."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
-        outbox=qualified(source.table), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
+        outbox=qualified_name(source.table), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
     )
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Return CREATE PUBLICATION for inserts into the outbox table, or for no table if events are logical messages."""
+    """Return CREATE PUBLICATION: for inserts into the outbox table, or of no table for logical decoding messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
-    return text.format(sql.Identifier(source.publication), qualified(source.table))
+    return text.format(sql.Identifier(source.publication), qualified_name(source.table))
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:
-    """Return the statement that creates a pgoutput slot, with `failover` a failover slot (PostgreSQL 17 and later)."""
-    options = sql.SQL(", false, false, true" if failover else "")
-    text = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
-    return text.format(sql.Literal(name), options)
+    """Return the statement that creates a pgoutput slot. With `failover`, PostgreSQL 17 or later is required."""
+    arguments = sql.SQL(", false, false, true" if failover else "")
+    statement = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
+    return statement.format(sql.Literal(name), arguments)
 
 
 def grant_read(role: str, table: str) -> list[sql.Composed]:
     return [
         sql.SQL("grant usage on schema {} to {}").format(schema_of(table), sql.Identifier(role)),
-        sql.SQL("grant select on {} to {}").format(qualified(table), sql.Identifier(role)),
+        sql.SQL("grant select on {} to {}").format(qualified_name(table), sql.Identifier(role)),
     ]

@@ -1,4 +1,4 @@
-"""State of a replication slot, and functions that wait for a change of the state. LSNs are numbers, in bytes."""
+"""State of a replication slot, and functions that wait for slots and transactions. LSNs are integers, in bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60
 CONFIRM_TIMEOUT_S = 180
 
-# Columns that PostgreSQL 14 does not have are read with to_jsonb, so that the query is valid on every version.
+# Columns that PostgreSQL 14 does not have are read with to_jsonb, so that the query is valid on later versions, too.
 SLOT: LiteralString = """
     select s.slot_name as name, s.plugin, s.database, s.active, s.active_pid, s.wal_status, s.two_phase,
-           (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart,
+           (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart_lsn,
            (to_jsonb(s) ->> 'failover')::bool as failover, to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason,
            (select a.usename from pg_stat_activity a where a.pid = s.active_pid) as reader
     from pg_replication_slots s where s.slot_name = %s"""
-AFTER_TRANSACTION: LiteralString = """
+TRANSACTIONS_ENDED: LiteralString = """
     select pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s as ended,
            (pg_current_wal_insert_lsn() - '0/0')::bigint as position"""
 
@@ -36,7 +36,7 @@ class Slot:
     wal_status: str | None
     two_phase: bool
     confirmed_flush: int | None
-    restart: int | None
+    restart_lsn: int | None
     failover: bool | None
     invalidation_reason: str | None
     reader: str | None
@@ -49,7 +49,7 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot. A worker releases it after its task has ended. Raises WaitTimeoutError."""
+    """Wait until no session reads the slot. A worker may release it after the task ended. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -63,28 +63,28 @@ def wait_inactive(connection: Connection, name: str) -> None:
 
 
 def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:
-    """Wait until `connector` has confirmed the WAL up to `position`. Raises WaitTimeoutError."""
+    """Wait until the confirmed LSN of the slot of `connector` is at least `position`. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
-        confirmed = (slot.confirmed_flush if slot else None) or 0
-        return Observation(True if confirmed >= position else None, f"{position - confirmed} bytes are not confirmed")
+        remaining_bytes = position - ((slot.confirmed_flush if slot else None) or 0)
+        return Observation(True if remaining_bytes <= 0 else None, f"{remaining_bytes} bytes are not confirmed")
 
-    hint = "without heartbeats the slot advances at the next outbox row: write a row, then run the command again"
+    hint = "check that the connector runs; if it has no heartbeats, write an outbox row; then run the command again"
     wait_for(f"connector {connector} to confirm WAL position {position}", poll, seconds=CONFIRM_TIMEOUT_S, hint=hint)
 
 
 def wait_transactions_ended(connection: Connection) -> int:
-    """Wait until all transactions that are open now have ended, and return an LSN after these transactions.
+    """Wait until all writing transactions that are open now have ended, and return an LSN after their ends.
 
     A transaction that began before a catalog change may be decoded without the change. Raises WaitTimeoutError.
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 
     def poll() -> Observation[int]:
-        row = connection.execute(AFTER_TRANSACTION, (xid,)).fetchall()[0]
-        open_now = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
-        return Observation(row["position"] if row["ended"] else None, f"open: {open_now or 'no writing transaction'}")
+        row = connection.execute(TRANSACTIONS_ENDED, (xid,)).fetchall()[0]
+        sessions = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
+        return Observation(row["position"] if row["ended"] else None, f"open: {sessions or 'no writing transaction'}")
 
     hint = "end the transactions, then run the command again"
     return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=hint)

@@ -22,23 +22,23 @@ RULES = Rules[DatabaseState]()
 )
 def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
-    expected = f"insert of {source.table}, via root"
+    expected = f"insert of {source.table}, with publish_via_partition_root = true"
     if publication is None:
         return Finding(False, f"no publication {source.publication}", expected)
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
-    root = "via root" if publication["pubviaroot"] else "not via root"
-    tables = f"{', '.join(publication['tables'])}, {root}"
-    tolerated = _tolerated_operations(source)
-    rejected = ", ".join(operation for operation in operations if operation not in tolerated)
-    return Finding(f"{rejected} of {tables}" == expected, f"{', '.join(operations)} of {tables}", expected)
+    via_root, tables = bool(publication["pubviaroot"]), publication["tables"]
+    checked_operations = [name for name in operations if name not in _tolerated_operations(source)]
+    passed = checked_operations == ["insert"] and tables == [source.table] and via_root
+    option = f"publish_via_partition_root = {str(via_root).lower()}"
+    return Finding(passed, f"{', '.join(operations)} of {', '.join(tables)}, with {option}", expected)
 
 
 def _tolerated_operations(source: Source) -> set[str]:
-    """Return the operations other than insert that do not stop the task."""
-    updates = {"update"} if source.updated_rows != "fail" else set()
-    return updates | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
+    """Return the operations that source.updated_rows and source.deleted_rows let the task skip."""
+    skipped_operations = {"update"} if source.updated_rows != "fail" else set()
+    return skipped_operations | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
 
 
 @RULES.rule(
@@ -48,19 +48,19 @@ def _tolerated_operations(source: Source) -> set[str]:
 )
 def _publication_filter(state: DatabaseState) -> Finding:
     expected = "every row, every column"
-    actual, published = state.actual, state.additional.published
+    actual, published = state.actual, state.additional.published_columns
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
     if actual.publication is None or published is None:
         if actual.publication is not None and actual.version < COLUMN_LISTS_SINCE:
             return Finding(True, expected, expected)
-        return Finding(None, "the table is not in the publication", expected)
+        return Finding(None, "no publication, or the table is not in the publication", expected)
     source = state.pipeline.source
     fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
-    names = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
-    excluded = sorted(names & set(actual.columns) - set(published))
-    problems = ["some rows only"] if actual.publication["filtered"] else []
-    problems += [f"without {', '.join(excluded)}"] if excluded else []
+    required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
+    excluded_columns = sorted(required_columns & set(actual.columns) - set(published))
+    problems = ["a row filter"] if actual.publication["filtered"] else []
+    problems += [f"a column list without {', '.join(excluded_columns)}"] if excluded_columns else []
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
@@ -70,18 +70,18 @@ def _publication_filter(state: DatabaseState) -> Finding:
     remedy="recreate the slot, then republish the rows that were written while the publication did not exist",
 )
 def _publication_identity(state: DatabaseState) -> Finding:
-    recorded, publication = state.recorded, state.actual.publication
-    expected = f"oid {recorded.publication_oid if recorded else '?'}, the oid in the lock file"
+    locked_source, publication = state.locked_source, state.actual.publication
+    expected = f"oid {locked_source.publication_oid if locked_source else '?'}, the oid in the lock file"
     if publication is None:
         return Finding(None, "no publication", expected)
-    passed = recorded is not None and publication["oid"] == recorded.publication_oid
+    passed = locked_source is not None and publication["oid"] == locked_source.publication_oid
     return Finding(passed, f"oid {publication['oid']}", expected)
 
 
 @RULES.rule(
     "postgres.slot",
     condition="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER_HINT}",
+    remedy=f"if the slot is missing, {RECOVER_HINT}; if it belongs to another connector, change source.slot",
 )
 def _slot(state: DatabaseState) -> Finding:
     expected = f"pgoutput in database {state.actual.database}"
@@ -94,16 +94,16 @@ def _slot(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-identity",
-    condition="the slot has the name in the lock file, and has not moved back behind its first LSN",
+    condition="the slot has the name in the lock file, and its confirmed LSN is not below the LSN in the lock file",
     remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
 )
 def _slot_identity(state: DatabaseState) -> Finding:
-    slot, recorded = state.actual.slot, state.recorded
-    if slot is None or slot.confirmed_flush is None or recorded is None:
+    slot, locked_source = state.actual.slot, state.locked_source
+    if slot is None or slot.confirmed_flush is None or locked_source is None:
         return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
-    passed = slot.name == recorded.slot and slot.confirmed_flush >= lsn.parse(recorded.slot_lsn)
+    passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
-    return Finding(passed, actual, f"{recorded.slot} at {recorded.slot_lsn} or later")
+    return Finding(passed, actual, f"{locked_source.slot} at {locked_source.slot_lsn} or later")
 
 
 @RULES.rule(
@@ -124,7 +124,7 @@ def _slot_active(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"if `unreserved`, the connector must catch up immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
+    remedy=f"if `unreserved`, let the connector catch up immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
 )
 def _slot_wal(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, "reserved or extended"
@@ -141,13 +141,13 @@ def _slot_wal(state: DatabaseState) -> Finding:
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(state: DatabaseState) -> Finding:
-    limit = state.additional.settings["max_slot_wal_keep_size"]
-    maximum = (limit if limit >= 0 else RETAINED_MB_WITHOUT_LIMIT) * MEGABYTE // 2
-    origin = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
-    retained, expected = state.actual.retained_bytes, f"{maximum // MEGABYTE} MB at most ({origin})"
-    if retained is None:
+    limit_mb = state.additional.settings["max_slot_wal_keep_size"]
+    maximum_mb = (limit_mb if limit_mb >= 0 else RETAINED_MB_WITHOUT_LIMIT) / 2
+    limit_text = f"max_slot_wal_keep_size is {limit_mb} MB" if limit_mb >= 0 else "max_slot_wal_keep_size sets no limit"
+    retained_bytes, expected = state.actual.retained_bytes, f"{int(maximum_mb)} MB at most ({limit_text})"
+    if retained_bytes is None:
         return Finding(None, "no slot, or its WAL is lost", expected)
-    return Finding(retained <= maximum, f"{retained // MEGABYTE} MB retained", expected)
+    return Finding(retained_bytes <= maximum_mb * MEGABYTE, f"{retained_bytes // MEGABYTE} MB retained", expected)
 
 
 @RULES.rule(
@@ -159,7 +159,7 @@ def _slot_retained(state: DatabaseState) -> Finding:
 def _slot_failover(state: DatabaseState) -> Finding:
     slot = state.actual.slot
     if state.actual.version < FAILOVER_SLOTS_SINCE:
-        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has no failover slots", "failover")
+        return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has no failover slots", "a failover slot")
     if slot is None:
-        return Finding(None, "no slot", "failover")
-    return Finding(bool(slot.failover), "failover" if slot.failover else "no failover", "failover")
+        return Finding(None, "no slot", "a failover slot")
+    return Finding(bool(slot.failover), f"{'a' if slot.failover else 'not a'} failover slot", "a failover slot")

@@ -24,11 +24,11 @@ COLUMN_TYPES = {
 }
 # Accepted types of the payload column, by the type that `apply` uses to create the column.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# Names of types as format_type() returns them. The name of a text type can include a length.
+# The next patterns match type names of format_type(). The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
-VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that a header column must not have: Debezium emits an epoch number, or a value that is neither text nor integer.
-NO_HEADER_TYPES = re.compile(
+SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
+# Types that a header column must not have: Debezium emits epoch numbers, or values that are neither text nor integers.
+UNSUPPORTED_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
 )
@@ -36,14 +36,14 @@ NO_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """Actual state of the source database. `system_identifier` is empty if the login must not read it."""
+    """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it."""
 
     version: int
     database: str
     wal_level: str
     system_identifier: str
     timeline: int
-    standby: bool
+    is_standby: bool
     wal_position: int
     columns: dict[str, str]
     publication: client.Row | None
@@ -52,29 +52,29 @@ class ActualDatabase:
 
     @property
     def retained_bytes(self) -> int | None:
-        """Size of the WAL that the server retains for the slot, in bytes."""
-        if self.slot is None or self.slot.restart is None:
+        """Size of the WAL that the server retains for the slot, in bytes; None if there is no slot, or it is lost."""
+        if self.slot is None or self.slot.restart_lsn is None:
             return None
-        return 0 if self.standby else self.wal_position - self.slot.restart
+        return 0 if self.is_standby else self.wal_position - self.slot.restart_lsn
 
 
 def read_actual(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
-    """Return the state of the pipeline's objects. Read the system identifier only if it is not given.
+    """Return the state of server and pipeline objects. The system identifier is read only if it is not given.
 
-    Raises RejectedError if the login has no permission to read the system identifier.
+    Raises RejectedError if the login lacks the privilege to read the system identifier or the timeline of a standby.
     """
     if system_identifier is None:
         system_identifier = client.read_system_identifier(connection)
     source, slot = pipeline.source, read_slot(connection, pipeline.source.slot)
     server = client.read_server(connection)
-    if server["standby"]:
+    if server["is_standby"]:
         server["timeline"] = client.read_standby_timeline(connection)
     return ActualDatabase(
         **server,
         system_identifier=system_identifier,
-        columns=client.read_columns(connection, source.table),
+        columns=client.read_column_types(connection, source.table),
         publication=client.read_publication(connection, source.publication),
         slot=slot,
         role=client.read_role(connection, environment.source.connector.user, source.table),
@@ -82,11 +82,11 @@ def read_actual(
 
 
 def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[Change]:
-    """Return the changes in the order in which they must be executed: table, grants, publication, slot."""
+    """Return the changes to the desired state, in the order of their execution: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
     if source.uses_table and not actual.columns:
-        changes.append(Change("postgres", "table", source.table, "create", "services write their events to it"))
+        changes.append(Change("postgres", "table", source.table, "create", "services write their events to the table"))
     if source.uses_table and not (actual.role and actual.role["can_read"]):
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
@@ -102,12 +102,12 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     """Return a description of each required column that is missing or has the wrong type."""
     problems = []
     for key, name in pipeline.source.columns.model_dump().items():
-        types = PAYLOAD_TYPES[pipeline.payload_type] if key == "payload" else (COLUMN_TYPES[key],)
+        accepted_types = PAYLOAD_TYPES[pipeline.payload_type] if key == "payload" else (COLUMN_TYPES[key],)
         if name not in columns:
             problems.append(f"{name} is missing")
         # Debezium and the transform treat varchar, with or without a length, like text.
-        elif ("text" if VARCHAR.fullmatch(columns[name]) else columns[name]) not in types:
-            problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
+        elif ("text" if VARCHAR.fullmatch(columns[name]) else columns[name]) not in accepted_types:
+            problems.append(f"{name} is {columns[name]}, not {' or '.join(accepted_types)}")
     for aggregate_type, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
@@ -117,22 +117,22 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
 
 def _additional_column_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
     """Yield a description of each additional column that is missing or has an unsupported type."""
-    version = source.schema_version_column
-    if version and version not in columns:
-        yield f"{version}, the schema_version_column, is missing"
-    elif version and VERSION_TYPES.fullmatch(columns[version]) is None:
-        yield f"{version}, the schema_version_column, is {columns[version]}, not text or an integer type"
+    column = source.schema_version_column
+    if column and column not in columns:
+        yield f"{column}, the schema_version_column, is missing"
+    elif column and SCHEMA_VERSION_TYPES.fullmatch(columns[column]) is None:
+        yield f"{column}, the schema_version_column, is {columns[column]}, not text or an integer type"
     for name in source.header_columns:
         if name not in columns:
             yield f"{name}, one of the header_columns, is missing"
-        elif NO_HEADER_TYPES.fullmatch(columns[name]):
+        elif UNSUPPORTED_HEADER_TYPES.fullmatch(columns[name]):
             yield f"{name}, one of the header_columns, is {columns[name]}, which is not converted to text"
 
 
-def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, recorded: LockedSource | None) -> None:
-    """Raise RefusedError if rows could be lost. `recorded` is None before the first apply and with --recover."""
+def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: LockedSource | None) -> None:
+    """Raise RefusedError if rows could be lost. `locked_source` is None before the first apply and with --recover."""
     source = pipeline.source
-    if actual.standby:
+    if actual.is_standby:
         raise RefusedError("the database is a standby", "set source.host to the host of the primary")
     if actual.wal_level != "logical":
         hint = "set wal_level = logical and restart PostgreSQL"
@@ -143,80 +143,80 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, recorded: LockedSo
             f"table {source.table} does not follow the contract: {'; '.join(problems)}",
             "add or alter the columns as in docs/contract.md, or set their names under source.columns",
         )
-    if recorded is not None:
-        _refuse_other_source(source, actual, recorded)
+    if locked_source is not None:
+        _refuse_other_source(source, actual, locked_source)
     if actual.publication is not None and source.uses_table:
-        _refuse_wrong_publication(source, actual.publication)
+        _refuse_incomplete_publication(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot)
 
 
-def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
-    """Refuse a publication that omits rows: the slot would advance past these rows without an error."""
+def _refuse_incomplete_publication(source: Source, publication: client.Row) -> None:
+    """Raise RefusedError if the publication omits rows: the slot would advance past these rows without an error."""
     name = source.publication
     if source.table not in publication["tables"] or not publication["pubinsert"]:
-        tables = ", ".join(publication["tables"]) or "no table"
-        operation = "inserts" if publication["pubinsert"] else "no inserts"
+        problem, option = "publishes no inserts", "set (publish = 'insert')"
+        if source.table not in publication["tables"]:
+            problem, option = "does not contain the table", f"add table {source.table}"
         raise RefusedError(
-            f"publication {name!r} publishes {operation} of {tables}, not the rows of {source.table}",
-            f"alter publication {name} add table {source.table}, set (publish = 'insert'); "
-            "then republish the rows written until now",
+            f"publication {name!r} {problem}: the rows of {source.table} do not reach Kafka",
+            f"run `alter publication {name} {option}`, then republish the rows written until now",
         )
     if publication["filtered"]:
         raise RefusedError(
             f"publication {name!r} has a row filter: the rows that it excludes never reach Kafka",
-            f"alter publication {name} set table {source.table}; then republish the rows excluded until now",
+            f"run `alter publication {name} set table {source.table}`, then republish the excluded rows",
         )
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> None:
-    drop = f"select pg_drop_replication_slot('{source.slot}')"
+    drop_slot = f"run `select pg_drop_replication_slot('{source.slot}')`"
     if slot.wal_status == "lost":
         raise RefusedError(
-            f"slot {source.slot!r} is lost: its WAL was removed (max_slot_wal_keep_size)",
-            f"stop the connector, {drop}, then {RECOVER_HINT}",
+            f"slot {source.slot!r} is lost: the server has removed WAL that the connector needs",
+            f"stop the connector, {drop_slot}, then {RECOVER_HINT}",
         )
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
-            f"slot {source.slot!r} uses plugin {slot.plugin} in database {slot.database!r}",
-            "it may belong to another connector: set another source.slot",
+            f"slot {source.slot!r} decodes {slot.database!r} with {slot.plugin}, not {actual.database!r} with pgoutput",
+            "set source.slot to a name that no other connector uses",
         )
     if actual.publication is None:
         raise RefusedError(
             f"slot {source.slot!r} exists but publication {source.publication!r} does not: rows written before the "
             "publication is created would be lost",
-            f"stop the connector, {drop}, then {RECOVER_HINT}",
+            f"stop the connector, {drop_slot}, then {RECOVER_HINT}",
         )
 
 
-def _refuse_other_source(source: Source, actual: ActualDatabase, recorded: LockedSource) -> None:
-    """Refuse a database, slot or publication that differs from the lock file."""
-    if recorded.system_identifier != actual.system_identifier:
+def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: LockedSource) -> None:
+    """Raise RefusedError if database, slot or publication is not the one in the lock file."""
+    if locked_source.system_identifier != actual.system_identifier:
         raise RefusedError(
             f"system identifier of the database is {actual.system_identifier}, "
-            f"the lock file has {recorded.system_identifier}",
+            f"the lock file has {locked_source.system_identifier}",
             f"check source.host; after a restore or migration: {RECOVER_HINT}",
         )
-    if recorded.timeline != actual.timeline:
+    if locked_source.timeline != actual.timeline:
         raise RefusedError(
-            f"timeline of the server is {actual.timeline}, the lock file has {recorded.timeline}: the server was "
+            f"timeline of the server is {actual.timeline}, the lock file has {locked_source.timeline}: the server was "
             "promoted or restored, and WAL positions may be lower than before",
             RECOVER_HINT,
         )
-    if recorded.slot != source.slot:
+    if locked_source.slot != source.slot:
         raise RefusedError(
-            f"source.slot is {source.slot!r}, the lock file has {recorded.slot!r}: the connector's offset belongs "
+            f"source.slot is {source.slot!r}, the lock file has {locked_source.slot!r}: the connector's offset belongs "
             "to the slot in the lock file",
-            f"restore source.slot; if the change is intended: {RECOVER_HINT}",
+            f"set source.slot to {locked_source.slot!r}; if the change is intended: {RECOVER_HINT}",
         )
     if actual.slot is None:
         raise RefusedError(
-            f"slot {source.slot!r}, created at {recorded.slot_lsn}, does not exist: the connector never receives "
-            "the rows after its last confirmed position",
+            f"slot {source.slot!r}, created at {locked_source.slot_lsn}, does not exist: the connector never receives "
+            "the rows after the last LSN that the slot had confirmed",
             RECOVER_HINT,
         )
-    if actual.publication is not None and actual.publication["oid"] != recorded.publication_oid:
+    if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
-            f"publication {source.publication!r} was recreated after the slot: rows written meanwhile are lost",
-            f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER_HINT}",
+            f"publication {source.publication!r} was recreated after the slot: undelivered rows from before are lost",
+            f"stop the connector, run `select pg_drop_replication_slot('{source.slot}')`, then {RECOVER_HINT}",
         )

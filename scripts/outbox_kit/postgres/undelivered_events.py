@@ -16,14 +16,14 @@ from outbox_kit.postgres.client import Connection
 PEEK_TIMEOUT_MS = 600_000
 COUNT_TIMEOUT_MS = 60_000
 
-# The first byte of `data` is the type of the message (PostgreSQL: logical replication message formats):
-# I: inserted row.
-# M: logical message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats are not
-#    counted, because they have another prefix or are not transactional.
-# C: commit. The LSN of the message is the end of the transaction.
+# The first byte of `data` is the type of the pgoutput message (PostgreSQL: logical replication message formats):
+# I: insert of a row.
+# M: logical decoding message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats are
+#    not counted, because they have another prefix or are not transactional.
+# C: commit. The LSN of the pgoutput message is the end of the transaction.
 # pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. In the
-# transaction `xid`, which was delivered in part, events below `lsn` were delivered. Rows of one COPY can have the same
-# LSN; such rows are counted as not delivered.
+# transaction `xid`, which was delivered in part, events below `lsn` were delivered. Events at `lsn` are counted as not
+# delivered, because the rows of one COPY can have the same LSN.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
@@ -40,7 +40,7 @@ EVENTS: LiteralString = """
 
 @dataclass(frozen=True)
 class DeliveredPosition:
-    """LSNs that a connector has reached: `commit` of its last commit, `lsn` of its last event, in transaction `xid`."""
+    """Offset of a connector: LSN of the last delivered commit, and `lsn` of the last event, in transaction `xid`."""
 
     commit: int = 0
     lsn: int = 0
@@ -48,7 +48,7 @@ class DeliveredPosition:
 
 
 def count_undelivered(connection: Connection, source: Source, delivered_up_to: DeliveredPosition) -> int:
-    """Return the number of events in the WAL of the slot that were not delivered.
+    """Return the number of events that the slot retains after `delivered_up_to`.
 
     Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
     """
@@ -58,12 +58,12 @@ def count_undelivered(connection: Connection, source: Source, delivered_up_to: D
         raise RejectedError(
             f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s: whether it "
             "contains undelivered events is unknown",
-            "let the connector deliver first (`outbox status`), or discard the events: --drop-slot",
+            "let the connector deliver the events first (see `outbox status`), or discard them with --drop-slot",
         ) from None
 
 
 def count_between(connection: Connection, source: Source, *, after: int, upto: int) -> int | None:
-    """Return the number of events committed between two WAL positions.
+    """Return the number of events with a commit LSN above `after` that pgoutput sends up to the LSN `upto`.
 
     Return None if the slot is active, the login lacks a privilege, or counting takes longer than COUNT_TIMEOUT_MS.
     """
@@ -77,14 +77,14 @@ def _count(
     connection: Connection, source: Source, delivered_up_to: DeliveredPosition, *, upto: int | None, timeout_ms: int
 ) -> int:
     prefix = source.message_prefix
-    values = {
+    parameters = {
         "slot": source.slot,
-        "publication": f'"{source.publication}"',  # a list of quoted names
-        "messages": "false" if source.uses_table else "true",  # pgoutput omits messages by default
+        "publication": f'"{source.publication}"',  # comma-separated list of quoted identifiers
+        "messages": "false" if source.uses_table else "true",  # pgoutput omits logical decoding messages by default
         "prefix": None if prefix is None else prefix.encode() + b"\0",
         "upto": upto,
         **vars(delivered_up_to),
     }
     with connection.transaction():
         connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))
-        return int(connection.execute(EVENTS, values).fetchall()[0]["events"])
+        return int(connection.execute(EVENTS, parameters).fetchall()[0]["events"])

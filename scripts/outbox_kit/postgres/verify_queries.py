@@ -22,25 +22,25 @@ ROLE_SETTING: LiteralString = """
     where r.rolname = %s and split_part(entry, '=', 1) = 'wal_sender_timeout'
       and s.setdatabase in (0, (select oid from pg_database where datname = current_database()))
     order by s.setdatabase desc limit 1"""
-USAGE: LiteralString = """
+USED_RESOURCES: LiteralString = """
     select (select count(*) from pg_replication_slots)::int as slots,
            (select count(*) from pg_stat_replication)::int as senders,
            (select count(*) from pg_prepared_xacts where database = current_database())::int as prepared,
            coalesce((select extract(epoch from now() - min(prepared)) from pg_prepared_xacts
                      where database = current_database()), 0)::int as prepared_s"""
-NULLABLE: LiteralString = """
+NULLABLE_COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and not attnotnull"""
-CONSTRAINTS: LiteralString = """
+CHECK_CONSTRAINTS: LiteralString = """
     select pg_get_constraintdef(oid) as text from pg_constraint where conrelid = to_regclass(%s) and contype = 'c'"""
-PUBLISHED: LiteralString = """
+PUBLISHED_COLUMNS: LiteralString = """
     select to_jsonb(t) -> 'attnames' as columns from pg_publication_tables t
     where t.pubname = %s and t.schemaname || '.' || t.tablename = %s"""
-MAY_EMIT: LiteralString = """
-    select coalesce(bool_or(has_function_privilege(%s, oid, 'execute')), false) as may_emit
+CAN_EMIT: LiteralString = """
+    select coalesce(bool_or(has_function_privilege(%s, oid, 'execute')), false) as can_emit
     from pg_proc where proname = 'pg_logical_emit_message'"""
-# The rows of a partitioned table are in its leaf partitions. The latest partitions have the highest oids.
-LEAVES: LiteralString = """
+# The rows of a partitioned table are in its leaf partitions. The partitions created last have the highest oids.
+LEAF_PARTITIONS: LiteralString = """
     select n.nspname as schema, c.relname as name,
            (pg_relation_size(c.oid) / current_setting('block_size')::int)::int as pages
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -48,10 +48,10 @@ LEAVES: LiteralString = """
       and (c.oid = to_regclass(%(table)s)
            or c.oid in (select relid from pg_partition_tree(to_regclass(%(table)s)) where isleaf))
     order by c.oid desc limit 20"""
-# Only the last pages are sampled, so that the cost does not depend on the size of the table.
+# Only rows of the last pages are read, so that the cost does not depend on the size of the table.
 SAMPLE_PAGES, SAMPLE_ROWS = 1000, 50_000
 LATEST_ROWS: LiteralString = """
-    select {key} as key, coalesce({field}::text, '') as field from {leaf}
+    select {key} as key, coalesce({field}::text, '') as field from {table}
     where {type} = %(type)s and ctid >= {first}::tid"""
 MOVED_KEYS: LiteralString = """
     select count(*)::int as keys from (
@@ -63,62 +63,62 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_40
 class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
-    `moved_keys` is the number of keys with several partition_field values, by aggregate type. It is None if the rows
-    could not be read; `sampling_error` then has the reason.
+    `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
+    the rows could not be read; `sampling_error` then has the reason.
     """
 
     settings: dict[str, int]
     sender_timeout_ms: int
     usage: Row
-    nullable: list[str]
-    constraints: list[str]
-    published: list[str] | None
-    may_emit: bool
-    moved_keys: dict[str, int] | None
+    nullable_columns: list[str]
+    check_constraints: list[str]
+    published_columns: list[str] | None
+    can_emit: bool
+    moved_key_counts: dict[str, int] | None
     sampling_error: str = ""
 
 
 def read_additional_state(
-    connection: Connection, pipeline: Pipeline, environment: Environment, *, role: bool
+    connection: Connection, pipeline: Pipeline, environment: Environment, *, role_exists: bool
 ) -> AdditionalState:
-    """Run the queries of this module. `role` means that the connector's role exists."""
+    """Run the queries of this module. `role_exists` refers to the connector's role."""
     source, user = pipeline.source, environment.source.connector.user
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}
-    moved_keys, sampling_error = _moved_keys(connection, pipeline)
+    moved_key_counts, sampling_error = _moved_key_counts(connection, pipeline)
     role_setting = connection.execute(ROLE_SETTING, (user,)).fetchone()
-    published = connection.execute(PUBLISHED, (source.publication, source.table)).fetchone()
+    row = connection.execute(PUBLISHED_COLUMNS, (source.publication, source.table)).fetchone()
     return AdditionalState(
         settings=settings,
-        sender_timeout_ms=milliseconds(role_setting["value"]) if role_setting else settings["wal_sender_timeout"],
-        usage=connection.execute(USAGE).fetchall()[0],
-        nullable=[row["name"] for row in connection.execute(NULLABLE, (source.table,))],
-        constraints=[row["text"] for row in connection.execute(CONSTRAINTS, (source.table,))],
-        published=published["columns"] if published else None,
-        may_emit=role and bool(connection.execute(MAY_EMIT, (user,)).fetchall()[0]["may_emit"]),
-        moved_keys=moved_keys,
+        sender_timeout_ms=parse_milliseconds(role_setting["value"]) if role_setting else settings["wal_sender_timeout"],
+        usage=connection.execute(USED_RESOURCES).fetchall()[0],
+        nullable_columns=[row["name"] for row in connection.execute(NULLABLE_COLUMNS, (source.table,))],
+        check_constraints=[row["text"] for row in connection.execute(CHECK_CONSTRAINTS, (source.table,))],
+        published_columns=row["columns"] if row else None,
+        can_emit=role_exists and bool(connection.execute(CAN_EMIT, (user,)).fetchall()[0]["can_emit"]),
+        moved_key_counts=moved_key_counts,
         sampling_error=sampling_error,
     )
 
 
-def milliseconds(value: str) -> int:
-    """Parse a duration in PostgreSQL's notation: `5s`, `60000`, `1min`. Raises ValueError."""
-    match = re.fullmatch(r"(\d+)\s*(ms|s|min|h|d|)", value.strip().strip("'\""))
+def parse_milliseconds(text: str) -> int:
+    """Parse a duration in PostgreSQL's notation, such as `5s` or `60000` (milliseconds). Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\s*(ms|s|min|h|d|)", text.strip().strip("'\""))
     if match is None:
-        raise ValueError(f"not a duration: {value!r}")
+        raise ValueError(f"not a duration: {text!r}")
     return int(match[1]) * UNITS_MS[match[2]]
 
 
-def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
+def _moved_key_counts(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
     if not pipeline.source.uses_table:
         return {}, ""
     fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
-    leaves = connection.execute(LEAVES, {"table": pipeline.source.table}).fetchall() if fields else []
-    if not leaves:
-        return {}, ""  # the check postgres.table reports a missing table
+    tables = connection.execute(LEAF_PARTITIONS, {"table": pipeline.source.table}).fetchall() if fields else []
+    if not tables:
+        return {}, ""  # no aggregate has a partition_field, or postgres.table reports a missing table
     try:
-        counts = {name: _count_moved_keys(connection, pipeline.source, leaves, name, fields[name]) for name in fields}
+        counts = {name: _count_moved_keys(connection, pipeline.source, tables, name, fields[name]) for name in fields}
     except errors.InsufficientPrivilege:
-        return None, f"no permission to read {'the table' if len(leaves) == 1 else 'its partitions'}"
+        return None, f"no permission to read {'the table' if len(tables) == 1 else 'its partitions'}"
     except errors.QueryCanceled:
         return None, "reading the latest rows of the table exceeded statement_timeout"
     except (errors.UndefinedColumn, errors.UndefinedTable):
@@ -127,19 +127,19 @@ def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, i
 
 
 def _count_moved_keys(
-    connection: Connection, source: Source, leaves: list[Row], aggregate_type: str, field: str
+    connection: Connection, source: Source, tables: list[Row], aggregate_type: str, field: str
 ) -> int:
-    pages_per_leaf = SAMPLE_PAGES // len(leaves)
-    rows = [
+    pages_per_table = SAMPLE_PAGES // len(tables)
+    queries = [
         sql.SQL(LATEST_ROWS).format(
             key=sql.Identifier(source.columns.aggregate_id),
             type=sql.Identifier(source.columns.aggregate_type),
             field=sql.Identifier(field),
-            leaf=sql.Identifier(leaf["schema"], leaf["name"]),
-            first=sql.Literal(f"({max(0, leaf['pages'] - pages_per_leaf)},0)"),
+            table=sql.Identifier(table["schema"], table["name"]),
+            first=sql.Literal(f"({max(0, table['pages'] - pages_per_table)},0)"),
         )
-        for leaf in leaves
+        for table in tables
     ]
-    statement = sql.SQL(MOVED_KEYS).format(rows=sql.SQL(" union all ").join(rows))
-    values: dict[str, Any] = {"type": aggregate_type, "limit": SAMPLE_ROWS}
-    return int(connection.execute(statement, values).fetchall()[0]["keys"])
+    statement = sql.SQL(MOVED_KEYS).format(rows=sql.SQL(" union all ").join(queries))
+    parameters: dict[str, Any] = {"type": aggregate_type, "limit": SAMPLE_ROWS}
+    return int(connection.execute(statement, parameters).fetchall()[0]["keys"])

@@ -12,40 +12,40 @@ from outbox_kit.registry.client import Reference, RegistryClient
 from outbox_kit.registry.state import (
     INCOMPATIBLE_HINT,
     Subject,
+    earlier_version_error,
     incompatible_fields,
-    refuse_older,
     with_references_inlined,
 )
 
 
 def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:
-    """Execute the changes of state.diff() for `subjects`. Raises RefusedError, RejectedError, UnreachableError."""
-    by_name = {subject.name: subject for subject in subjects}
+    """Execute `changes`, the result of state.diff(). Raises RefusedError, RejectedError, UnreachableError."""
+    subjects_by_name = {subject.name: subject for subject in subjects}
     old_levels: dict[str, str] = {}
     for change in changes:
         progress(change.title)
         name = change.name
-        subject = by_name[name]
+        subject = subjects_by_name[name]
         if change.kind == "compatibility":
             client.set_compatibility(name, subject.compatibility)
             old_levels[name] = change.before
         else:
             if change.action == "update" and old_levels.get(name):
-                _refuse_incompatible(client, subject, old_levels[name])
-            client.register(name, subject.by_name or subject.text, _references(client, subject))
+                _restore_level_if_incompatible(client, subject, old_levels[name])
+            client.register(name, subject.text_with_references or subject.text, _references(client, subject))
             _refuse_unless_latest(client, subject)
 
 
 def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
-    """Return references to the latest versions of the types that the subject uses. These are registered before it."""
+    """Return references to the latest versions of the types that the subject uses. They are registered before it."""
     versions = [(name, client.latest(name)) for name in subject.uses]
     return [Reference(name, name, latest.version) for name, latest in versions if latest is not None]
 
 
-def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
-    """Test compatibility with the new level, which is already set. If the test fails, restore the old level."""
+def _restore_level_if_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
+    """If the schema violates the new level, which is already set, restore the old level and raise RefusedError."""
     if subject.uses:
-        return  # Apicurio cannot test a schema with references; `plan` and the registration do
+        return  # Apicurio cannot test a schema with references; `plan` tests it, and the registration does
     if client.is_compatible(subject.name, subject.text, subject.compatibility):
         return
     client.set_compatibility(subject.name, old_level)
@@ -53,8 +53,8 @@ def _refuse_incompatible(client: RegistryClient, subject: Subject, old_level: st
     fields = incompatible_fields(subject.compatibility, latest.text, subject.text) if latest else []
     suffix = f": {', '.join(fields)}" if fields else ""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} is not {subject.compatibility}{suffix}; "
-        f"the compatibility of {subject.name} is {old_level} again",
+        f"schema of {subject.aggregate_type} is not {subject.compatibility} compatible{suffix}; "
+        f"the compatibility level of {subject.name} was set back to {old_level}",
         INCOMPATIBLE_HINT,
     )
 
@@ -63,11 +63,11 @@ def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
     """Raise RefusedError if the latest version is not the subject's schema, because an earlier version has it."""
     latest = with_references_inlined(client, client.latest(subject.name))
     if latest is not None and not same_schema(latest.text, subject.text):
-        refuse_older(subject, latest.version)
+        raise earlier_version_error(subject, latest.version)
 
 
 def recorded_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
-    """Return the latest versions of every subject, by aggregate type. The latest is first; references are inlined."""
+    """Return the latest versions of each subject by aggregate type, newest first, with references inlined."""
     return {subject.aggregate_type: _latest_versions(client, subject.name) for subject in subjects}
 
 
@@ -75,7 +75,7 @@ def _latest_versions(client: RegistryClient, subject: str) -> list[LockedSchema]
     numbers = reversed(client.versions(subject)[-RETAINED_VERSIONS:])
     versions = [with_references_inlined(client, client.version(subject, number)) for number in numbers]
     return [
-        LockedSchema(subject=subject, version=e.version, id=e.id, fingerprint=fingerprint(e.text), text=e.text)
-        for e in versions
-        if e is not None
+        LockedSchema(subject=subject, version=v.version, id=v.id, fingerprint=fingerprint(v.text), text=v.text)
+        for v in versions
+        if v is not None
     ]

@@ -23,18 +23,18 @@ RULES = Rules[RegistryState]()
     "registry.reachable", condition="the schema registry responds", remedy="check registry.url in the environment file"
 )
 def _reachable(state: RegistryState) -> Finding:
-    return Finding(True, f"{len(state.actual)} subjects requested", "a response")
+    return Finding(True, f"a response for {len(state.actual)} subjects", "a response")
 
 
 @RULES.rule(
     "registry.schemas",
-    condition="the latest version of every subject is the schema in the file",
-    remedy="run `outbox apply`; if the file has an earlier version, replace it with the latest version",
+    condition="the latest version of every subject is the schema in the schema file",
+    remedy="run `outbox apply`; if the schema file has an earlier version, replace it with the latest version",
 )
 def _registered(state: RegistryState) -> Finding:
     problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
     expected = f"the latest version of all {len(state.subjects)} subjects is the schema of the file"
-    actual = f"not the schema of the file: {', '.join(problems)}" if problems else f"all {len(state.subjects)}"
+    actual = f"not the schema of the file: {', '.join(problems)}" if problems else expected
     return Finding(not problems, actual, expected)
 
 
@@ -47,10 +47,11 @@ def _ids(state: RegistryState) -> Finding:
     problems = []
     for subject in state.subjects:
         latest = state.actual[subject.name].latest
-        recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
-        if latest is not None and latest.id not in [entry.id for entry in recorded]:
-            problems.append(f"{subject.name} has id {latest.id}, the lock file has {[entry.id for entry in recorded]}")
-    return Finding(not problems, "; ".join(problems) or "all in the lock file", "ids in the lock file")
+        recorded_schemas = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
+        recorded_ids = [entry.id for entry in recorded_schemas]
+        if latest is not None and latest.id not in recorded_ids:
+            problems.append(f"{subject.name} has id {latest.id}, the lock file has {recorded_ids}")
+    return Finding(not problems, "; ".join(problems) or "ids in the lock file", "ids in the lock file")
 
 
 @RULES.rule(
@@ -59,9 +60,8 @@ def _ids(state: RegistryState) -> Finding:
     remedy="run `outbox apply`",
 )
 def _compatibility(state: RegistryState) -> Finding:
+    levels = [(subject, state.actual[subject.name].compatibility) for subject in state.subjects]
     problems = [
-        f"{subject.name} is {state.actual[subject.name].compatibility}, not {subject.compatibility}"
-        for subject in state.subjects
-        if state.actual[subject.name].compatibility != subject.compatibility
+        f"{item.name} is {level}, not {item.compatibility}" for item, level in levels if level != item.compatibility
     ]
     return Finding(not problems, "; ".join(problems) or "as declared", "as declared")

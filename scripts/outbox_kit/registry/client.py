@@ -15,7 +15,7 @@ __all__ = ["Reference", "RegistryClient", "SchemaVersion"]
 
 
 class RegistryClient(RegistryReader):
-    """Subjects, versions and compatibility levels. Methods raise UnreachableError and RejectedError."""
+    """Client for subjects, versions and compatibility levels. Methods raise UnreachableError and RejectedError."""
 
     def __init__(self, service: HttpService) -> None:
         super().__init__(service.endpoint())
@@ -29,13 +29,13 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return whether `text` is compatible with the latest version, or with all if `level` is transitive."""
+        """Return whether `text` is compatible with the latest version; for a transitive `level`, with all versions."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 
     def lookup(self, subject: str, text: str, references: Sequence[Reference] = ()) -> int | None:
-        """Return the version of the subject that has this schema, None if there is none."""
+        """Return the number of the subject's version that has this schema; None if no version has it."""
         description = f"look up a schema of {subject}"
         response = self._request("POST", subject_path(subject), description, _body(text, references), NOT_FOUND)
         return None if response is None else int(self._member(response, "version"))
@@ -49,7 +49,7 @@ class RegistryClient(RegistryReader):
 
     def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(response, dict) or response.get(name) is None:
-            raise RejectedError(f"registry at {self.url}: response without {name}")
+            raise RejectedError(f"registry at {self.url}: the response has no field {name}")
         return response[name]
 
 

@@ -13,40 +13,40 @@ from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.pipeline.schema_references import inlined_schema, read_references, registered_schema
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
 
-INCOMPATIBLE_HINT = "give new fields a default and do not change types, or set another `compatibility`"
+INCOMPATIBLE_HINT = "give new fields a default and keep field types, or set `compatibility` in the pipeline file"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Desired subject of an aggregate, or of a type that aggregates share."""
+    """Desired subject of an aggregate, or of a referenced type. `aggregate_type` is the name of either."""
 
     aggregate_type: str
     name: str
     text: str
     compatibility: str
-    by_name: str = ""
-    """Text to register, which names the types of other subjects; empty if the schema uses no such types."""
+    text_with_references: str = ""
+    """Text to register, which refers to types of other subjects by name; empty if `text` is registered."""
     uses: tuple[str, ...] = ()
-    """Subjects of the types that `by_name` uses."""
+    """Subjects of the types to which `text_with_references` refers."""
 
 
 @dataclass(frozen=True)
 class ActualSubject:
-    """Subject in the registry. In the text of `latest` referenced types are inlined."""
+    """Subject in the registry. Referenced types are inlined in the text of `latest`. Fields are None if not set."""
 
     latest: SchemaVersion | None
     compatibility: str | None
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """Return the subjects of all aggregates with a schema, including the canary. Raises ConfigurationError."""
+    """Return the subjects of all aggregates with a schema, including the canary's. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
         schema = registered_schema(aggregate)
-        by_name = schema.text if schema.uses else ""
+        text_with_references = schema.text if schema.uses else ""
         subject = pipeline.subject_of(name)
         text = inlined_schema(aggregate)
-        subjects.append(Subject(name, subject, text, aggregate.compatibility, by_name, schema.uses))
+        subjects.append(Subject(name, subject, text, aggregate.compatibility, text_with_references, schema.uses))
     return subjects
 
 
@@ -55,22 +55,22 @@ def desired_references(pipeline: Pipeline) -> list[Subject]:
 
     Raises ConfigurationError.
     """
-    shared: dict[str, Subject] = {}
+    subjects_by_type: dict[str, Subject] = {}
     for name, aggregate in pipeline.with_schemas.items():
         texts: list[str] = []
         for entry in read_references(aggregate):
             text = inline(entry.text, texts) if entry.uses else entry.text
-            by_name = entry.text if entry.uses else ""
-            subject = Subject(entry.name, entry.name, text, aggregate.compatibility, by_name, entry.uses)
+            text_with_references = entry.text if entry.uses else ""
+            subject = Subject(entry.name, entry.name, text, aggregate.compatibility, text_with_references, entry.uses)
             texts.append(entry.text)
-            existing = shared.setdefault(entry.name, subject)
-            if existing != subject:
+            existing_subject = subjects_by_type.setdefault(entry.name, subject)
+            if existing_subject != subject:
                 raise ConfigurationError(
-                    f"type {entry.name} of aggregate {name} has a different text or compatibility "
-                    f"({subject.compatibility}) than in another aggregate ({existing.compatibility})",
-                    "use the same file and the same `compatibility` in these aggregates: a shared type has one subject",
+                    f"type {entry.name} has a different text or compatibility in aggregate {name} "
+                    f"({subject.compatibility}) and in another aggregate ({existing_subject.compatibility})",
+                    "use the same file and the same `compatibility` in all aggregates that use the type",
                 )
-    return list(shared.values())
+    return list(subjects_by_type.values())
 
 
 def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, ActualSubject]:
@@ -91,22 +91,22 @@ def with_references_inlined(client: RegistryClient, version: SchemaVersion | Non
 
 
 def is_registered(subject: Subject, actual: ActualSubject) -> bool:
-    """Return whether the latest version in the registry is the schema in the file."""
+    """Return whether the latest version in the registry is the schema of the schema file."""
     return actual.latest is not None and same_schema(actual.latest.text, subject.text)
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Return changes that set levels and register versions. A subject's level is set before its new version."""
+    """Return the changes that set levels and register versions. The level of a subject is set before its version."""
     changes = []
     for subject in subjects:
-        current = actual[subject.name]
-        if current.compatibility != subject.compatibility:
-            before, after = current.compatibility or "", subject.compatibility
+        actual_subject = actual[subject.name]
+        if actual_subject.compatibility != subject.compatibility:
+            before, after = actual_subject.compatibility or "", subject.compatibility
             action: Action = "update" if before else "create"
-            reason = "compatibility of new versions"
+            reason = "compatibility level for new versions"
             changes.append(Change("registry", "compatibility", subject.name, action, reason, before, after))
-        if not is_registered(subject, current):
-            changes.append(_schema_change(subject, current.latest))
+        if not is_registered(subject, actual_subject):
+            changes.append(_schema_change(subject, actual_subject.latest))
     return changes
 
 
@@ -114,85 +114,86 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
     reason = f"payload of {subject.aggregate_type}"
     if latest is None:
         return Change("registry", "schema", subject.name, "create", reason, "", "version 1")
-    added, removed = fields_changed(latest.text, subject.text)
-    field_changes = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
-    fields = "; ".join(filter(None, field_changes))
+    added_fields, removed_fields = fields_changed(latest.text, subject.text)
+    changed_fields = {"adds": added_fields, "removes": removed_fields}
+    fields = "; ".join(f"{verb} {', '.join(names)}" for verb, names in changed_fields.items() if names)
     reason = f"{reason}: {fields}" if fields else reason
     before, after = f"version {latest.version}", f"version {latest.version + 1}"
     risk = danger(latest.text, subject.text)
     return Change("registry", "schema", subject.name, "update", reason, before, after, risk)
 
 
-def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Return the fields that a new version adds and removes."""
-    before, after = field_paths(old), field_paths(new)
+def fields_changed(old_schema: str, new_schema: str) -> tuple[list[str], list[str]]:
+    """Return the paths of the fields that a new version adds, and of those that it removes."""
+    before, after = field_paths(old_schema), field_paths(new_schema)
     return sorted(after - before), sorted(before - after)
 
 
-def danger(old: str, new: str) -> str:
-    """Return a description of the fields of existing records that a new version misreads, empty if there are none.
+def danger(old_schema: str, new_schema: str) -> str:
+    """Return a description of the fields of existing records that a new version misreads or cannot read; may be ''.
 
     A registry accepts a changed logical type, although consumers then read existing values incorrectly.
     """
-    misread = [
+    changed_fields = differences(old_schema, new_schema)
+    misread_fields = [
         f"field {entry.field} is {entry.written} in existing records and would be read as {entry.expected}"
-        for entry in differences(old, new)
+        for entry in changed_fields
         if entry.readable
     ]
-    unreadable = [f"field {_describe(entry)}" for entry in differences(old, new) if not entry.readable]
-    if unreadable:
-        misread.append(f"existing records cannot be read by the new version: {'; '.join(unreadable)}")
-    return "; ".join(misread)
+    unreadable_fields = [f"field {_describe(entry)}" for entry in changed_fields if not entry.readable]
+    if unreadable_fields:
+        misread_fields.append(f"existing records cannot be read by the new version: {'; '.join(unreadable_fields)}")
+    return "; ".join(misread_fields)
 
 
 def _describe(entry: Difference) -> str:
     return f"{entry.field} (from {entry.written} to {entry.expected})"
 
 
-def incompatible_fields(level: str, old: str, new: str) -> list[str]:
-    """Return the fields whose change from `old` to `new` violates a compatibility level."""
+def incompatible_fields(level: str, old_schema: str, new_schema: str) -> list[str]:
+    """Return the fields whose change violates a compatibility level, with their types."""
     pairs = []
     if level.startswith(("BACKWARD", "FULL")):
-        pairs.append((old, new))
+        pairs.append((old_schema, new_schema))
     if level.startswith(("FORWARD", "FULL")):
-        pairs.append((new, old))
+        pairs.append((new_schema, old_schema))
     fields = [_describe(entry) for pair in pairs for entry in differences(*pair) if not entry.readable]
     return list(dict.fromkeys(fields))
 
 
 def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual: dict[str, ActualSubject]) -> None:
-    """Raise RefusedError if a new version would violate the compatibility level. The registry is not changed."""
+    """Raise RefusedError if a schema violates its compatibility level, or equals an earlier version of its subject."""
     for subject in subjects:
-        current = actual[subject.name]
-        if current.latest is None or is_registered(subject, current):
+        actual_subject = actual[subject.name]
+        if actual_subject.latest is None or is_registered(subject, actual_subject):
             continue
         # If an earlier version has the schema, registration returns the id of that version and adds no version.
         version = None if subject.uses else client.lookup(subject.name, subject.text)
-        if version is not None and version < current.latest.version:
-            refuse_older(subject, current.latest.version)
-        if not _is_compatible(client, subject, current, current.latest):
-            fields = ", ".join(incompatible_fields(subject.compatibility, current.latest.text, subject.text))
+        if version is not None and version < actual_subject.latest.version:
+            raise earlier_version_error(subject, actual_subject.latest.version)
+        if not _is_compatible(client, subject, actual_subject, actual_subject.latest):
+            fields = ", ".join(incompatible_fields(subject.compatibility, actual_subject.latest.text, subject.text))
             raise RefusedError(
-                f"schema of {subject.aggregate_type} is not {subject.compatibility} "
-                f"with version {current.latest.version} of {subject.name}{f': {fields}' if fields else ''}",
+                f"schema of {subject.aggregate_type} is not {subject.compatibility} compatible "
+                f"with version {actual_subject.latest.version} of {subject.name}{f': {fields}' if fields else ''}",
                 INCOMPATIBLE_HINT,
             )
 
 
-def _is_compatible(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
+def _is_compatible(client: RegistryClient, subject: Subject, actual: ActualSubject, latest: SchemaVersion) -> bool:
     """Test compatibility in the registry, or locally if the level changes or a schema has references.
 
     If a schema has references, Apicurio rejects the test (HTTP 422), although it accepts the registration.
     """
-    if current.compatibility == subject.compatibility and not subject.uses and not latest.references:
+    if actual.compatibility == subject.compatibility and not subject.uses and not latest.references:
         return client.is_compatible(subject.name, subject.text, subject.compatibility)
     return not incompatible_fields(subject.compatibility, latest.text, subject.text)
 
 
-def refuse_older(subject: Subject, latest: int) -> None:
-    """Raise the RefusedError for a schema that equals an earlier version of its subject."""
-    raise RefusedError(
+def earlier_version_error(subject: Subject, latest: int) -> RefusedError:
+    """Return the error for a schema that equals an earlier version of its subject; `latest` is a version number."""
+    return RefusedError(
         f"schema of {subject.aggregate_type} equals an earlier version of {subject.name}; version {latest} remains the "
         "latest, because a registry cannot return to an earlier version",
-        "use the schema of the latest version, or change the schema, for example a `doc`",
+        f"write the schema of version {latest} into the schema file, or change the schema, for example its `doc`",
     )

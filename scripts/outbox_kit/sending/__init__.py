@@ -4,8 +4,8 @@
         connection.execute("update ...")
         emit(connection, aggregate_type="book", aggregate_id=book_id, event_type="book_changed", payload=book)
 
-Nothing here commits or connects to Kafka: the connector reads committed rows from the WAL. Nothing here uses the deploy
-tool. See docs/sending.md.
+The functions neither commit nor connect to Kafka: the connector reads committed rows from the WAL. They need no
+pipeline file. See docs/sending.md.
 """
 
 from outbox_kit.sending.event import InvalidEventError, OutboxEvent

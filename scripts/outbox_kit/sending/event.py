@@ -13,7 +13,7 @@ from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.sending.values import NotEncodableError, invalid_text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
-"""Headers that the connector writes from the other columns of the row."""
+"""Headers that the connector writes. The column `headers` must not contain them."""
 
 DEFAULT_TABLE = "public.outbox_event"
 Row = dict[str, str | None]
@@ -22,7 +22,7 @@ Row = dict[str, str | None]
 
 @dataclass(frozen=True)
 class TableName:
-    """Schema and name of a table, unquoted; without a schema the search_path applies."""
+    """Schema and name of a table, unquoted. If `schema` is None, the search_path applies."""
 
     schema: str | None
     name: str
@@ -33,7 +33,7 @@ def parse_table(text: str) -> TableName:
     """Parse `schema.table` or `table`. Case is significant, because the names are quoted. Raises ConfigurationError."""
     schema, dot, name = text.rpartition(".")
     if not name or "." in schema or bool(schema) != bool(dot) or "\0" in text:
-        raise ConfigurationError(f"the outbox table must be named as table or schema.table, not {text!r}")
+        raise ConfigurationError(f"the outbox table must be given as TABLE or SCHEMA.TABLE, not {text!r}")
     return TableName(schema or None, name)
 
 
@@ -43,7 +43,7 @@ class InvalidEventError(RefusedError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutboxEvent:
-    """One event of an aggregate, with the aggregate's whole state after it.
+    """One event of an aggregate, with the aggregate's whole state after the event.
 
     `aggregate_id` becomes the record key and must always be the same text for the same aggregate (a
     UUID is written in canonical form). `payload` None means that the aggregate was deleted. `headers`
@@ -69,28 +69,28 @@ class OutboxEvent:
             "aggregate_type": _required_text("aggregate_type", self.aggregate_type),
             "aggregate_id": _required_text("aggregate_id", aggregate_id),
             "event_type": _required_text("event_type", self.event_type),
-            "payload": _payload(self.payload),
-            "headers": _headers(self.headers),
+            "payload": _payload_json(self.payload),
+            "headers": _headers_json(self.headers),
         }
 
 
-def _text(name: str, value: object) -> str:
-    """Return the value if it is text that PostgreSQL can store."""
+def _valid_text(name: str, value: object) -> str:
+    """Return the value as str. Raises InvalidEventError unless it is text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise InvalidEventError(f"{name} must be text, not {type(value).__name__}")
     if reason := invalid_text_reason(value):
         raise InvalidEventError(f"{name} {reason}")
-    return str.__str__(value)  # for a text Enum, its value
+    return str.__str__(value)  # str() of a member of a str Enum would return Class.MEMBER
 
 
 def _required_text(name: str, value: object) -> str:
     if value == "":
-        hint = "the aggregate's id is the record key: set it"
+        hint = "set aggregate_id, which becomes the record key"
         raise InvalidEventError(f"{name} is empty", hint if name == "aggregate_id" else "")
-    return _text(name, value)
+    return _valid_text(name, value)
 
 
-def _payload(payload: object) -> str | None:
+def _payload_json(payload: object) -> str | None:
     if payload is None:
         return None
     if not isinstance(payload, Mapping):
@@ -99,12 +99,12 @@ def _payload(payload: object) -> str | None:
     try:
         return to_json(payload)
     except NotEncodableError as error:
-        # Without the cause: its stack frames contain the value.
+        # Raised without the cause, because stack frames of the cause contain the value.
         raise InvalidEventError(f"{error.location('payload')} {error.reason}") from None
 
 
-def _headers(headers: object) -> str | None:
-    """Return headers as JSON text; None without headers, so that the column is NULL."""
+def _headers_json(headers: object) -> str | None:
+    """Return headers as JSON text. Return None if there are no headers, so that the column is NULL."""
     if headers is None or headers == {}:
         return None
     if not isinstance(headers, Mapping):
@@ -114,5 +114,5 @@ def _headers(headers: object) -> str | None:
         if name in RESERVED_HEADERS:
             message = f"header {name} is written by the connector and cannot be set"
             raise InvalidEventError(message, "choose another name")
-        _text(f"header {name}", value)
+        _valid_text(f"header {name}", value)
     return to_json(headers)

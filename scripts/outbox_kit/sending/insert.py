@@ -55,21 +55,21 @@ def emit(
 def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
     """Insert one outbox row per event, in the order of `events`, as `emit` does; return the events' ids.
 
-    All events are validated before the first event is written. Without events no statement is executed.
+    All events are validated before the first row is inserted. If there are no events, no statement is executed.
     """
-    name = parse_table(table)
+    table_name = parse_table(table)
     events = list(events)
     rows = [event.to_row() for event in events]
     if isinstance(connection, psycopg.Connection):
         if rows:
-            psycopg_writer.insert_rows(connection, rows, name)
-    elif _is_sqlalchemy(connection):
+            psycopg_writer.insert_rows(connection, rows, table_name)
+    elif _is_sqlalchemy_connection(connection):
         from outbox_kit.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
 
         if rows:
-            sqlalchemy_writer.insert_rows(connection, rows, name)
+            sqlalchemy_writer.insert_rows(connection, rows, table_name)
     else:
-        raise _unsupported(connection)
+        raise _unsupported_error(connection)
     return [event.event_id for event in events]
 
 
@@ -78,29 +78,29 @@ async def emit_async(
 ) -> list[UUID]:
     """Insert one outbox row per event like `emit_many`, through psycopg's AsyncConnection.
 
-    With SQLAlchemy's AsyncSession and AsyncConnection use `await session.run_sync(emit_many, events)`.
+    For an AsyncSession or AsyncConnection of SQLAlchemy use `await session.run_sync(emit_many, events)`.
     """
-    name = parse_table(table)
+    table_name = parse_table(table)
     rows = [event.to_row() for event in events]
     if not isinstance(connection, psycopg.AsyncConnection):
-        raise _unsupported(connection)
+        raise _unsupported_error(connection)
     if rows:
-        await psycopg_writer.insert_rows_async(connection, rows, name)
+        await psycopg_writer.insert_rows_async(connection, rows, table_name)
     return [event.event_id for event in events]
 
 
-def _is_sqlalchemy(connection: object) -> bool:
-    """Return whether the object is SQLAlchemy's, without importing SQLAlchemy."""
-    kinds = {base.__name__ for base in type(connection).__mro__ if base.__module__.startswith("sqlalchemy.")}
-    return bool(kinds & {"Connection", "Session", "scoped_session"})
+def _is_sqlalchemy_connection(connection: object) -> bool:
+    """Return whether the object is a synchronous connection or session, without importing SQLAlchemy."""
+    class_names = {cls.__name__ for cls in type(connection).__mro__ if cls.__module__.startswith("sqlalchemy.")}
+    return bool(class_names & {"Connection", "Session", "scoped_session"})
 
 
-def _unsupported(connection: object) -> ConfigurationError:
+def _unsupported_error(connection: object) -> ConfigurationError:
     hints = {
         "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)` for SQLAlchemy",
         "AsyncSession": "use `await session.run_sync(emit_many, events)`",
         "Engine": "open a transaction first: `with engine.begin() as connection:`",
     }
-    default = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
+    default_hint = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
     message = f"cannot write an event through {type(connection).__module__}.{type(connection).__qualname__}"
-    return ConfigurationError(message, hints.get(type(connection).__name__, default))
+    return ConfigurationError(message, hints.get(type(connection).__name__, default_hint))

@@ -29,28 +29,28 @@ COLUMNS: dict[str, TypeEngine[Any]] = {
 
 
 def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName) -> None:
-    """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins one if none is open.
+    """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins a transaction if none is open.
 
-    A Session is not flushed: the order of statements within a transaction does not matter.
+    A Session is not flushed, because the order of statements within a transaction does not matter.
     Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the connection is not to PostgreSQL.
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":
-        raise ConfigurationError(f"the outbox table is in PostgreSQL; this connection is to {connection.dialect.name}")
-    # Only the driver knows the level: it may come from the engine, the connection or create_engine().
+        raise ConfigurationError(f"outbox rows need a connection to PostgreSQL, not to {connection.dialect.name}")
+    # Read from the driver, because the engine, the connection or create_engine() can set the isolation level.
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise RefusedError(
             "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
             "the outbox row would be committed separately from the business rows",
             "use a connection or session with a transactional isolation level",
         )
-    connection.execute(statement(table), list(rows))
+    connection.execute(insert_statement(table), list(rows))
 
 
 @lru_cache(maxsize=64)
-def statement(table: TableName) -> Insert:
+def insert_statement(table: TableName) -> Insert:
     """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies."""
     schema = None if table.schema is None else quoted_name(table.schema, quote=True)
-    clause = table_clause(quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema)
-    values = {name: cast(bindparam(name, type_=Text), kind) for name, kind in COLUMNS.items()}
-    return insert(clause).values(values)
+    outbox_table = table_clause(quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema)
+    values = {name: cast(bindparam(name, type_=Text), column_type) for name, column_type in COLUMNS.items()}
+    return insert(outbox_table).values(values)

@@ -1,6 +1,6 @@
 """Exact encoding of Python values as JSON text for a jsonb column.
 
-The encoder of the standard library writes a Decimal only as a float, and accepts NaN, NUL and lone
+The encoder of the standard library can write a Decimal only as a float, and accepts NaN, NUL and lone
 surrogates, which jsonb rejects.
 """
 
@@ -16,13 +16,13 @@ from functools import singledispatch
 from uuid import UUID
 
 MAX_DEPTH = 100
-"""Far below the limit of PostgreSQL's JSON parser. A value nested more deeply most likely contains itself."""
+"""Far fewer levels than PostgreSQL's JSON parser allows. A value with more levels most likely contains itself."""
 
 # Limits of PostgreSQL's numeric; jsonb stores every JSON number as numeric.
 _MAX_WHOLE_DIGITS = 131_072
 _MAX_SCALE = 16_383
 
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NotEncodableError(Exception):
@@ -64,29 +64,29 @@ def invalid_text_reason(value: str) -> str:
 
 def _encode(value: object, depth: int) -> str:
     if not isinstance(value, dict | list | tuple | Mapping):
-        return _scalar(value)
+        return _encode_scalar(value)
     if depth >= MAX_DEPTH:
         raise NotEncodableError(f"is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return _object(value, depth)
-    return f"[{','.join(_items(enumerate(value), depth))}]"
+        return _encode_object(value, depth)
+    return f"[{','.join(_encode_items(enumerate(value), depth))}]"
 
 
-def _object(value: Mapping[object, object], depth: int) -> str:
-    keys = [_key(key) for key in value]
-    texts = _items(zip(keys, value.values(), strict=True), depth)
-    return f"{{{','.join(f'{_quoted(key)}:{text}' for key, text in zip(keys, texts, strict=True))}}}"
+def _encode_object(value: Mapping[object, object], depth: int) -> str:
+    keys = [_valid_key(key) for key in value]
+    texts = _encode_items(zip(keys, value.values(), strict=True), depth)
+    return f"{{{','.join(f'{_quote(key)}:{text}' for key, text in zip(keys, texts, strict=True))}}}"
 
 
-def _key(key: object) -> str:
+def _valid_key(key: object) -> str:
     if not isinstance(key, str):
         raise NotEncodableError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
     if reason := invalid_text_reason(key):
         raise NotEncodableError(f"has a key that {reason}")
-    return str.__str__(key)  # the value of a text Enum
+    return str.__str__(key)  # str() of a member of a str Enum would return Class.MEMBER
 
 
-def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
+def _encode_items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
     """Return the JSON text of each item. If an item is not encodable, add its key or index to the path of the error."""
     texts: list[str] = []
     for key, item in items:
@@ -99,43 +99,43 @@ def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
 
 
 @singledispatch
-def _scalar(value: object) -> str:
+def _encode_scalar(value: object) -> str:
     raise NotEncodableError(f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}")
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(_value: None) -> str:
     return "null"
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: bool) -> str:
     return "true" if value else "false"
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: str) -> str:
     if reason := invalid_text_reason(value):
         raise NotEncodableError(reason)
-    return _quoted(value)
+    return _quote(value)
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: int) -> str:
     try:
         return int.__repr__(value)  # the repr of an IntEnum is not a number
-    except ValueError:  # Python's limit for converting long integers
-        raise NotEncodableError("is an integer of too many digits") from None
+    except ValueError:  # Python limits the number of digits in this conversion
+        raise NotEncodableError("is an integer with too many digits for Python's conversion to text") from None
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: float) -> str:
     if not math.isfinite(value):
         raise NotEncodableError("is not a finite number")
     return float.__repr__(value)
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: Decimal) -> str:
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -145,26 +145,26 @@ def _(value: Decimal) -> str:
     return Decimal.__str__(value)  # "1E+3" is a JSON number too
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: datetime) -> str:
     if value.utcoffset() is None:
-        raise NotEncodableError("is a datetime without a time zone: set one, for example UTC")
+        raise NotEncodableError("is a datetime without a time zone: set its tzinfo, for example to UTC")
     try:
         return f'"{value.astimezone(UTC).isoformat()}"'
     except OverflowError:
         raise NotEncodableError("is a datetime outside the years 1 to 9999 in UTC") from None
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: date) -> str:
     return f'"{value.isoformat()}"'
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: UUID) -> str:
     return f'"{value}"'
 
 
-@_scalar.register
+@_encode_scalar.register
 def _(value: Enum) -> str:
     return to_json(value.value)

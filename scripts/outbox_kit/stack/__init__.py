@@ -2,7 +2,7 @@
 
     Stack(root).up(progress)  →  StackState  →  Stack(root).down(progress)
 
-Process control belongs here, the services themselves in `services`; containers belong in `outbox_kit.testing`.
+This package controls processes. `services` defines the services; `outbox_kit.testing` runs them in containers.
 """
 
 from outbox_kit.stack.control import ProcessStatus

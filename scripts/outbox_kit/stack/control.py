@@ -11,13 +11,13 @@ from xmlrpc.client import Fault, ProtocolError, ServerProxy, Transport
 
 from outbox_kit.errors import StackError
 
-CALL_SECONDS = 10
-NOT_RUNNING = 70  # supervisor.xmlrpc.Faults
+CALL_TIMEOUT_S = 10
+NOT_RUNNING_FAULT = 70  # supervisor.xmlrpc.Faults.NOT_RUNNING
 
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """One service, as Supervisor reports it."""
+    """Status of the process of one service."""
 
     name: str
     state: str
@@ -31,15 +31,15 @@ class ProcessStatus:
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
+    """HTTP connection over a unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=CALL_SECONDS)
+        super().__init__("localhost", timeout=CALL_TIMEOUT_S)
         self.path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CALL_SECONDS)
+        self.sock.settimeout(CALL_TIMEOUT_S)
         try:
             self.sock.connect(str(self.path))
         except OSError:
@@ -48,7 +48,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Transport(Transport):
-    """XML-RPC over a unix socket. Supervisor has such a transport, but its package is optional."""
+    """XML-RPC over a unix socket. The package supervisor has such a transport, but is an optional dependency."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _Transport(Transport):
 
 
 class Control:
-    """A client of one supervisord."""
+    """Client of the supervisord that listens on the socket `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class Control:
                 raise ConnectionError(f"supervisor did not respond to {method}: {error}") from error
 
     def supervisor_pid(self) -> int | None:
-        """Return supervisord's pid, None when it does not respond."""
+        """Return supervisord's pid; None if supervisord does not respond."""
         try:
             return cast(int, self.call("getPID"))
         except (OSError, Fault):
@@ -84,10 +84,10 @@ class Control:
 
     def processes(self) -> dict[str, ProcessStatus]:
         try:
-            listing = self.call("getAllProcessInfo")
+            process_infos = self.call("getAllProcessInfo")
         except (OSError, Fault) as error:
             raise StackError(f"supervisor does not respond ({error})", "run `outbox stack down`") from error
-        return {info["name"]: _status(info) for info in listing}
+        return {process_info["name"]: _status(process_info) for process_info in process_infos}
 
     def start(self, name: str) -> None:
         """Request the start of a process. Raises StackError when Supervisor rejects the request."""
@@ -97,23 +97,23 @@ class Control:
             raise StackError(f"supervisor cannot start {name} ({error})") from error
 
     def stop(self, name: str) -> None:
-        """Request the stop of a process."""
+        """Request the stop of a process. A process that does not run is ignored."""
         try:
             self.call("stopProcess", name, False)
         except Fault as fault:
-            if fault.faultCode != NOT_RUNNING:
+            if fault.faultCode != NOT_RUNNING_FAULT:
                 raise
 
     def shutdown(self) -> None:
         self.call("shutdown")
 
 
-def _status(info: dict[str, Any]) -> ProcessStatus:
-    pid = info["pid"] or None
+def _status(process_info: dict[str, Any]) -> ProcessStatus:
+    pid = process_info["pid"] or None
     return ProcessStatus(
-        name=info["name"],
-        state=info["statename"].lower(),
+        name=process_info["name"],
+        state=process_info["statename"].lower(),
         pid=pid,
-        seconds=max(0, info["now"] - info["start"]) if pid else None,
-        detail=info["spawnerr"],
+        seconds=max(0, process_info["now"] - process_info["start"]) if pid else None,
+        detail=process_info["spawnerr"],
     )

@@ -23,7 +23,7 @@ KAFKA_LOGGER.propagate = False
 
 
 def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
-    """Connect as administrator, and create the roles and databases that are missing.
+    """Connect as administrator (`dsn`), and create the roles and databases that are missing.
 
     Raises psycopg.Error when they cannot be created.
     """
@@ -36,7 +36,7 @@ def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
 
 
 def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
-    """Describe the cluster, once a program listens on the local port."""
+    """Request a description of the cluster, unless no program listens on the local port."""
     if is_free(port):
         return Observation(None, f"port {port} is closed")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=KAFKA_LOGGER)
@@ -48,9 +48,9 @@ def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
 
 
 def check_registry(url: str) -> Observation[bool]:
-    """List the subjects; `url` is the URL of the Confluent API."""
+    """Check that the registry lists its subjects; `url` is the URL of the Confluent API."""
     try:
-        response = get(f"{url}/subjects")
+        response = send_get(f"{url}/subjects")
     except requests.RequestException as error:
         return Observation(None, f"no response to GET /subjects ({type(error).__name__})")
     return Observation(True if response.ok else None, f"GET /subjects returned HTTP {response.status_code}")
@@ -59,20 +59,20 @@ def check_registry(url: str) -> Observation[bool]:
 def check_connect(url: str, required_plugins: Iterable[str]) -> Observation[bool]:
     """Check that the worker is healthy and lists the required plugins."""
     try:
-        health = get(f"{url}/health")
-        if not health.ok:
-            return Observation(None, f"GET /health returned HTTP {health.status_code}")
-        listing = get(f"{url}/connector-plugins?connectorsOnly=false")
-        listing.raise_for_status()
-        classes = {plugin["class"] for plugin in listing.json()}
+        health_response = send_get(f"{url}/health")
+        if not health_response.ok:
+            return Observation(None, f"GET /health returned HTTP {health_response.status_code}")
+        plugin_response = send_get(f"{url}/connector-plugins?connectorsOnly=false")
+        plugin_response.raise_for_status()
+        classes = {plugin["class"] for plugin in plugin_response.json()}
     except requests.RequestException as error:
         return Observation(None, f"no response ({type(error).__name__})")
-    missing = [name for name in required_plugins if name not in classes]
-    return Observation(None if missing else True, f"missing plugins: {', '.join(missing) or 'none'}")
+    missing_plugins = [name for name in required_plugins if name not in classes]
+    return Observation(None if missing_plugins else True, f"missing plugins: {', '.join(missing_plugins) or 'none'}")
 
 
-def get(url: str) -> requests.Response:
-    """Send one GET with a time limit, ignoring proxies of the environment."""
+def send_get(url: str) -> requests.Response:
+    """Send a GET request with a time limit. Proxies in environment variables are ignored."""
     with requests.Session() as session:
         session.trust_env = False
         return session.get(url, timeout=REQUEST_TIMEOUT_S)

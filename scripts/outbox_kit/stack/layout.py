@@ -1,4 +1,4 @@
-"""Paths of the stack, all derived from the project root, and private files."""
+"""Paths of the stack, which are derived from the project root, and creation of private files and folders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from outbox_kit.errors import ConfigurationError, StackError
 
 # Characters with a special meaning where the path is written: class paths and plugin.path (`:` `,`), Supervisor's
 # configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
-FORBIDDEN = frozenset(",:;#%\"'\\\n\r\t")
-# sun_path is limited to 104 bytes on macOS and 108 on Linux; the difference is for `.<pid>`, which supervisord appends.
-LONGEST_SOCKET_PATH = 92
+FORBIDDEN_CHARACTERS = frozenset(",:;#%\"'\\\n\r\t")
+# sun_path is limited to 104 bytes on macOS and 108 on Linux, and supervisord appends `.<pid>` to the path.
+MAX_SOCKET_PATH_BYTES = 92
 
 
 class Layout:
@@ -21,7 +21,7 @@ class Layout:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        forbidden = sorted(set(str(self.root)) & FORBIDDEN)
+        forbidden = sorted(set(str(self.root)) & FORBIDDEN_CHARACTERS)
         if forbidden:
             message = f"the stack cannot run in {self.root}: the path contains {' '.join(map(repr, forbidden))}"
             raise ConfigurationError(message, "move the project to a path without these characters")
@@ -34,7 +34,7 @@ class Layout:
         self.configuration = self.home / "conf"
         """Rendered configuration; private, because it contains passwords."""
         self.data = self.home / "data"
-        """Data, which `down` retains."""
+        """Data of the services, which `outbox stack down` retains."""
         self.logs = self.home / "logs"
         """One file per service, and supervisor.log."""
         self.secrets = self.home / "secrets"
@@ -42,16 +42,16 @@ class Layout:
         self.state_file = self.home / "state.json"
         """Ports, addresses and passwords; mode 0600."""
         self.lock_file = self.root / "build" / "stack.lock"
-        """Outside `home`, so that a purge does not delete the file that it has locked."""
+        """Outside `home`, so that a purge does not delete the locked file."""
         self.supervisor_pid_file = self.home / "supervisord.pid"
         """Written by supervisord."""
-        self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
-        """PostgreSQL's folder when its unprivileged user has no access to the project."""
+        self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see create_own_folder()
+        """PostgreSQL's folder if the user that runs PostgreSQL has no access to the project."""
 
     @property
     def socket(self) -> Path:
         path = self.home / "supervisor.sock"
-        if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
             return path
         return Path(tempfile.gettempdir()) / f"outbox-kit-{self.stack_id}-{os.geteuid()}" / "supervisor.sock"
 
@@ -60,7 +60,7 @@ class Layout:
         return self.logs / f"{name}.log"
 
     def create(self) -> None:
-        """Create the folders; PostgreSQL's user can read `home`, but no folder with secrets."""
+        """Create the folders. PostgreSQL's user can read `home`, but not the folders that contain secrets."""
         for folder, mode in (
             (self.home, 0o755),
             (self.logs, 0o755),
@@ -71,23 +71,23 @@ class Layout:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
         if self.socket.parent != self.home:
-            private_folder(self.socket.parent, 0o700)
+            create_own_folder(self.socket.parent, 0o700)
 
 
-def private_folder(path: Path, mode: int) -> None:
-    """Create a folder in a world-writable folder. Raises StackError if another user has already created it."""
+def create_own_folder(path: Path, mode: int) -> None:
+    """Create a folder in a world-writable folder. Raises StackError if `path` exists but is not this user's folder."""
     try:
         path.mkdir(mode=mode)
     except FileExistsError:
         status = path.lstat()
         if path.is_symlink() or not path.is_dir() or status.st_uid != os.geteuid():
-            message = f"{path} exists and belongs to uid {status.st_uid}"
+            message = f"{path} is a link or a file, or belongs to another user (uid {status.st_uid})"
             raise StackError(message, f"remove {path}, or have its owner remove it") from None
     path.chmod(mode)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read from the moment it is created."""
+    """Write a file that from its creation only the owner can read."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outbox_kit.stack.layout import Layout
 
-EXCERPT_WINDOW = 2000
+EXCERPT_WINDOW_LINES = 2000
 # Error levels of the JVM services and PostgreSQL, and the lines that begin a stack trace.
 ERROR_LINE = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in thread")
 
@@ -24,11 +24,11 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def excerpt(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a log, preceded by the last errors before them.
+    """Return the last lines of a log, preceded by the last error lines that precede these lines.
 
-    The last lines alone may not show the error: a failing broker logs many lines of its shutdown after it.
+    The last lines alone may not show the error: a failing broker logs many lines of its shutdown after the error.
     """
-    window = tail(path, EXCERPT_WINDOW)
+    window = tail(path, EXCERPT_WINDOW_LINES)
     earlier_lines, last_lines = window[:-lines], window[-lines:]
     errors = [line for line in earlier_lines if ERROR_LINE.search(line)][-lines // 4 :]
     return [*errors, "...", *last_lines] if errors else last_lines
@@ -43,9 +43,9 @@ def rotate(layout: Layout, names: Iterable[str]) -> None:
 
 
 def exit_description(layout: Layout, name: str) -> str:
-    """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`.
+    """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`, or an empty string.
 
-    It is read from Supervisor's log: the XML-RPC interface has no exit status after a restart of the process.
+    The text is from Supervisor's log, because the XML-RPC interface has no exit status after a restart of the process.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
     exits = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]

@@ -28,7 +28,7 @@ class Process:
 
     pid: int
     service: str
-    """A service, `supervisor` or `format`."""
+    """Name of a service; `supervisor`; or `format`, which formats Kafka's log directory."""
     arguments: str
 
     @property
@@ -43,7 +43,7 @@ def process_marker(layout: Layout, service: str) -> str:
 
 
 def command_lines() -> dict[int, str]:
-    """Return the arguments of every visible process, by pid."""
+    """Return the command line of every visible process, by pid."""
     if (PROC / "self" / "cmdline").exists():
         return proc_command_lines()
     listing = subprocess.run(
@@ -54,7 +54,7 @@ def command_lines() -> dict[int, str]:
 
 
 def proc_command_lines() -> dict[int, str]:
-    """Return the arguments from /proc, because slim images have no `ps`. A zombie process has no arguments."""
+    """Return the command lines from /proc, because slim images have no `ps`. That of a zombie process is empty."""
     arguments = {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():
@@ -67,7 +67,7 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return the running processes of this stack, or only of `services`, even if supervisord was killed."""
+    """Return the running processes of this stack or of `services`. This works even if supervisord was killed."""
     # A shell or an editor may have the marker in its arguments too: match only programs that the stack runs.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"
@@ -93,17 +93,17 @@ def terminate(layout: Layout, services: tuple[str, ...], *, seconds: float) -> N
     send_signal([process for process in processes if process.service == "postgres"], signal.SIGINT)
     send_signal([process for process in processes if process.service != "postgres"], signal.SIGTERM)
     try:
-        wait_ended(layout, services, seconds)
+        wait_until_ended(layout, services, seconds)
     except WaitTimeoutError:
         send_signal(find_processes(layout, services), signal.SIGKILL)
-        wait_ended(layout, services, 10)
+        wait_until_ended(layout, services, 10)
 
 
-def wait_ended(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
+def wait_until_ended(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
     """Wait until no process of these services runs."""
 
     def poll() -> Observation[bool]:
-        running = [f"{process.service} (pid {process.pid})" for process in find_processes(layout, services)]
-        return Observation(None if running else True, ", ".join(running) or "no processes")
+        running_processes = [f"{process.service} (pid {process.pid})" for process in find_processes(layout, services)]
+        return Observation(None if running_processes else True, ", ".join(running_processes) or "no processes")
 
     wait_for(f"{', '.join(services)} to end", poll, seconds=seconds, interval=0.1)

@@ -21,7 +21,7 @@ def render_properties(settings: Settings) -> str:
 
 
 def environment_variables(prefix: str, settings: Settings) -> dict[str, str]:
-    """Return settings as the variables of the official images: a.b with the prefix KAFKA_ is KAFKA_A_B."""
+    """Return settings as variables of Kafka's official images: with the prefix KAFKA_ the setting a.b is KAFKA_A_B."""
     return {
         prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_"): _text(value)
         for key, value in settings.items()
@@ -34,5 +34,5 @@ def _text(value: str | int | bool) -> str:
 
 def _escape(text: str) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    # Java skips leading blanks of a value.
+    # Java skips leading white space of a value unless it is escaped.
     return "\\" + text if text.startswith((" ", "\t")) else text

@@ -12,12 +12,12 @@ from outbox_kit.errors import OutboxKitError, StackError, WaitTimeoutError
 from outbox_kit.progress import Reporter
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import find_processes, terminate, wait_ended
+from outbox_kit.stack.processes import find_processes, terminate, wait_until_ended
 from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import SUPERVISOR
 from outbox_kit.waiting import Observation, wait_for
 
-STOP_SECONDS = 45  # above the longest stop_seconds of a service
+STOP_SECONDS = 45  # greater than the stop_seconds of every service
 SIGNAL_SECONDS = 15
 
 
@@ -25,7 +25,7 @@ SIGNAL_SECONDS = 15
 def ignore_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM during the block: an interrupted shutdown would leave processes running.
 
-    Signal handlers can only be set in the main thread.
+    In other threads nothing is ignored, because signal handlers can only be set in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,7 +39,7 @@ def ignore_interrupts() -> Iterator[None]:
 
 
 def stop_all(layout: Layout, progress: Reporter) -> None:
-    """Stop every process of this stack. Raises StackError when one does not end."""
+    """Stop every process of this stack. Raises StackError if a process does not end."""
     control = Control(layout.socket)
     if control.supervisor_pid() is not None:
         stop_through_supervisor(layout, control, progress)
@@ -52,31 +52,31 @@ def stop_all(layout: Layout, progress: Reporter) -> None:
 
 
 def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter) -> None:
-    """Stop the services in order, then supervisord. Processes that remain are ended by signal."""
+    """Stop the services in order, then supervisord. Processes that do not stop are left to `stop_by_signal`."""
     try:
         for names in STOP_ORDER:
             stop_group(control, names, progress)
         control.shutdown()
-        wait_ended(layout, (SUPERVISOR,), SIGNAL_SECONDS)
+        wait_until_ended(layout, (SUPERVISOR,), SIGNAL_SECONDS)
     except (OSError, Fault, OutboxKitError) as error:
-        progress(f"supervisor could not stop all services: {error}")
+        progress(f"supervisor did not stop every service: {error}")
 
 
 def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> None:
     """Stop several services at the same time, and wait until they have stopped."""
-    running = [name for name, status in control.processes().items() if name in names and status.pid]
-    if not running:
+    running_services = [name for name, status in control.processes().items() if name in names and status.pid]
+    if not running_services:
         return
-    progress(f"stopping {', '.join(running)}")
-    for name in running:
+    progress(f"stopping {', '.join(running_services)}")
+    for name in running_services:
         control.stop(name)
 
     def poll() -> Observation[bool]:
         processes = control.processes()
-        still_running = [name for name in running if processes[name].pid]
+        still_running = [name for name in running_services if processes[name].pid]
         return Observation(None if still_running else True, f"{', '.join(still_running)} still running")
 
-    wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, interval=0.1)
+    wait_for(f"{', '.join(running_services)} to stop", poll, seconds=STOP_SECONDS, interval=0.1)
 
 
 def stop_by_signal(layout: Layout) -> None:

@@ -30,7 +30,7 @@ from outbox_kit.stack.supervisor import SUPERVISOR, launch
 class Stack:
     """PostgreSQL, Kafka, registry and Connect of one project, under one supervisord.
 
-    Nothing here prints; long steps report through `progress`.
+    The methods do not print. Long operations report to `progress`.
     """
 
     def __init__(self, root: Path, options: Options | None = None) -> None:
@@ -40,9 +40,9 @@ class Stack:
     def up(
         self, progress: Reporter = silent, ports: Mapping[str, int] | None = None, services: Iterable[str] | None = None
     ) -> StackState:
-        """Start the stack, or some services and those that they require; return when every service is ready.
+        """Start all services, or `services` and those that they require; return when every started service is ready.
 
-        A service without a given port uses its last port if free, else a new port. The data of the last run is reused.
+        A service without a port in `ports` uses its last port if that is free. The data of the last run is reused.
         After any failure, Ctrl-C included, everything that was started is stopped.
 
         Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
@@ -50,9 +50,9 @@ class Stack:
         """
         names = select_services(services)
         with self.locked():
-            running = self.state()
-            if running is not None:
-                message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
+            running_state = self.state()
+            if running_state is not None:
+                message = f"the stack is already running (supervisor pid {running_state.supervisor_pid})"
                 raise StackError(message, "run `outbox stack down` first")
             java = find_java() if needs_java(names) else None
             external_home_existed = self.layout.external_postgres_home.exists()
@@ -60,8 +60,8 @@ class Stack:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
-                if not external_home_existed:  # a failed first start leaves no files outside the project
-                    delete(self.layout.external_postgres_home)
+                if not external_home_existed:  # after a failed first start no files remain outside the project
+                    delete_folder(self.layout.external_postgres_home)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
                 raise
@@ -75,16 +75,16 @@ class Stack:
         state = self.next_state(ports)
         write_state(self.layout.state_file, state)
         context = Context(self.layout, state, self.options, java)
-        selected = [SERVICES[name](context) for name in names]
+        selected_services = [SERVICES[name](context) for name in names]
         progress(f"preparing {', '.join(names)}")
-        prepare(selected)
+        prepare(selected_services)
         logs.rotate(self.layout, (*names, SUPERVISOR))
-        control = launch(self.layout, {service.name: service.program() for service in selected})
+        control = launch(self.layout, {service.name: service.program() for service in selected_services})
         progress(f"starting {', '.join(names)}")
-        Startup(self.layout, state, selected, control, progress).run()
-        running = state.model_copy(update={"services": names, "supervisor_pid": control.supervisor_pid()})
-        write_state(self.layout.state_file, running)
-        return running
+        Startup(self.layout, state, selected_services, control, progress).run()
+        running_state = state.model_copy(update={"services": names, "supervisor_pid": control.supervisor_pid()})
+        write_state(self.layout.state_file, running_state)
+        return running_state
 
     def stop_after(self, error: BaseException, progress: Reporter) -> None:
         """Stop the services of a failed start; an error of the stop must not hide the error of the start."""
@@ -96,33 +96,33 @@ class Stack:
                 progress(f"{stop_error.message} ({stop_error.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:
-        """Return the state to start with: passwords and ports of the last run if there was one, else new ones."""
-        previous = read_state(self.layout.state_file)
-        chosen_ports = choose_ports(ports, previous.ports if previous else {})
+        """Return the state to start with: passwords and free ports of the last run, or new passwords and ports."""
+        previous_state = read_state(self.layout.state_file)
+        chosen_ports = choose_ports(ports, previous_state.ports if previous_state else {})
         user = postgres_user()
-        home = choose_home(self.layout, user, previous.postgres_home if previous else None)
-        if previous is None:
+        home = choose_home(self.layout, user, previous_state.postgres_home if previous_state else None)
+        if previous_state is None:
             if (home / "data").exists():
                 message = f"{home / 'data'} contains a database, but "
                 message += f"{self.layout.state_file} with its passwords does not exist"
                 raise StackError(message, PURGE_HINT)
             return StackState(ports=chosen_ports, postgres_home=home, postgres_user=user)
-        update = {"version": __version__, "ports": chosen_ports, "postgres_home": home, "postgres_user": user}
-        return previous.stopped().model_copy(update=update)
+        new_values = {"version": __version__, "ports": chosen_ports, "postgres_home": home, "postgres_user": user}
+        return previous_state.stopped().model_copy(update=new_values)
 
     def down(self, progress: Reporter = silent, purge: bool = False) -> None:
-        """Stop every process of this stack, including those of a killed supervisor or `up`.
+        """Stop every process of this stack, including processes that a killed supervisor or `up` left running.
 
-        The data is retained unless `purge`. Raises StackError when a process does not end.
+        The data is retained unless `purge` is set. Raises StackError if a process does not end.
         """
         with self.locked(), ignore_interrupts():
             self.stop(progress)
             if purge:
                 progress("deleting the stack's data")
                 for folder in (self.layout.home, self.layout.external_postgres_home):
-                    delete(folder)
+                    delete_folder(folder)
                 if self.layout.socket.parent != self.layout.home:
-                    delete(self.layout.socket.parent)
+                    delete_folder(self.layout.socket.parent)
 
     def stop(self, progress: Reporter) -> None:
         """Stop every process, and record in the state file that the stack is stopped."""
@@ -143,7 +143,7 @@ class Stack:
         return state if state is not None and state.supervisor_pid == pid else None
 
     def status(self) -> list[ProcessStatus]:
-        """Return one entry per service that runs or should run; empty when the stack is down."""
+        """Return one entry per service that runs or should run; empty if the stack is down."""
         control = Control(self.layout.socket)
         if control.supervisor_pid() is not None:
             return list(control.processes().values())
@@ -157,42 +157,42 @@ class Stack:
         return next((status.pid for status in self.status() if status.name == name), None)
 
     def logs(self, name: str, lines: int = 100) -> str:
-        """Return the last lines of the log of a service or of `supervisor`; empty without a log."""
+        """Return the last lines of the log of a service or of `supervisor`; empty if there is no log."""
         self.check_name(name, SUPERVISOR)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
     def check_name(self, name: str, *additional: str) -> None:
         names = (*SERVICES, *additional)
         if name not in names:
-            raise ConfigurationError(f"unknown service: {name}", f"services: {', '.join(names)}")
+            raise ConfigurationError(f"unknown service: {name}", f"use one of: {', '.join(names)}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep the stack's lock during the block; the kernel releases the lock when the process ends."""
         try:
             self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise file_error(error) from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(handle)
+            os.close(descriptor)
             message = f"another `outbox stack up` or `down` is running for {self.layout.home}"
-            raise StackError(message, "wait for it to end, or interrupt it") from None
+            raise StackError(message, "wait until that command ends, or interrupt it") from None
         try:
             yield
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 def file_error(error: OSError) -> StackError:
     """Return the error for a file that cannot be read, written or deleted."""
     message = f"{error.filename or 'a file of the stack'}: {error.strerror or error}"
-    return StackError(message, "check the disk, and run as the user who started the stack last")
+    return StackError(message, "check the disk, and run the command as the user who last started the stack")
 
 
-def delete(folder: Path) -> None:
+def delete_folder(folder: Path) -> None:
     """Delete a folder. Raises StackError when that fails."""
     try:
         shutil.rmtree(folder)

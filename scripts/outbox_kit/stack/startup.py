@@ -15,7 +15,7 @@ from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Observation, wait_for
 
 LOG_LINES = 20
-ALIVE = ("starting", "running")
+ALIVE_STATES = ("starting", "running")
 
 
 def prepare(services: list[Service]) -> None:
@@ -36,53 +36,53 @@ class Startup:
         self.services = services
         self.control = control
         self.progress = progress
-        self.started: dict[str, float] = {}
+        self.start_times: dict[str, float] = {}
         self.pids: dict[str, int] = {}
-        self.ready: set[str] = set()
-        self.results: dict[str, str] = {}
+        self.ready_services: set[str] = set()
+        self.check_results: dict[str, str] = {}
 
     def run(self) -> None:
         """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
-        limit = sum(service.start_seconds for service in self.services)
-        wait_for("the stack to be ready", self.poll, seconds=limit, interval=0.1)
+        total_seconds = sum(service.start_seconds for service in self.services)
+        wait_for("the stack to be ready", self.poll, seconds=total_seconds, interval=0.1)
 
     def poll(self) -> Observation[bool]:
         """Start the services whose requirements are ready, and check those that were started."""
         for service in self.services:
-            if service.name not in self.started and self.ready.issuperset(service.requires):
+            if service.name not in self.start_times and self.ready_services.issuperset(service.requires):
                 self.control.start(service.name)
-                self.started[service.name] = time.monotonic()
+                self.start_times[service.name] = time.monotonic()
         self.check_alive(self.control.processes())
         for service in self.services:
-            if service.name in self.started and service.name not in self.ready:
+            if service.name in self.start_times and service.name not in self.ready_services:
                 self.check(service)
-        pending = [service.name for service in self.services if service.name not in self.ready]
-        results = [f"{name}: {self.results.get(name, 'not started')}" for name in pending]
-        return Observation(None if pending else True, "; ".join(results))
+        pending_services = [service.name for service in self.services if service.name not in self.ready_services]
+        results = [f"{name}: {self.check_results.get(name, 'not started')}" for name in pending_services]
+        return Observation(None if pending_services else True, "; ".join(results))
 
     def check(self, service: Service) -> None:
-        """Check one service. Raises StackError when its time limit is exceeded."""
+        """Check whether a service is ready. Raises StackError if it exceeds its time limit."""
         result = service.check()
-        self.results[service.name] = result.text
-        seconds = time.monotonic() - self.started[service.name]
+        self.check_results[service.name] = result.text
+        elapsed_seconds = time.monotonic() - self.start_times[service.name]
         if result.value is not None:
-            self.ready.add(service.name)
-            self.progress(f"{service.name} is ready after {seconds:.1f} s")
-        elif seconds > service.start_seconds:
+            self.ready_services.add(service.name)
+            self.progress(f"{service.name} is ready after {elapsed_seconds:.1f} s")
+        elif elapsed_seconds > service.start_seconds:
             problem = f"was not ready within {service.start_seconds:g} s; last check: {result.text}"
-            raise self.failure(service.name, problem)
+            raise self.start_error(service.name, problem)
 
     def check_alive(self, processes: dict[str, ProcessStatus]) -> None:
         """Raise StackError for a service that ended, even if Supervisor has restarted it."""
-        for name in self.started:
+        for name in self.start_times:
             status = processes[name]
             restarted = status.pid and self.pids.setdefault(name, status.pid) != status.pid
-            if restarted or status.state not in ALIVE:
+            if restarted or status.state not in ALIVE_STATES:
                 reason = exit_description(self.layout, name) or status.detail or f"state {status.state}"
-                raise self.failure(name, f"ended ({reason})")
+                raise self.start_error(name, f"ended ({reason})")
 
-    def failure(self, name: str, problem: str) -> StackError:
-        """Return the error for a service, with the end of its log."""
+    def start_error(self, name: str, problem: str) -> StackError:
+        """Return the error for a service that failed to start, with the end of its log."""
         lines = excerpt(self.layout.log(name), LOG_LINES) or ["(the log is empty)"]
         text = "\n".join(f"    {line}" for line in lines)
         message = redact(f"{name} {problem}\nend of its log:\n{text}", self.state.passwords())

@@ -43,7 +43,7 @@ class StackState(Logins):
     postgres_home: Path
     """Folder of PostgreSQL's binaries and data."""
     postgres_user: str | None = None
-    """Operating system user of PostgreSQL; None if it is the caller."""
+    """Operating system user of PostgreSQL; None if PostgreSQL runs as the user who starts the stack."""
     kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
 
     @property
@@ -104,7 +104,7 @@ class StackState(Logins):
         return {name: getattr(self, name) for name in names.split()}
 
     def passwords(self) -> tuple[str, ...]:
-        """Return every secret, so that text can be redacted."""
+        """Return all passwords, so that they can be redacted in texts."""
         return (self.admin_password, self.connector_password, self.materializer_password, self.registry_password)
 
     def stopped(self) -> StackState:
@@ -118,22 +118,22 @@ def read_state(path: Path) -> StackState | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StackError(f"cannot read {path}: {error.strerror}", "run as the user who started the stack") from error
+        raise StackError(f"cannot read {path}: {error.strerror}", "run the command as the owner of the file") from error
     except ValidationError as error:
         # The error's own text quotes the input, passwords included.
         locations = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
-        raise StackError(f"{path} is not a state file of this version (see: {locations})", PURGE_HINT) from None
+        raise StackError(f"{path} is not a state file of this version (invalid: {locations})", PURGE_HINT) from None
 
 
 def write_state(path: Path, state: StackState) -> None:
-    """Replace the state file atomically; only its owner can read it at any moment."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # creates it with mode 0600
+    """Replace the state file atomically; only its owner can ever read it."""
+    descriptor, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # creates the file with mode 0600
     try:
-        with os.fdopen(handle, "w") as file:
-            # Environment files use the values of `environment`, so that they do not depend on this model.
+        with os.fdopen(descriptor, "w") as file:
+            # Environment files use only values of `environment`, so that they do not depend on fields of this class.
             json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
             file.write("\n")
-        Path(name).replace(path)
+        Path(temporary_name).replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        Path(temporary_name).unlink(missing_ok=True)
         raise

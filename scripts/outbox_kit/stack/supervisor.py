@@ -20,15 +20,14 @@ SUPERVISOR = "supervisor"
 START_SECONDS = 30
 # Variables that services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change their settings.
 # OUTBOX_... is passed, because connectors may refer to such variables.
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
+INHERITED_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 INHERITED_PREFIX = "OUTBOX_"
 
 
 def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the caller that services inherit."""
-    return {
-        name: value for name, value in environment.items() if name in INHERITED or name.startswith(INHERITED_PREFIX)
-    }
+    names = [name for name in environment if name in INHERITED_NAMES or name.startswith(INHERITED_PREFIX)]
+    return {name: environment[name] for name in names}
 
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
@@ -88,7 +87,7 @@ def escape(text: str) -> str:
 def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
     """Start supervisord, without starting the programs; return once it responds.
 
-    It is a daemon in its own session, so that Ctrl-C does not reach it: the caller decides what to stop.
+    supervisord is a daemon in its own session, so that Ctrl-C does not stop it: the caller decides what to stop.
     """
     if importlib.util.find_spec("supervisor") is None:
         raise StackError("the package 'supervisor' is not installed", "run `make setup`")

@@ -1,4 +1,4 @@
-"""Execution of one-off tools of the services: initdb, Kafka's storage tool, the launch of supervisord."""
+"""Execution of commands until they end: initdb, Kafka's storage tool, the launch of supervisord."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outbox_kit.errors import StackError
 
-OUTPUT_CHARACTERS = 2000
+MAX_OUTPUT_CHARACTERS = 2000
 
 
 def run_tool(
@@ -48,5 +48,5 @@ def run_tool(
     except OSError as error:
         raise StackError(f"cannot run {name} ({command[0]}: {error.strerror})") from error
     if result.returncode != 0:
-        output = (result.stdout + result.stderr).strip()[-OUTPUT_CHARACTERS:]
+        output = (result.stdout + result.stderr).strip()[-MAX_OUTPUT_CHARACTERS:]
         raise StackError(f"{name} failed (exit status {result.returncode}):\n{output}")

@@ -1,4 +1,4 @@
-"""Base class of the stack's containers: a fixed port on 127.0.0.1, a network alias, a wait for readiness."""
+"""Base class of the stack's containers, which have a fixed port on 127.0.0.1, a network alias and a readiness check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testcontainers.core.network import Network
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack.ports import HOST, free_port
-from outbox_kit.testing.images import provide, provide_ryuk
+from outbox_kit.testing.images import provide_image, provide_ryuk
 from outbox_kit.waiting import Observation, wait_for
 
 LOG_LINES = 15
@@ -22,12 +22,12 @@ class StackContainer(DockerContainer):
 
     container_port: int
     seconds: float = 120.0
-    """Time limit from start to readiness."""
+    """Time limit from start to readiness, in seconds."""
 
     def __init__(self, image: str, *, name: str, network: Network | None, port: int | None = None) -> None:
         super().__init__(image)
         self.alias = name
-        """Host name in the network."""
+        """Host name of the container in its network."""
         self.port = port or free_port(())
         """Port on 127.0.0.1."""
         # with_bind_ports() is not used, because the port would listen on every address of this machine.
@@ -36,13 +36,13 @@ class StackContainer(DockerContainer):
             self.with_network(network).with_network_aliases(name)
 
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready; raise no error for a service that is still starting."""
+        """Check once whether the service is ready. A service that is still starting causes no exception."""
         raise NotImplementedError
 
     def start(self) -> Self:
         """Start the container, without waiting for readiness. Raises StackError."""
         provide_ryuk()
-        provide(self.image)
+        provide_image(self.image)
         try:
             super().start()
         except DockerException as error:
@@ -74,7 +74,7 @@ class StackContainer(DockerContainer):
         self._docker_container().unpause()
 
     def shut_down(self) -> None:
-        """Stop the service by its stop signal. Its data is retained."""
+        """Send the stop signal, and wait until the container has stopped. Its data is retained."""
         self._docker_container().stop(timeout=STOP_SECONDS)
 
     def start_again(self) -> Self:

@@ -1,4 +1,4 @@
-"""Images of the containers."""
+"""Names of the container images, and their download."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class Images:
     registry: str = "outbox-kit/registry"
     connect: str = "outbox-kit/connect"
     connect_plugins: Mapping[Path, str] = field(default_factory=dict)
-    """Plugin folders to mount, with their paths in the workers: official images lack the transforms."""
+    """Plugin folders of this machine, with the paths in the workers at which they are mounted."""
 
 
 LOCAL_PREFIX = "outbox-kit/"
 """Prefix of images that are only built locally; an image with this prefix in a registry is not from outbox-kit."""
 BUILD_HINT = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
-RYUK_HINT = "pull it, or set TESTCONTAINERS_RYUK_DISABLED=true; then containers of a killed test run are not removed"
+RYUK_HINT = "load the image, or set TESTCONTAINERS_RYUK_DISABLED=true and remove containers of killed runs yourself"
 
 
 def provide_ryuk() -> None:
     """Make the Ryuk image of testcontainers available, unless it is disabled. Raises StackError."""
     if not testcontainers_config.ryuk_disabled:
-        provide(testcontainers_config.ryuk_image, RYUK_HINT)
+        provide_image(testcontainers_config.ryuk_image, RYUK_HINT)
 
 
-def provide(name: str, hint: str = BUILD_HINT) -> None:
-    """Pull an image that is not available locally. Raises StackError with the hint."""
+def provide_image(name: str, hint: str = BUILD_HINT) -> None:
+    """Pull an image that is not available locally. Raises StackError with `hint` if that fails."""
     try:
-        client = DockerClient().client  # of testcontainers: it applies Docker contexts and ~/.testcontainers.properties
+        client = DockerClient().client  # applies Docker contexts and ~/.testcontainers.properties
     except DockerException as error:
         message = f"no container engine responds: {_first_line(error)}"
         raise StackError(message, "start Docker, or set DOCKER_HOST") from None
@@ -52,7 +52,7 @@ def provide(name: str, hint: str = BUILD_HINT) -> None:
             raise StackError(f"image {name} does not exist locally", hint) from None
         _pull(client, name, hint)
     except DockerException as error:
-        raise StackError(f"the container engine rejects image {name}: {_first_line(error)}") from None
+        raise StackError(f"the container engine cannot read image {name}: {_first_line(error)}") from None
     finally:
         client.close()
 

@@ -12,7 +12,7 @@ from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.kafka import single_node_settings
-from outbox_kit.stack.services.postgres import REPLICATION
+from outbox_kit.stack.services.postgres import SERVER_SETTINGS
 from outbox_kit.stack.services.registry import storage_variables
 from outbox_kit.stack.services.service import Options
 from outbox_kit.stack.state import kafka_cluster_id
@@ -42,7 +42,7 @@ class PostgresContainer(StackContainer):
         self.logins = Logins(source_database=source_database, target_database=target_database)
         self.admin_password = self.logins.admin_password
         self.with_envs(POSTGRES_USER=self.logins.admin_user, POSTGRES_PASSWORD=self.admin_password)
-        self.with_command(["postgres", *(f"-c{key}={value}" for key, value in REPLICATION.items())])
+        self.with_command(["postgres", *(f"-c{key}={value}" for key, value in SERVER_SETTINGS.items())])
 
     @property
     def source_dsn(self) -> str:
@@ -65,7 +65,7 @@ class PostgresContainer(StackContainer):
 
 
 class KafkaContainer(StackContainer):
-    """A broker: `bootstrap_servers` for this machine, `name:9092` for containers of its network."""
+    """Broker. Clients on this machine use `bootstrap_servers`, containers of its network `inner_bootstrap_servers`."""
 
     container_port = 19092
 
@@ -77,7 +77,7 @@ class KafkaContainer(StackContainer):
             "node.id": 1,
             "controller.quorum.voters": f"1@{host}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
-            # Containers connect through INTERNAL, this machine through EXTERNAL; each gets a reachable address.
+            # Containers use the listener INTERNAL, clients on this machine use EXTERNAL.
             "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.container_port},CONTROLLER://:{CONTROLLER_PORT}",
             "advertised.listeners": f"INTERNAL://{host}:{INTERNAL_PORT},EXTERNAL://{self.bootstrap_servers}",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -129,7 +129,7 @@ class RegistryContainer(StackContainer):
 
 
 class ConnectContainer(StackContainer):
-    """One worker in distributed mode; workers of the same Kafka share their connectors."""
+    """One worker in distributed mode. All workers of one Kafka cluster form one Connect cluster."""
 
     container_port = 8083
 

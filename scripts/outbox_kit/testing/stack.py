@@ -24,18 +24,18 @@ from outbox_kit.pipeline.environment import (
     Registry,
     SourceDatabase,
 )
-from outbox_kit.progress import Reporter, silent
+from outbox_kit.progress import Reporter, plural, silent
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
 from outbox_kit.testing.container import StackContainer
-from outbox_kit.testing.images import Images, provide
+from outbox_kit.testing.images import Images, provide_image
 from outbox_kit.testing.services import ConnectContainer, KafkaContainer, PostgresContainer, RegistryContainer
 
 Container = TypeVar("Container", bound=StackContainer)
 
 
 class OutboxStack:
-    """Containers in one network; nothing remains after the `with` block."""
+    """Stack of containers in one network. The end of the `with` block removes containers, data and network."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class OutboxStack:
     ) -> None:
         """Set images, number of Connect workers and database names, without starting a container."""
         if workers < 1:
-            raise ConfigurationError(f"workers={workers}", "start at least one Connect worker")
+            raise ConfigurationError(f"`workers` must be at least 1, not {workers}", "set `workers` to 1 or more")
         self.images = images or Images()
         self.workers = workers
         self.source_database = source_database
@@ -111,13 +111,13 @@ class OutboxStack:
 
     @contextmanager
     def deployment(self, pipeline_file: Path) -> Iterator[Deployment]:
-        """Yield the deployment of a pipeline in this stack, for outbox_kit.deployment, .verification, ..."""
+        """Yield the deployment of a pipeline in this stack. The functions of outbox_kit.deployment accept it."""
         pipeline = load_pipeline(pipeline_file)
         with deployment_of(pipeline, self.environment(), pipeline_file.resolve().parent / "templates") as deployment:
             yield deployment
 
     def environment(self) -> Environment:
-        """Return this stack as an environment; its target `warehouse` is the target database."""
+        """Return the environment with this stack's addresses. Its target `warehouse` is the target database."""
         logins = self.postgres.logins
         return Environment(
             name="testing",
@@ -152,9 +152,9 @@ class OutboxStack:
 
     def _start(self) -> None:
         images = self.images
-        # Provide all images before the first container, so that a missing image is reported at once.
+        # All images are provided before the first container starts, so that a missing image is reported early.
         for image in (images.postgres, images.kafka, images.registry, images.connect):
-            provide(image)
+            provide_image(image)
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="outbox-stack-")))
         network = self._cleanup.enter_context(Network())
         self.progress("starting postgres, kafka")
@@ -173,7 +173,7 @@ class OutboxStack:
             RegistryContainer(images.registry, postgres=self.postgres, network=network)
         )
         self.kafka.wait_ready()
-        self.progress(f"starting connect ({self.workers})")
+        self.progress(f"starting {plural(self.workers, 'Connect worker')}")
         self.connects = [
             self._start_container(
                 ConnectContainer(

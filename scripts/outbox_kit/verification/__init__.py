@@ -1,4 +1,4 @@
-"""`outbox verify`: comparison of the live state with lock, pipeline and environment file. Only the canary writes."""
+"""`outbox verify` compares the live state with the lock, pipeline and environment files. It writes only the canary."""
 
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit

@@ -23,22 +23,22 @@ from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, unknown
-from outbox_kit.verification.canary_contract import FRAME, KEY, CanaryContract, key_problems, record_problems
-from outbox_kit.verification.live_state import database
+from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, skip_rules
+from outbox_kit.verification.canary_contract import KEY, WIRE_PREFIX, CanaryContract, key_problems, record_problems
+from outbox_kit.verification.live_state import connect_database
 from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.waiting import Observation, wait_for
 
-# Maximum latency. Debezium polls every few milliseconds; the commit in Kafka and a busy machine add latency.
-LATENCY_S = 5.0
-EMIT = "select pg_logical_emit_message(true, %s::text, %s::text)"
+# Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
+MAX_LATENCY_S = 5.0
+EMIT_SQL = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
-NOT_ARRIVED_HINT = "see connect.running and postgres.slot above, then the Connect worker's log"
+NOT_ARRIVED_HINT = "see the checks connect.running and postgres.slot-active, then the Connect worker's log"
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """Record of the canary, and its latency from the commit to the arrival."""
+    """Received record of the canary, and the time from the commit of the event to the arrival of the record."""
 
     message: Message
     latency_seconds: float
@@ -46,7 +46,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Received state and tombstone of one canary."""
+    """Received records of one canary: `state`, then `tombstone`. `limit_s` was the time limit for each of them."""
 
     topic: str
     contract: CanaryContract
@@ -75,8 +75,8 @@ def _delivered(delivery: Delivery) -> Finding:
 )
 def _record(delivery: Delivery) -> Finding:
     problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
-    strict = delivery.contract.strict
-    expected = "key, headers, schema id and payload as sent" if strict else "key and event_id as sent"
+    is_strict = delivery.contract.is_strict
+    expected = "key, headers, schema id and payload as sent" if is_strict else "key and event_id as sent"
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
@@ -87,20 +87,20 @@ def _record(delivery: Delivery) -> Finding:
 )
 def _partition(delivery: Delivery) -> Finding:
     state, tombstone = delivery.state.message, delivery.tombstone.message
-    actual = {state.partition(), tombstone.partition()}
-    expected = partition_of(state.key() or b"", max(1, delivery.contract.partitions))
-    return Finding(actual == {expected}, f"partition {', '.join(map(str, sorted(actual, key=str)))}", f"{expected}")
+    partition = partition_of(state.key() or b"", max(1, delivery.contract.partition_count))
+    actual, expected = f"{state.partition()} and {tombstone.partition()}", f"{partition} and {partition}"
+    return Finding(actual == expected, f"partitions {actual}", f"partitions {expected} (state and tombstone)")
 
 
 @RULES.rule(
     "canary.latency",
-    condition=f"the canary arrives within {LATENCY_S:g} s; a longer latency means a backlog of the connector",
+    condition=f"the canary arrives within {MAX_LATENCY_S:g} s; a longer latency means a backlog of the connector",
     remedy="check postgres.slot-retained for a backlog of the connector, and the CPU load of the Connect worker",
     severity=Severity.WARNING,
 )
 def _latency(delivery: Delivery) -> Finding:
     seconds = delivery.state.latency_seconds
-    return Finding(seconds <= LATENCY_S, f"{seconds:.2f} s", f"{LATENCY_S:g} s at most")
+    return Finding(seconds <= MAX_LATENCY_S, f"{seconds:.2f} s", f"{MAX_LATENCY_S:g} s at most")
 
 
 @RULES.rule(
@@ -110,19 +110,19 @@ def _latency(delivery: Delivery) -> Finding:
 )
 def _tombstone(delivery: Delivery) -> Finding:
     message = delivery.tombstone.message
-    same_key = not key_problems(message, delivery.contract) and message.key() == delivery.state.message.key()
-    value = "null value" if message.value() is None else "a value"
-    passed = message.value() is None and same_key
-    return Finding(passed, value if same_key else f"{value}, wrong key", "null value under the same key")
+    has_same_key = not key_problems(message, delivery.contract) and message.key() == delivery.state.message.key()
+    value_text = "null value" if message.value() is None else "non-null value"
+    passed = message.value() is None and has_same_key
+    return Finding(passed, f"{value_text}, {'same' if has_same_key else 'different'} key", "null value, same key")
 
 
 def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
-    """Send a state and then its tombstone. Wait up to `seconds` for each of the two records."""
+    """Send a state and then its tombstone, and check their records. Wait up to `seconds` for each record."""
     try:
         return evaluate(RULES, _deliver(deployment, contract, seconds))
     except OutboxKitError as error:
-        failure = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
-        return [failure, *unknown(RULES[1:], "the canary did not arrive")]
+        failed_check = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
+        return [failed_check, *skip_rules(RULES[1:], "the canary did not arrive")]
 
 
 def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -> Delivery:
@@ -138,43 +138,43 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
 def send(deployment: Deployment, contract: CanaryContract, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
-    A row is inserted and deleted in one transaction: the WAL contains the insert, and the table does not change.
+    An outbox row is inserted and deleted in one transaction: the WAL contains the insert, and the table is unchanged.
     """
     event_id = str(uuid.uuid4())
-    with database(deployment) as connection, connection.transaction():
+    with connect_database(deployment) as connection, connection.transaction():
         if deployment.pipeline.source.message_prefix is not None:
-            _emit(connection, deployment.pipeline, event_id, event_type, _json(payload))
+            _emit_message(connection, deployment.pipeline, event_id, event_type, _json_payload(payload))
         else:
-            column = _column_value(deployment.pipeline, contract, payload)
-            _insert_and_delete(connection, deployment.pipeline, event_id, event_type, column)
+            value = _column_value(deployment.pipeline, contract, payload)
+            _insert_and_delete(connection, deployment.pipeline, event_id, event_type, value)
     return event_id
 
 
-def _json(payload: Payload | None) -> dict[str, str] | None:
-    """Return the payload with times in ISO 8601."""
+def _json_payload(payload: Payload | None) -> dict[str, str] | None:
+    """Return the payload with each datetime as ISO 8601 text."""
     if payload is None:
         return None
     return {name: value if isinstance(value, str) else value.isoformat() for name, value in payload.items()}
 
 
 def _column_value(pipeline: Pipeline, contract: CanaryContract, payload: Payload | None) -> str | bytes | None:
-    """Return the value of the payload column: JSON, or Avro in Confluent's wire format if the column is bytea."""
+    """Return the value for the payload column: JSON, or Avro in Confluent's wire format if the column is bytea."""
     if payload is None:
         return None
     if pipeline.payload_type != "bytea":
-        return json.dumps(_json(payload))
-    latest = next(iter(contract.schemas))
-    framed = io.BytesIO()
-    framed.write(FRAME.pack(0, latest))
-    fastavro.schemaless_writer(framed, fastavro.parse_schema(json.loads(contract.schemas[latest])), payload)
-    return framed.getvalue()
+        return json.dumps(_json_payload(payload))
+    schema_id, schema = next(iter(contract.schemas.items()))
+    buffer = io.BytesIO()
+    buffer.write(WIRE_PREFIX.pack(0, schema_id))
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(json.loads(schema)), payload)
+    return buffer.getvalue()
 
 
-def _emit(
+def _emit_message(
     connection: Connection, pipeline: Pipeline, event_id: str, event_type: str, payload: dict[str, str] | None
 ) -> None:
     columns = pipeline.source.columns
-    content = {
+    event = {
         columns.id: event_id,
         columns.aggregate_type: CANARY_AGGREGATE,
         columns.aggregate_id: KEY,
@@ -182,39 +182,39 @@ def _emit(
         columns.payload: payload,
         columns.created_at: datetime.now(UTC).isoformat(),
     }
-    connection.execute(EMIT, (pipeline.source.message_prefix, json.dumps(content)))
+    connection.execute(EMIT_SQL, (pipeline.source.message_prefix, json.dumps(event)))
 
 
 def _insert_and_delete(
     connection: Connection, pipeline: Pipeline, event_id: str, event_type: str, payload: str | bytes | None
 ) -> None:
     source = pipeline.source
-    # The table may require a value for the partition fields of all aggregates. 0 is valid as text and as a number.
-    columns = set(source.columns.model_dump().values())
+    # Columns of partition fields may be NOT NULL in an existing table. "0" is valid as a text and as a number.
+    contract_columns = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
-    extra_fields = [field for field in fields if field not in columns]
-    values = [event_id, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(extra_fields)]
+    additional_columns = [field for field in fields if field not in contract_columns]
+    values = [event_id, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(additional_columns)]
     placeholders = sql.SQL(", ").join([sql.Placeholder()] * len(values))
-    connection.execute(ddl.insertion(source, sql.SQL("values ({})").format(placeholders), *extra_fields), values)
-    removal = sql.SQL("delete from {} where {} = %s").format(
-        ddl.qualified(source.table), sql.Identifier(source.columns.id)
+    rows = sql.SQL("values ({})").format(placeholders)
+    connection.execute(ddl.insertion(source, rows, *additional_columns), values)
+    deletion = sql.SQL("delete from {} where {} = %s").format(
+        ddl.qualified_name(source.table), sql.Identifier(source.columns.id)
     )
-    connection.execute(removal, (event_id,))
+    connection.execute(deletion, (event_id,))
 
 
 def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
-    started = time.monotonic()
-    skipped = 0
+    started_at, skipped_count = time.monotonic(), 0
 
     def poll() -> Observation[Arrival]:
-        nonlocal skipped
+        nonlocal skipped_count
         message = consumer.poll(POLL_S)
         if message is not None and message.error():
             return Observation(None, str(message.error()))
         if message is not None:
             if text_headers(message).get("event_id") == event_id:
-                return Observation(Arrival(message, time.monotonic() - started), "arrived")
-            skipped += 1
-        return Observation(None, f"{skipped} other records")
+                return Observation(Arrival(message, time.monotonic() - started_at), "arrived")
+            skipped_count += 1
+        return Observation(None, f"{skipped_count} other records")
 
     return wait_for("the canary to arrive on its topic", poll, seconds=seconds, interval=0.01, hint=NOT_ARRIVED_HINT)

@@ -57,7 +57,7 @@ IDS = [rule.id for rule in RULES]
 
 
 def page() -> str:
-    """Return the page as Markdown."""
+    """Return docs/verify.md, in Markdown."""
     sections = [INTRODUCTION]
     for title, rules in SECTIONS:
         items = [

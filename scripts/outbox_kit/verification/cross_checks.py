@@ -25,7 +25,7 @@ from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
-STATUS_INTERVAL_MS = 10_000  # Debezium's default
+STATUS_INTERVAL_MS = 10_000  # default in Debezium
 STATUS_UPDATES_PER_TIMEOUT = 2
 
 RULES = Rules[LiveState]()
@@ -37,18 +37,18 @@ RULES = Rules[LiveState]()
     remedy="run `outbox apply`, or add the missing partitions to the topic",
 )
 def _partitions(state: LiveState) -> Finding:
-    config, expected = state.config, "the partition count of the route"
+    config, expected = state.config, "the partition count in the route"
     if config is None or state.kafka.value is None:
-        return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
+        return Finding(None, NO_CONFIG if config is None else "the state of Kafka could not be read", expected)
     router, topics = outbox_router(config), state.kafka.value.actual
     if router is None:
         return Finding(True, NO_ROUTER, expected)
     problems = [
-        f"{route.topic} has {topics[route.topic].partitions}, the route {parse_int(route.partitions)}"
+        f"{route.topic} has {topics[route.topic].partitions} partitions, its route has {parse_int(route.partitions)}"
         for route in router_routes(router)
         if route.topic in topics and topics[route.topic].partitions != parse_int(route.partitions)
     ]
-    return Finding(not problems, "; ".join(problems) or "equal", expected)
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @RULES.rule(
@@ -57,20 +57,20 @@ def _partitions(state: LiveState) -> Finding:
     remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`",
 )
 def _record_size(state: LiveState) -> Finding:
-    config, expected = state.config, "router ≤ producer's request ≤ topic"
+    config, expected = state.config, "max.record.bytes of the router within the limits of producer and topics"
     if config is None or state.kafka.value is None:
-        return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
+        return Finding(None, NO_CONFIG if config is None else "the state of Kafka could not be read", expected)
     router = outbox_router(config)
-    record = parse_int(router.settings.get("max.record.bytes")) if router else 0
-    request, buffer = producer_setting(config, "max.request.size"), producer_setting(config, "buffer.memory")
-    limits = [(record, "the router", request, "max.request.size"), (request, "a request", buffer, "buffer.memory")]
+    record_size = ("max.record.bytes", parse_int(router.settings.get("max.record.bytes")) if router else 0)
+    request_size, buffer_size = ((key, producer_setting(config, key)) for key in ("max.request.size", "buffer.memory"))
+    limits = [(record_size, request_size), (request_size, buffer_size)]
     for route in router_routes(router) if router else ():
         topic = state.kafka.value.actual.get(route.topic)
         if topic:
-            size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
-            limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
-    problems = [f"{size} ({sender}) > {limit} ({name})" for size, sender, limit, name in limits if size > limit]
-    return Finding(not problems, "; ".join(problems) or f"{record} ≤ {request} ≤ topics", expected)
+            topic_size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
+            limits.append((record_size, (f"max.message.bytes of {route.topic}", topic_size)))
+    problems = [f"{key} {size} > {limit_key} {limit}" for (key, size), (limit_key, limit) in limits if size > limit]
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @RULES.rule(
@@ -81,7 +81,7 @@ def _record_size(state: LiveState) -> Finding:
 def _schema_ids(state: LiveState) -> Finding:
     config, expected = state.config, "registered under the same id, with the same text"
     if config is None or state.registry.value is None:
-        return Finding(None, NO_CONFIG if config is None else "the registry does not respond", expected)
+        return Finding(None, NO_CONFIG if config is None else "the state of the registry could not be read", expected)
     router = outbox_router(config)
     if router is None:
         return Finding(True, NO_ROUTER, expected)
@@ -91,26 +91,26 @@ def _schema_ids(state: LiveState) -> Finding:
         for version in schema_versions(router, name)
         for problem in _version_problems(state, name, version)
     ]
-    return Finding(not problems, "; ".join(problems) or "all registered", expected)
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
-def _version_problems(state: LiveState, name: str, version: SchemaVersion) -> Iterator[str]:
-    aggregate = state.deployment.pipeline.routed.get(name)
-    subject = state.deployment.pipeline.subject_of(name)
+def _version_problems(state: LiveState, aggregate_type: str, version: SchemaVersion) -> Iterator[str]:
+    aggregate = state.deployment.pipeline.routed.get(aggregate_type)
+    subject = state.deployment.pipeline.subject_of(aggregate_type)
     registered = state.registered.get((subject, parse_int(version.label)))
     if registered is None:
-        yield f"{subject} has no version {version.label}"
+        yield f"{subject} has no version {version.label}, which the router has"
     elif registered.id != parse_int(version.id):
         yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
-    # Schemas with references are not compared: types are inlined in the config, but not in the registry.
+    # Texts of schemas with references are not compared: their types are inlined in the config, but not in the registry.
     elif not (aggregate and aggregate.references) and not _is_same_schema(registered.text, version.text or ""):
         yield f"{subject} version {version.label} differs from the schema of the router"
 
 
-def _is_same_schema(registered: str, configured: str) -> bool:
-    """Return whether two schemas are equal apart from docs. Return False if a text is not a valid schema."""
+def _is_same_schema(registered_text: str, configured_text: str) -> bool:
+    """Return whether two schemas are equal apart from docs. Return False if one of the texts is not a valid schema."""
     try:
-        return same_schema(without_docs(registered), without_docs(configured))
+        return same_schema(without_docs(registered_text), without_docs(configured_text))
     except (ValueError, SchemaParseException, UnknownType):
         return False
 
@@ -121,13 +121,12 @@ def _is_same_schema(registered: str, configured: str) -> bool:
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER_HINT}",
 )
 def _offset_not_ahead(state: LiveState) -> Finding:
-    expected = "an LSN that the server has reached"
+    expected = "an offset that is not beyond the server's WAL position"
     if state.postgres.value is None or state.connect.value is None:
-        return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    offset = stored_lsn(state.connect.value.observed.actual)
-    # The connector may have advanced since wal_position was first read.
+        return Finding(None, "the state of PostgreSQL or Connect could not be read", expected)
+    offset_lsn = stored_lsn(state.connect.value.observed.actual)  # read before state.wal_position
     server_lsn = max(state.wal_position, state.postgres.value.actual.wal_position)
-    return Finding(offset <= server_lsn, f"connector at {offset}, server at {server_lsn}", expected)
+    return Finding(offset_lsn <= server_lsn, f"connector's offset at {offset_lsn}, server at {server_lsn}", expected)
 
 
 @RULES.rule(
@@ -136,13 +135,14 @@ def _offset_not_ahead(state: LiveState) -> Finding:
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
 def _offset_covers_slot(state: LiveState) -> Finding:
-    expected = "the slot not beyond the connector's offset"
+    expected = "a confirmed LSN of the slot that is not beyond the connector's offset"
     if state.postgres.value is None or state.connect.value is None:
-        return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    slot, offset = state.postgres.value.actual.slot, stored_lsn(state.connect.value.observed.actual)
-    if slot is None or slot.confirmed_flush is None or not offset:
+        return Finding(None, "the state of PostgreSQL or Connect could not be read", expected)
+    slot, offset_lsn = state.postgres.value.actual.slot, stored_lsn(state.connect.value.observed.actual)
+    if slot is None or slot.confirmed_flush is None or not offset_lsn:
         return Finding(None, "the slot or the offset does not exist", expected)
-    return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
+    slot_lsn = slot.confirmed_flush
+    return Finding(slot_lsn <= offset_lsn, f"slot at {slot_lsn}, connector's offset at {offset_lsn}", expected)
 
 
 @RULES.rule(
@@ -153,12 +153,12 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 def _wal_sender_timeout(state: LiveState) -> Finding:
     config, database = state.config, state.postgres.value
     if config is None or database is None:
-        reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
-        return Finding(None, reason, "twice the interval of acknowledgements")
-    interval = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
-    timeout, minimum = database.additional.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval
-    actual = f"wal_sender_timeout {timeout} ms, an acknowledgement every {interval} ms"
-    return Finding(timeout == 0 or timeout >= minimum, actual, f"0, or at least {minimum} ms")
+        reason = NO_CONFIG if config is None else "the state of PostgreSQL could not be read"
+        return Finding(None, reason, "wal_sender_timeout 0, or at least twice the interval of acknowledgements")
+    interval_ms = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
+    timeout_ms, minimum_ms = database.additional.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval_ms
+    actual = f"wal_sender_timeout {timeout_ms} ms, an acknowledgement every {interval_ms} ms"
+    return Finding(timeout_ms == 0 or timeout_ms >= minimum_ms, actual, f"wal_sender_timeout 0, or >= {minimum_ms} ms")
 
 
 @RULES.rule(

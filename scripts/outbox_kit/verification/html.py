@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification.report import WORST_FIRST, Report, worst_status
+from outbox_kit.verification.report import STATUSES_WORST_FIRST, Report, worst_status
 
 # Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -27,16 +27,16 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Box of the diagram. `status` is the worst status of `checks`, `problems` the ids of failed or warned checks."""
+    """Box of the diagram, with the worst status of its checks, and the ids of its checks with status FAIL or WARN."""
 
     name: str
     status: Status
-    problems: list[str]
+    problem_ids: list[str]
     checks: list[Check]
 
 
 def stage_of(check_id: str) -> str:
-    """Return the stage that a check belongs to."""
+    """Return the name of the stage to which a check belongs."""
     matches = [
         (len(prefix), name) for name, prefixes in STAGES.items() for prefix in prefixes if check_id.startswith(prefix)
     ]
@@ -44,22 +44,22 @@ def stage_of(check_id: str) -> str:
 
 
 def stages(checks: list[Check]) -> list[Stage]:
-    """Return the stages from the outbox table to the registry."""
+    """Return every stage with its checks, from the outbox table to the registry."""
     result = []
     for name in STAGES:
         stage_checks = [check for check in checks if stage_of(check.id) == name]
-        problems = [check.id for check in stage_checks if check.status in (Status.FAIL, Status.WARN)]
-        result.append(Stage(name, worst_status(stage_checks), problems, stage_checks))
+        problem_ids = [check.id for check in stage_checks if check.status in (Status.FAIL, Status.WARN)]
+        result.append(Stage(name, worst_status(stage_checks), problem_ids, stage_checks))
     return result
 
 
 def to_html(report: Report) -> str:
-    """Return a page without scripts and external resources."""
+    """Return the report as one HTML page, without scripts and external resources."""
     loader = PackageLoader("outbox_kit.verification", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    order = list(WORST_FIRST)
-    ordered = sorted(report.checks, key=lambda check: order.index(check.status))
-    page = jinja.get_template("report.html.j2")
-    return page.render(
-        report=report, stages=stages(report.checks), ordered=ordered, verdict=worst_status(report.checks)
+    order = list(STATUSES_WORST_FIRST)
+    checks = sorted(report.checks, key=lambda check: order.index(check.status))
+    template = jinja.get_template("report.html.j2")
+    return template.render(
+        report=report, stages=stages(report.checks), checks=checks, verdict=worst_status(report.checks)
     )

@@ -9,7 +9,7 @@ from outbox_kit.verification.report import Report
 
 
 def to_junit(report: Report) -> str:
-    """Return one suite. A failed check is a failure, an unknown check is skipped, a warning passes and has output."""
+    """Return one test suite. A failed check is a failure, an unknown one is skipped, a warning passes with output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
@@ -23,24 +23,24 @@ def to_junit(report: Report) -> str:
         root, "testsuite", {"name": name, "timestamp": report.started_at.isoformat(timespec="seconds"), **counts}
     )
     for check in report.checks:
-        _case(suite, check)
+        _add_case(suite, check)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case(suite: ElementTree.Element, check: Check) -> None:
+def _add_case(suite: ElementTree.Element, check: Check) -> None:
     system = check.id.partition(".")[0]
     case = ElementTree.SubElement(suite, "testcase", {"classname": f"outbox.{system}", "name": check.id, "time": "0"})
-    seen = _printable(check.seen)
+    message = _printable(check.seen)
     text = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
     if check.status is Status.FAIL:
-        ElementTree.SubElement(case, "failure", {"message": seen, "type": check.severity.value}).text = text
+        ElementTree.SubElement(case, "failure", {"message": message, "type": check.severity.value}).text = text
     elif check.status is Status.UNKNOWN:
-        ElementTree.SubElement(case, "skipped", {"message": seen})
+        ElementTree.SubElement(case, "skipped", {"message": message})
     elif check.status is Status.WARN:
         ElementTree.SubElement(case, "system-out").text = text
 
 
 def _printable(text: str) -> str:
-    """Remove control characters, which error messages may contain and XML does not allow."""
+    """Remove characters that are not printable, because XML does not allow control characters."""
     return "".join(character for character in text if character.isprintable() or character == "\n")

@@ -37,7 +37,7 @@ RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """State of one system, or the error that occurred when it was read."""
+    """State of one system, or the error because of which it could not be read."""
 
     value: T | None
     error: OutboxKitError | None = None
@@ -45,7 +45,7 @@ class ReadResult(Generic[T]):
 
 @dataclass(frozen=True)
 class LiveState:
-    """State of all four systems.
+    """State of PostgreSQL, Kafka, registry and Connect. `heartbeat_offset` is the end offset of the heartbeat topic.
 
     `registered` are the schema versions that the live config names. They and `wal_position` are read after the config.
     """
@@ -58,55 +58,55 @@ class LiveState:
     connect: ReadResult[ConnectState]
     wal_position: int
     registered: RegisteredSchemas
-    heartbeat: int | None
+    heartbeat_offset: int | None
 
     @property
     def config(self) -> dict[str, str] | None:
-        """The live connector config."""
+        """The live connector config; None if there is no connector, or Connect could not be read."""
         return self.connect.value.observed.actual.config if self.connect.value else None
 
 
-def database(deployment: Deployment) -> AbstractContextManager[postgres_client.Connection]:
-    """Connect to the source database with the verifier's login. Raises UnreachableError, RejectedError."""
+def connect_database(deployment: Deployment) -> AbstractContextManager[postgres_client.Connection]:
+    """Connect to the source database, as source.verifier if configured. Raises UnreachableError, RejectedError."""
     return postgres_client.connected(deployment.environment.source, deployment.environment.source.verifier)
 
 
 def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
-    """Read every system once. PostgreSQL is first, so that the connector's offset is not older than the slot's LSN.
+    """Read the systems. PostgreSQL is read first, so that the connector's offset is not older than the slot's LSN.
 
-    A system that did not respond is not read again.
+    What depends on the live config is read last, but not from systems that could not be read before.
     """
     progress("read postgres")
-    postgres = _read(lambda: _postgres(deployment, lock))
+    postgres = _try_read(lambda: _read_postgres(deployment, lock))
     progress("read kafka")
-    kafka = _read(lambda: _kafka(deployment, lock))
+    kafka = _try_read(lambda: _read_kafka(deployment, lock))
     progress("read registry")
-    registry = _read(lambda: _registry(deployment, lock))
+    registry = _try_read(lambda: _read_registry(deployment, lock))
     progress("read connect")
     cluster_id = kafka.value.cluster.id if kafka.value else None
-    connect = _read(lambda: _connect(deployment, lock, cluster_id))
+    connect = _try_read(lambda: _read_connect(deployment, lock, cluster_id))
     config = connect.value.observed.actual.config if connect.value else None
-    position = _read(lambda: _wal_position(deployment)).value if postgres.value and connect.value else None
-    registered = _read(lambda: _registered(deployment, config or {})).value if registry.value else None
+    wal_lsn = _try_read(lambda: _read_wal_position(deployment)).value if postgres.value and connect.value else None
+    registered = _try_read(lambda: _read_registered(deployment, config or {})).value if registry.value else None
     topic = deployment.pipeline.heartbeat_topic
-    heartbeat = _read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
-    return LiveState(deployment, lock, postgres, kafka, registry, connect, position or 0, registered or {}, heartbeat)
+    end_offset = _try_read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
+    return LiveState(deployment, lock, postgres, kafka, registry, connect, wal_lsn or 0, registered or {}, end_offset)
 
 
-def _read(read: Callable[[], T]) -> ReadResult[T]:
+def _try_read(read_state: Callable[[], T]) -> ReadResult[T]:
     try:
-        return ReadResult(read())
+        return ReadResult(read_state())
     except OutboxKitError as error:
         return ReadResult(None, error)
 
 
-def _wal_position(deployment: Deployment) -> int:
-    with database(deployment) as connection:
+def _read_wal_position(deployment: Deployment) -> int:
+    with connect_database(deployment) as connection:
         return int(postgres_client.read_server(connection)["wal_position"])
 
 
-def _registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSchemas:
-    """Read the registered schema versions that the router of the live config names."""
+def _read_registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSchemas:
+    """Read the registered schema versions that the router in the live config names."""
     router = outbox_router(config)
     if router is None:
         return {}
@@ -118,36 +118,36 @@ def _registered(deployment: Deployment, config: dict[str, str]) -> RegisteredSch
     }
 
 
-def _postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
+def _read_postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
-    with database(deployment) as connection:
+    with connect_database(deployment) as connection:
         # If the identifier cannot be read, it is empty, and the check postgres.identity is unknown.
-        identifier = _read(lambda: postgres_client.read_system_identifier(connection)).value or ""
+        identifier = _try_read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role_exists = actual.role is not None
-        additional = postgres_queries.read_additional_state(connection, pipeline, environment, role=role_exists)
+        additional = postgres_queries.read_additional_state(connection, pipeline, environment, role_exists=role_exists)
     return DatabaseState(pipeline, environment, lock.source, actual, additional)
 
 
-def _kafka(deployment: Deployment, lock: Lock) -> KafkaState:
+def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     client, pipeline = deployment.kafka, deployment.pipeline
     topics = kafka_state.desired_topics(pipeline, deployment.environment)
-    names = [topic.name for topic in topics]
-    cluster, actual = kafka_queries.read_cluster(client, names), client.describe(names)
+    topic_names = [topic.name for topic in topics]
+    cluster, actual = kafka_queries.read_cluster(client, topic_names), client.describe(topic_names)
     dead_letter_count: int | None = 0
     if pipeline.dead_letter_topic in actual:
-        dead_letter_count = _read(
+        dead_letter_count = _try_read(
             partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
     return KafkaState(client.kafka, lock.cluster_id, topics, actual, cluster, dead_letter_count)
 
 
-def _registry(deployment: Deployment, lock: Lock) -> RegistryState:
+def _read_registry(deployment: Deployment, lock: Lock) -> RegistryState:
     subjects = registry_state.desired_subjects(deployment.pipeline)
     return RegistryState(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
 
 
-def _connect(deployment: Deployment, lock: Lock, cluster_id: str | None) -> ConnectState:
+def _read_connect(deployment: Deployment, lock: Lock, cluster_id: str | None) -> ConnectState:
     name, desired = deployment.pipeline.connector.name, deployment.render(lock)
     settings = deployment.environment.connector
     observed = connect_queries.observe(deployment.connect, deployment.environment.connect, name, desired)

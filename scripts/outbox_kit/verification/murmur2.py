@@ -20,6 +20,6 @@ def murmur2(data: bytes) -> int:
     return value ^ (value >> 15)
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition that the producer's default partitioner selects."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+def partition_of(key: bytes, partition_count: int) -> int:
+    """Return the partition that the default partitioner of Kafka's producer selects for the key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count

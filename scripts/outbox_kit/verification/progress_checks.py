@@ -11,39 +11,39 @@ from outbox_kit.connector_config import parse_int
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
-from outbox_kit.verification.live_state import LiveState, database
+from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.verification.live_state import LiveState, connect_database
 from outbox_kit.waiting import Observation, wait_for
 
-# Wait for two heartbeats, and allow for delays on a busy machine.
-HEARTBEATS, GRACE_S, POLL_S = 2, 5.0, 0.2
+# Time limit: HEARTBEAT_COUNT heartbeat intervals, plus GRACE_S for delays on a busy machine.
+HEARTBEAT_COUNT, GRACE_S, POLL_S = 2, 5.0, 0.2
 HEARTBEAT_MS = 10_000
 NO_PROGRESS_HINT = "check for a missing topic or partition, and for an unresponsive broker; see the worker's log"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Slot, end offset of the heartbeat topic, and connector offset at one time. `seeded`: `apply` wrote the offset."""
+    """State of slot, heartbeat topic and connector at one time. `is_seeded`: the offset was written by `apply`."""
 
     slot: Slot | None
-    heartbeat: int | None
-    offset: int
+    heartbeat_offset: int | None
+    offset_lsn: int
     status: ConnectorStatus | None
-    seeded: bool = False
+    is_seeded: bool = False
 
     @property
     def confirmed_flush(self) -> int | None:
         return self.slot.confirmed_flush if self.slot else None
 
     @property
-    def reader(self) -> int | None:
+    def reader_pid(self) -> int | None:
         """Process id of the session that reads the slot."""
         return self.slot.active_pid if self.slot else None
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. A connector with a seeded offset reconnects at the first row, before `after_canary`."""
+    """Samples of one run. A connector with a seeded offset reconnects before `after_canary`, at the first row."""
 
     first: Sample
     after_canary: Sample
@@ -65,12 +65,12 @@ def _slot(samples: Samples) -> Finding:
 
 @RULES.rule("kafka.heartbeat", condition="heartbeats from the database arrive on their topic", remedy=NO_PROGRESS_HINT)
 def _heartbeat(samples: Samples) -> Finding:
-    return _advance_finding(samples, samples.first.heartbeat, samples.last.heartbeat)
+    return _advance_finding(samples, samples.first.heartbeat_offset, samples.last.heartbeat_offset)
 
 
 @RULES.rule("connect.offsets-moving", condition="the connector commits its offset", remedy=NO_PROGRESS_HINT)
 def _offset(samples: Samples) -> Finding:
-    return _lsn_advance_finding(samples, samples.first.offset, samples.last.offset)
+    return _lsn_advance_finding(samples, samples.first.offset_lsn, samples.last.offset_lsn)
 
 
 PROGRESS_RULES = tuple(RULES)
@@ -84,45 +84,45 @@ PROGRESS_RULES = tuple(RULES)
 )
 def _restarts(samples: Samples) -> Finding:
     first, last = samples.after_canary, samples.last
-    changes = [f"WAL sender PID changed from {first.reader} to {last.reader}"] if first.reader != last.reader else []
+    pids = f"{first.reader_pid}, then {last.reader_pid}"
+    changes = [f"PID of the WAL sender: {pids}"] if first.reader_pid != last.reader_pid else []
     if not (is_running(first.status) and is_running(last.status)):
         changes.append(f"task status {status_text(first.status)}, then {status_text(last.status)}")
     return Finding(not changes, "; ".join(changes) or "no restart", "no restart between two samples")
 
 
-def _advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
-    expected = f"an advance within {samples.seconds:g} s"
-    if first is None or last is None:
-        return Finding(None, "slot or topic does not exist", expected)
-    return Finding(last > first, f"{last - first:+} since {first}", expected)
+def _advance_finding(samples: Samples, first_value: int | None, last_value: int | None) -> Finding:
+    expected = f"a higher value within {samples.seconds:g} s"
+    if first_value is None or last_value is None:
+        return Finding(None, "the slot or the heartbeat topic does not exist", expected)
+    return Finding(last_value > first_value, f"{first_value}, then {last_value}", expected)
 
 
-def _lsn_advance_finding(samples: Samples, first: int | None, last: int | None) -> Finding:
+def _lsn_advance_finding(samples: Samples, first_lsn: int | None, last_lsn: int | None) -> Finding:
     """Compare two LSNs. After a seeded offset Debezium confirms no LSN before the first processed transaction."""
-    finding = _advance_finding(samples, first, last)
-    if finding.passed is False and samples.last.seeded:
-        return Finding(None, "no transaction since the connector was created", finding.expected, "send the canary")
+    finding = _advance_finding(samples, first_lsn, last_lsn)
+    if finding.passed is False and samples.last.is_seeded:
+        return Finding(None, "no event since the offset was seeded", finding.expected, "write an outbox row")
     return finding
 
 
 def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress, at most for two heartbeats. If the connector does not run, every check is unknown.
+    """Wait for progress, for about two heartbeats at most. If the connector does not run, every check is unknown.
 
     `canary_sent` means that a canary was sent after the state was read.
     """
     first = _first_sample(live_state)
     reason = _no_progress_reason(first)
     if first is None or reason:
-        return unknown(RULES, reason)
-    seconds = _timeout_s(live_state)
-    after_canary = last = first
+        return skip_rules(RULES, reason)
+    seconds, after_canary, last = _timeout_s(live_state), first, first
 
     def poll() -> Observation[bool]:
         nonlocal last
         last = sample(live_state.deployment)
         checks = evaluate(PROGRESS_RULES, Samples(first, after_canary, last, seconds))
-        stalled = [check.id for check in checks if check.status is Status.FAIL]
-        return Observation(None if stalled else True, f"no progress: {', '.join(stalled)}")
+        stalled_ids = [check.id for check in checks if check.status is Status.FAIL]
+        return Observation(None if stalled_ids else True, f"no progress: {', '.join(stalled_ids)}")
 
     try:
         if canary_sent:
@@ -131,45 +131,45 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
     except WaitTimeoutError:
         pass  # the rules report the missing progress
     except OutboxKitError as error:
-        return unknown(RULES, error.message)
+        return skip_rules(RULES, error.message)
     return evaluate(RULES, Samples(first, after_canary, last, seconds))
 
 
 def _first_sample(live_state: LiveState) -> Sample | None:
-    """Return the sample of the live state, None if a system did not respond."""
+    """Return the live state as a sample, None if a system could not be read."""
     database, connect = live_state.postgres.value, live_state.connect.value
     if database is None or live_state.kafka.value is None or connect is None:
         return None
-    return _sample(database.actual.slot, live_state.heartbeat, connect.observed.actual)
+    return _sample(database.actual.slot, live_state.heartbeat_offset, connect.observed.actual)
 
 
 def _no_progress_reason(first: Sample | None) -> str:
-    """Return the reason why no progress is possible, empty if there is none."""
+    """Return the reason why no progress is possible, or an empty text."""
     if first is None:
-        return "a system does not respond"
+        return "the state of a system could not be read"
     if not is_running(first.status):
         return "the connector does not run"
-    if first.confirmed_flush is None or first.reader is None:
+    if first.confirmed_flush is None or first.reader_pid is None:
         return "the slot is not active"
     return ""
 
 
 def _timeout_s(live_state: LiveState) -> float:
-    interval = parse_int((live_state.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
-    return HEARTBEATS * interval / 1000 + GRACE_S
+    interval_ms = parse_int((live_state.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
+    return HEARTBEAT_COUNT * interval_ms / 1000 + GRACE_S
 
 
 def sample(deployment: Deployment) -> Sample:
     """Read slot, heartbeat topic and connector. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
-    with database(deployment) as connection:
+    with connect_database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)
-    heartbeat = deployment.kafka.end_offset(pipeline.heartbeat_topic)
-    return _sample(slot, heartbeat, read_actual(deployment.connect, pipeline.connector.name))
+    heartbeat_offset = deployment.kafka.end_offset(pipeline.heartbeat_topic)
+    return _sample(slot, heartbeat_offset, read_actual(deployment.connect, pipeline.connector.name))
 
 
-def _sample(slot: Slot | None, heartbeat: int | None, actual: ActualConnector) -> Sample:
+def _sample(slot: Slot | None, heartbeat_offset: int | None, actual: ActualConnector) -> Sample:
     offsets = [entry["offset"] for entry in actual.offsets if entry.get("offset")]
-    # Debezium adds `messageType` to the offset when it has processed the first message.
-    seeded = all("messageType" not in offset for offset in offsets)
-    return Sample(slot, heartbeat, stored_lsn(actual), actual.status, seeded)
+    # An offset that was written by `apply` has no `messageType`. Debezium adds it with the first event.
+    is_seeded = all("messageType" not in offset for offset in offsets)
+    return Sample(slot, heartbeat_offset, stored_lsn(actual), actual.status, is_seeded)

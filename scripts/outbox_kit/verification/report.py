@@ -13,12 +13,12 @@ from outbox_kit.rules import Check, Status
 FORMAT = 1
 """Version of the JSON document; incremented when a key changes its meaning or is removed."""
 
-WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
+STATUSES_WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """Checks of a pipeline in an environment, from one run."""
+    """Checks of one pipeline in one environment, from one run of `verify`."""
 
     pipeline: str
     environment: str
@@ -32,15 +32,15 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Number of checks by status, such as `2 failed, 1 unknown, 60 passed`."""
+        """Numbers of checks by status, such as `2 failed, 1 unknown, 60 passed`."""
         counts = Counter(check.status for check in self.checks)
-        return ", ".join(f"{counts[status]} {name}" for status, name in WORST_FIRST.items() if counts[status])
+        return ", ".join(f"{counts[status]} {name}" for status, name in STATUSES_WORST_FIRST.items() if counts[status])
 
 
 def worst_status(checks: list[Check]) -> Status:
-    """Return the worst status of the checks, PASS if there are none."""
+    """Return the worst status of the checks, PASS for an empty list."""
     statuses = {check.status for check in checks}
-    return next((status for status in WORST_FIRST if status in statuses), Status.PASS)
+    return next((status for status in STATUSES_WORST_FIRST if status in statuses), Status.PASS)
 
 
 def to_json(checks: list[Check]) -> dict[str, Any]:
@@ -49,17 +49,17 @@ def to_json(checks: list[Check]) -> dict[str, Any]:
 
 
 class StatusChanges:
-    """Comparison of the checks of consecutive runs, for `outbox verify --every`."""
+    """Comparison of the statuses in consecutive runs, for `outbox verify --every`."""
 
     def __init__(self) -> None:
-        self._previous: dict[str, Status] = {}
+        self._previous_statuses: dict[str, Status] = {}
 
     def since_last_run(self, checks: list[Check]) -> list[str]:
         """Return a line for each check whose status changed; in the first run, for each check that did not pass."""
         lines = []
         for check in checks:
-            previous = self._previous.get(check.id, Status.PASS)
-            if check.status is not previous:
-                lines.append(f"{check.id}: {previous} → {check.status}: {check.seen}")
-        self._previous = {check.id: check.status for check in checks}
+            previous_status = self._previous_statuses.get(check.id, Status.PASS)
+            if check.status is not previous_status:
+                lines.append(f"{check.id}: {previous_status} → {check.status}: {check.seen}")
+        self._previous_statuses = {check.id: check.status for check in checks}
         return lines

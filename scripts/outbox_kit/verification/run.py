@@ -1,4 +1,4 @@
-"""Run of `verify`: checks of every system, canary, checks of progress."""
+"""Run of `verify`: checks of every system, then the canary, then the checks of progress."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import Reporter
 from outbox_kit.registry import checks as registry_checks
-from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, unknown
+from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, skip_rules
 from outbox_kit.verification import canary, cross_checks, progress_checks
 from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
 
 T = TypeVar("T")
 
-# If one of these checks fails, the canary cannot arrive and is not sent.
+# If one of these checks fails, the canary cannot arrive, so it is not sent.
 CANARY_PREREQUISITES = (
     "postgres.reachable",
     "postgres.table",
@@ -37,10 +37,10 @@ CANARY_PREREQUISITES = (
 
 
 def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float | None = 60) -> list[Check]:
-    """Return every check, always in the same order. An unreachable system is a failed check.
+    """Return every check, always in the same order. The first check of an unreachable system fails.
 
-    `canary_seconds` limits the wait for the canary; with None it is not sent. Raises RefusedError before the first
-    apply.
+    `canary_seconds` limits the wait for each record of the canary; with None no canary is sent. Raises RefusedError
+    before the first apply.
     """
     lock = deployed_lock(deployment)
     live_state = read_live_state(deployment, lock, progress)
@@ -58,47 +58,47 @@ def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float 
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
-    """Return the lock file. Raises RefusedError if the pipeline was never deployed."""
+    """Return the content of the lock file. Raises RefusedError if the pipeline was never deployed."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         pipeline, environment = deployment.pipeline.name, deployment.environment.name
-        raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet: run `outbox apply`")
+        raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")
     return lock
 
 
-def _system_checks(rules: Sequence[Rule[T]], result: ReadResult[T]) -> list[Check]:
-    """Evaluate the rules of one system. If it could not be read, the first rule fails and the others are unknown."""
-    if result.value is not None:
-        return evaluate(rules, result.value)
-    message, hint = (result.error.message, result.error.hint) if result.error else ("no response", "")
-    return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
+def _system_checks(rules: Sequence[Rule[T]], system: ReadResult[T]) -> list[Check]:
+    """Evaluate the rules of a system. If it could not be read, the first rule fails, and the others are unknown."""
+    if system.value is not None:
+        return evaluate(rules, system.value)
+    message, hint = (system.error.message, system.error.hint) if system.error else ("no response", "")
+    return [rules[0].check(Finding(False, message, "a response", hint)), *skip_rules(rules[1:], f"see {rules[0].id}")]
 
 
 def _canary_checks(
     live_state: LiveState, checks: list[Check], seconds: float | None, progress: Reporter
 ) -> list[Check]:
     if seconds is None:
-        return unknown(canary.RULES, "not sent: --no-canary")
+        return skip_rules(canary.RULES, "not sent: --no-canary")
     state = live_state.deployment.environment.connector.state
     if state != "running":
-        return unknown(canary.RULES, f"not sent: connector.state is {state}")
-    failures = [check.id for check in checks if check.id in CANARY_PREREQUISITES and check.status is Status.FAIL]
-    if failures:
-        return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
+        return skip_rules(canary.RULES, f"not sent: connector.state is {state}")
+    failed_ids = [check.id for check in checks if check.id in CANARY_PREREQUISITES and check.status is Status.FAIL]
+    if failed_ids:
+        return skip_rules(canary.RULES, f"not sent: see {', '.join(failed_ids)}")
     progress("send a canary through the connector")
     return canary.check(live_state.deployment, _contract(live_state), seconds=seconds)
 
 
 def _contract(live_state: LiveState) -> CanaryContract:
-    """Return the contract of the canary's record, from the live config."""
+    """Return the contract of the canary's record, from live config, live topic and lock file."""
     router = outbox_router(live_state.config or {})
     routes = router_routes(router) if router else ()
     route = next((route for route in routes if route.aggregate == CANARY_AGGREGATE), None)
     topics = live_state.kafka.value.actual if live_state.kafka.value else {}
     topic = topics.get(live_state.deployment.pipeline.topic_of(CANARY_AGGREGATE))
     return CanaryContract(
-        strict=router is not None,
-        partitions=parse_int(route.partitions) if route else topic.partitions if topic else 1,
-        epoch=live_state.lock.source_epoch,
+        is_strict=router is not None,
+        partition_count=parse_int(route.partitions) if route else topic.partitions if topic else 1,
+        source_epoch=live_state.lock.source_epoch,
         schemas={entry.id: entry.text for entry in live_state.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

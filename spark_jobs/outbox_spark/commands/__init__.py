@@ -1,1 +1,1 @@
-"""The commands: one module each, and their options, reports and exit codes."""
+"""The commands `outbox-materialize`, `outbox-rebuild`, `outbox-reconcile` and `outbox-maintain`."""

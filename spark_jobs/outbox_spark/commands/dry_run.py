@@ -28,19 +28,19 @@ _READ_ONLY = "-c default_transaction_read_only=on"
 
 @dataclass(frozen=True)
 class Preview:
-    """Offsets that the next run of a table would read."""
+    """What the next run of one table would read, or the error that it would raise."""
 
     job: MaterializeJob
     committed: TableProgress | None = None
     read_range: ReadRange | None = None
     missed_warning: str | None = None
-    """Warning that tombstones may have been missed; the run would compare the table with the topic."""
+    """Set if tombstones may have been missed: the run would report this and compare the table with the topic."""
     error: OutboxKitError | None = None
     new_partitions: Sequence[int] = ()
 
     @property
-    def offsets(self) -> int:
-        """Number of offsets that would be read."""
+    def offset_count(self) -> int:
+        """Number of offsets that the run would read."""
         return 0 if self.read_range is None else self.read_range.offset_count
 
     @property
@@ -51,14 +51,14 @@ class Preview:
         return self.committed is None or self.missed_warning is not None or not self.read_range.is_empty
 
 
-def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
-    """Return a preview of every table; `start` starts Spark, and is called only if a table requires it."""
+def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
+    """Return a preview of every table. `start_spark` is called at most once, and only if there is a lake table."""
     sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
         if not sessions:
             report("starting Spark: required to read the progress of lake tables")
-            sessions.append(start())
+            sessions.append(start_spark())
         return sessions[0]
 
     try:
@@ -72,7 +72,7 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], r
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
-    """Return the exit code; failures take precedence over records to read."""
+    """Return the exit code of the command; failures take precedence over work to do."""
     retryable = [preview.error.transient for preview in previews if preview.error is not None]
     return exit_code(retryable, has_findings=any(preview.has_work for preview in previews))
 
@@ -82,17 +82,17 @@ def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter = lambda _: None) -> Preview:
-    """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads."""
-    committed = _committed(job, spark, report)
+    """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads records."""
+    committed = _read_progress(job, spark, report)
     retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed)
     read_range = resolve_range(retention.topic, committed)
-    retention.check(read_range)
-    added = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
+    retention.check_missed_tombstones(read_range)
+    new_partitions = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
     warning = retention.warning() if retention.may_miss_tombstones(read_range) else None
-    return Preview(job, committed, read_range, warning, None, added)
+    return Preview(job, committed, read_range, warning, None, new_partitions)
 
 
-def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:
+def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
     with open_table(spark(), job, report) as table:
@@ -100,7 +100,7 @@ def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], report: R
 
 
 def _read_postgres_progress(target: PostgresTarget, table: str) -> TableProgress | None:
-    """Read the progress without the lock of the sink, because a run may be active."""
+    """Read the progress without locking the table, because a run may be active."""
     try:
         with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
             return read_progress(connection, TableStatements(target.schema, table))[1]
@@ -120,8 +120,8 @@ def _entry(preview: Preview) -> dict[str, Any]:
         **job.report_fields,
         "run": committed.run if committed else None,
         "committed_at": committed.committed_at.isoformat() if committed and committed.committed_at else None,
-        "offsets": preview.offsets,
-        "partitions": {str(p): {"from": start[p], "to": end[p]} for p in sorted(end)},
+        "offsets": preview.offset_count,
+        "partitions": {str(number): {"from": start[number], "to": end[number]} for number in sorted(end)},
         "new_partitions": list(preview.new_partitions),
         "missed_tombstones_possible": preview.missed_warning is not None,
         **failure_fields(error),
@@ -129,28 +129,28 @@ def _entry(preview: Preview) -> dict[str, Any]:
 
 
 def as_text(previews: Sequence[Preview]) -> str:
-    """Return one line per table, one line per partition that has offsets to read, and the warnings."""
+    """Return one line per table, one line per partition that is new or has offsets to read, and warnings."""
     return "\n".join(line for preview in previews for line in _lines(preview))
 
 
 def _lines(preview: Preview) -> list[str]:
     if preview.error is not None or preview.read_range is None:
-        return [f"{preview.job}: a run would fail; see the error above"]
-    amount = f"{preview.offsets} offsets to read" if preview.offsets else "nothing to read"
-    lines = [f"{preview.job}: {_last_run(preview.committed)}; {amount}"]
+        return [f"{preview.job}: a run would fail; the error is on stderr"]
+    amount = f"{preview.offset_count} offsets to read" if preview.offset_count else "nothing to read"
+    lines = [f"{preview.job}: {_last_commit(preview.committed)}; {amount}"]
     for partition, end in sorted(preview.read_range.end.items()):
         start = preview.read_range.start[partition]
-        new = ", a new partition" if partition in preview.new_partitions else ""
-        if start != end or new:
-            lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{new}")
+        suffix = ", a new partition" if partition in preview.new_partitions else ""
+        if start != end or suffix:
+            lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{suffix}")
     if preview.missed_warning is not None:
         warning = preview.missed_warning.removeprefix(f"{preview.job}: ")
         lines.append(f"  {warning}; the run would compare the table with the topic")
     return lines
 
 
-def _last_run(committed: TableProgress | None) -> str:
+def _last_commit(committed: TableProgress | None) -> str:
     if committed is None:
         return "the table does not exist yet"
     time = committed.committed_at
-    return f"run {committed.run}" + (f" of {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if time else "")
+    return f"commit {committed.run}" + (f" of {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if time else "")

@@ -27,9 +27,9 @@ class Exit(IntEnum):
         return member
 
     DONE = 0, "success: outbox-materialize has read every selected topic to its end"
-    FAILED = 1, "at least one table failed, all failures are retryable: let the scheduler retry"
+    FAILED = 1, "all failures (at least one) are retryable: let the scheduler retry"
     USAGE = 2, "the command line is invalid"
-    FINDINGS = 3, "--dry-run: there are records to read; outbox-reconcile: there are differences"
+    FINDINGS = 3, "--dry-run: a run has work to do; outbox-reconcile: there are differences"
     REFUSED = 4, "at least one failure is not retryable: alert, do not retry"
     INTERRUPTED = 130, "interrupted: every table is at its last committed batch"
 
@@ -40,7 +40,7 @@ EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for
 def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -> Exit:
     """Return the exit code of a command.
 
-    `retryable` has one value for each failure. `has_findings`: there are records to read or differences.
+    `retryable`: for each failure, whether it is retryable. `has_findings`: there is work to do or a difference.
     """
     values = list(retryable)
     if values:
@@ -56,7 +56,7 @@ def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
 
 
 def print_message(text: str) -> None:
-    """Print a progress message to stderr; stdout is for results."""
+    """Print a message to stderr, because stdout is for results."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -68,7 +68,7 @@ def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> 
 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
-    """Run the body of a command and return its exit code; report expected errors and Ctrl-C as messages."""
+    """Run the body of a command and return its exit code; print OutboxKitErrors and Ctrl-C as messages."""
     if not debug:
         logging.getLogger().addFilter(_is_not_interrupted_call)
     try:
@@ -90,7 +90,7 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is the error or its cause: Py4J raises errors while KeyboardInterrupt propagates."""
+    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or was raised by Py4J while one propagated."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -107,5 +107,5 @@ def restore_interrupt_handler() -> None:
 
 
 def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
-    """Return False for the tracebacks that Py4J logs for calls that Ctrl-C interrupted."""
+    """Return False for the tracebacks that Py4J logs when Ctrl-C interrupts a call."""
     return not record.getMessage().startswith("KeyboardInterrupt while sending")

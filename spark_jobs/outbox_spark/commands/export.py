@@ -1,4 +1,4 @@
-"""Export of lake tables to JSON or Parquet files, for readers without Delta and Iceberg."""
+"""Export of lake tables to JSON or Parquet files, for programs that cannot read Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export(
             path = folder.resolve() / job.target_name / job.table
             writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
             if file_format is ExportFormat.JSON:
-                # Timestamps have microseconds and the zone offset, whatever the settings of the session.
+                # Write timestamps with microseconds and UTC offset, whatever the settings of the session.
                 writer = writer.options(**JSON_OPTIONS)
             writer.save(path.as_uri())
 

@@ -34,11 +34,11 @@ class StopRequest:
         return self._event.is_set()
 
     def request(self) -> None:
-        """Stop after the batch in progress."""
+        """Request that the process stops after the batch in progress."""
         self._event.set()
 
-    def after_batch(self) -> None:
-        """Raise Stopped if a stop was requested. Called after a commit, from which the next run continues."""
+    def raise_if_requested(self) -> None:
+        """Raise Stopped if a stop was requested. Called after a commit: the next run continues at its offsets."""
         if self.requested:
             raise Stopped
 
@@ -49,7 +49,7 @@ class StopRequest:
 
 @contextmanager
 def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
-    """Request a stop on the first SIGTERM or SIGINT. A second signal has the effect of the previous handler."""
+    """Request a stop at the first SIGTERM or SIGINT, and restore the previous handlers for a second signal."""
     handlers = {signum: signal.getsignal(signum) for signum in _SIGNALS}
 
     def restore() -> None:
@@ -59,7 +59,7 @@ def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
     def handle_signal(signum: int, _frame: FrameType | None) -> None:
         restore()
         stop.request()
-        report(f"{signal.Signals(signum).name}: stopping after the batch in progress; send it again to stop at once")
+        report(f"{signal.Signals(signum).name}: stopping after the batch in progress; send it again to stop now")
 
     for signum in _SIGNALS:
         signal.signal(signum, handle_signal)
@@ -78,12 +78,12 @@ class RoundRules:
     max_failures: int = MAX_FAILURES
     """Number of consecutive failures of one table after which the process ends."""
     fail_fast: bool = False
-    """End at the first error that is not retryable, instead of excluding its table."""
+    """End the process at the first error that is not retryable, instead of excluding its table."""
 
 
 @dataclass
 class Rounds:
-    """State of the process: the last outcome of each table, and the excluded tables. Keys are indexes of `jobs`."""
+    """Rounds of runs, one run per table and round. Tables are identified by their index in `jobs`."""
 
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
@@ -93,33 +93,33 @@ class Rounds:
     report: Reporter
     driver_responds: Callable[[], bool] = lambda: True
     """Whether Spark's driver responds; called after a failure."""
-    last: dict[int, Outcome] = field(default_factory=dict)
-    _failures: dict[int, int] = field(default_factory=dict)
+    last_outcomes: dict[int, Outcome] = field(default_factory=dict)
+    _failure_counts: dict[int, int] = field(default_factory=dict)
     """Number of consecutive failures of each table."""
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Run rounds until a signal (exit code 0, or 4 if a table was excluded) or until failures end the process."""
+        """Run rounds until a stop is requested (exit code 0; 4 if a table is excluded) or failures end the process."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
         self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:
             next_start = time.monotonic() + self.rules.interval
-            code = self._round()
+            code = self._run_round()
             if code is not None:
                 return code
             if self.stop.wait(next_start - time.monotonic()):
                 return self._report_stop()
 
-    def _round(self) -> Exit | None:
+    def _run_round(self) -> Exit | None:
         for index, job in enumerate(self.jobs):
             if self.stop.requested:
                 return None
             if index in self._excluded:
                 continue
             try:
-                self.last[index] = self.attempt(job)
+                self.last_outcomes[index] = self.attempt(job)
             except Stopped:
-                self.report(f"{job}: stopped after a batch; the next run continues from there")
+                self.report(f"{job}: stopped after a commit; the next run continues at the committed offsets")
                 return None
             code = self._check_outcome(index)
             if code is not None:
@@ -127,32 +127,32 @@ class Rounds:
         return None
 
     def _check_outcome(self, index: int) -> Exit | None:
-        """Return the exit code if the last outcome of a table ends the process."""
-        outcome, job = self.last[index], self.jobs[index]
+        """Return the exit code if the last outcome of a table ends the process, else None."""
+        outcome, job = self.last_outcomes[index], self.jobs[index]
         if outcome.status is not Status.FAILED:
-            self._failures.pop(index, None)
+            self._failure_counts.pop(index, None)
             return None
         if not self.driver_responds():
-            return self._end(Exit.FAILED, "Spark's driver does not respond")
+            return self._report_end(Exit.FAILED, "Spark's driver does not respond")
         return self._count_failure(index, job) if outcome.transient else self._exclude(index, job)
 
     def _count_failure(self, index: int, job: MaterializeJob) -> Exit | None:
-        count = self._failures[index] = self._failures.get(index, 0) + 1
+        count = self._failure_counts[index] = self._failure_counts.get(index, 0) + 1
         if count >= self.rules.max_failures:
-            return self._end(Exit.FAILED, f"{job} failed {count} times in a row")
-        self.report(f"{job}: the next round retries ({count} of {self.rules.max_failures} failures in a row)")
+            return self._report_end(Exit.FAILED, f"{job} failed in {count} consecutive rounds")
+        self.report(f"{job}: the next round retries ({count} consecutive failures, limit {self.rules.max_failures})")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
         self._excluded.add(index)
         if self.rules.fail_fast:
-            return self._end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
+            return self._report_end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
-            return self._end(Exit.REFUSED, "every table has an error that is not retryable")
+            return self._report_end(Exit.REFUSED, "every table has an error that is not retryable")
         self.report(f"{job}: excluded, because its error is not retryable; the exit code will be {Exit.REFUSED:d}")
         return None
 
-    def _end(self, code: Exit, reason: str) -> Exit:
+    def _report_end(self, code: Exit, reason: str) -> Exit:
         self.report(f"ending: {reason}")
         return code
 
@@ -166,7 +166,7 @@ class Rounds:
 
 
 def without_repeats(report: Reporter) -> Reporter:
-    """Return a callback that omits consecutive repetitions of `nothing new` for a table."""
+    """Return a reporter that omits consecutive messages `nothing new` of the same table."""
     previous: dict[str, str] = {}
 
     def report_once(message: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
-from outbox_spark.commands.run_each import for_each
+from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.sinks import open_table
@@ -19,7 +19,7 @@ from outbox_spark.sinks import open_table
 
 @dataclass(frozen=True)
 class MaintainedTable:
-    """The result for one table, as printed with `--output json`."""
+    """Result of outbox-maintain for one table, as printed with `--output json`."""
 
     aggregate: str
     target: str
@@ -28,7 +28,7 @@ class MaintainedTable:
     error: str | None = None
     hint: str | None = None
     transient: bool | None = None
-    """Whether a failure is retryable."""
+    """Whether the failure is retryable; None without a failure."""
 
 
 def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
@@ -53,7 +53,7 @@ def _main(options: argparse.Namespace) -> int:
         return maintain(spark, job, print_message)
 
     jobs = selected_jobs(options)
-    results = for_each(jobs, print_message, work, failed_maintenance, debug=options.debug, name="outbox-maintain")
+    results = run_jobs(jobs, print_message, work, failed_maintenance, debug=options.debug, name="outbox-maintain")
     if options.output == "json":
         print(json.dumps({"maintained": [asdict(result) for result in results]}, indent=2))
     else:

@@ -1,4 +1,4 @@
-"""The command `outbox-materialize`, or spark-submit spark_jobs/materialize.py."""
+"""The command `outbox-materialize`, or spark-submit spark_jobs/materialize.py: applies new records to tables."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ class Runner:
         """Whether the JVM responds and its SparkContext is not stopped."""
         try:
             return not self.spark.sparkContext._jsc.sc().isStopped()
-        except Exception:  # the type depends on how the connection broke
+        except Exception:  # of a type that depends on how the connection broke
             return False
 
     def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
         if self.metrics is not None:
             self.metrics.write_batch(job, applied, offsets, remaining_offsets)
-        # After the last batch the run is complete.
+        # A run without remaining offsets is complete, so it is not stopped.
         if self.stop is not None and remaining_offsets:
-            self.stop.after_batch()
+            self.stop.raise_if_requested()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, which prints its result to stdout and messages to stderr. Return its exit code (an Exit)."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    _check(parser, options)
+    _validate(parser, options)
     return run_command(lambda: _main(options), debug=options.debug)
 
 
@@ -103,19 +103,19 @@ def _main(options: argparse.Namespace) -> int:
         return _write_job(options)
     jobs = selected_jobs(options)
     if options.dry_run:
-        previews = dry_run.dry_run(jobs, run_each.start, print_message)
+        previews = dry_run.dry_run(jobs, run_each.start_spark, print_message)
         print(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
         return dry_run.exit_of(previews)
     if options.replay_from not in {None, BEGINNING}:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
-    with metrics.open_metrics(options.metrics, print_message) as metrics_file:
+    with metrics.open_metrics(options.metrics, print_message) as metrics_writer:
         print_message("starting Spark")
-        spark = run_each.start()
+        spark = run_each.start_spark()
         try:
-            if metrics_file is not None:
-                metrics_file.attach(spark)
+            if metrics_writer is not None:
+                metrics_writer.attach(spark)
             run = _run_once if options.interval is None else _run_rounds
-            outcomes, code = run(spark, jobs, options, metrics_file)
+            outcomes, code = run(spark, jobs, options, metrics_writer)
         finally:
             spark.stop()
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
@@ -123,10 +123,10 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _run_once(
-    spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_file: Metrics | None
+    spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
-    records, replay_from = options.batch_records, options.replay_from
-    runner = Runner(spark, print_message, records, options.debug, metrics_file, replay_from=replay_from)
+    max_records, replay_from = options.batch_records, options.replay_from
+    runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
     outcomes = [runner.attempt(job) for job in jobs]
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
@@ -135,20 +135,20 @@ def _run_once(
 
 
 def _run_rounds(
-    spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_file: Metrics | None
+    spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
     stop, report = StopRequest(), without_repeats(print_message)
-    runner = Runner(spark, report, options.batch_records, options.debug, metrics_file, stop)
+    runner = Runner(spark, report, options.batch_records, options.debug, metrics_writer, stop)
     rules = RoundRules(options.interval, options.max_failures, options.fail_fast)
     rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.driver_responds)
     with stopping_on_signals(stop, print_message):
         code = rounds.run()
-    return [rounds.last[index] for index in sorted(rounds.last)], code
+    return [rounds.last_outcomes[index] for index in sorted(rounds.last_outcomes)], code
 
 
 def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
     """Export one table. Return its outcome, which is `failed` if the export failed."""
-    if outcome.status is Status.FAILED:  # the table may not exist
+    if outcome.status is Status.FAILED:  # there may be no table to export
         return outcome
 
     def run() -> Outcome:
@@ -164,7 +164,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
 
 
 def _write_job(options: argparse.Namespace) -> Exit:
-    # With a job file the driver needs neither the command `outbox` nor its packages.
+    # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
     from outbox_spark.jobs.from_pipeline import jobs_without_secrets  # noqa: PLC0415
 
     jobs = jobs_without_secrets(
@@ -178,9 +178,9 @@ def _write_job(options: argparse.Namespace) -> Exit:
             options.write_job.write_text(text, encoding="utf-8")
         except OSError as error:
             message = f"cannot write {options.write_job}: {error.strerror}"
-            raise ConfigurationError(message, "give a file in a folder that exists and is writable") from None
+            raise ConfigurationError(message, "specify a file that you can create or overwrite") from None
     variables = ", ".join(job_file.variables(text)) or "none"
-    print_message(f"{len(jobs)} jobs written; environment variables that they require: {variables}")
+    print_message(f"jobs in the file: {len(jobs)}; environment variables that they require: {variables}")
     return Exit.DONE
 
 
@@ -191,13 +191,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--replay-from", metavar="TIME", help=f"read records since TIME again; TIME is ISO 8601 or `{BEGINNING}`")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
-    add("--export-format", type=ExportFormat, choices=formats, help="format of the files; default json (JSON Lines)")
-    metrics_help = "append a JSON line to FILE for every batch and every run of a table; - for stderr"
+    add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON Lines)")
+    metrics_help = "append a JSON line to FILE for every batch and every run of a table; FILE can be `-` (stderr)"
     add("--metrics", metavar="FILE", help=metrics_help)
     alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
     alternative("--interval", type=positive_seconds, metavar="SECONDS", help="repeat the run every SECONDS seconds")
     alternative("--dry-run", action="store_true", help="print the offsets that a run would read")
-    alternative("--write-job", type=Path, metavar="FILE", help="write the jobs to a job file, without secrets")
+    alternative("--write-job", type=Path, metavar="FILE", help="only write the jobs to a job file, without secrets")
     add_rule = parser.add_argument_group("options for --interval").add_argument
     max_failures_help = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
     add_rule("--max-failures", type=positive_int, metavar="N", help=max_failures_help)
@@ -206,8 +206,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Reject options that cannot be combined, with exit code 2."""
+def _validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exit with code 2 if options cannot be combined; else set the default of --max-failures."""
     if options.interval is None and (options.fail_fast or options.max_failures is not None):
         parser.error("--fail-fast and --max-failures need --interval")
     if options.export_format is not None and options.export is None:

@@ -32,7 +32,7 @@ _KEYS = (
 
 @contextmanager
 def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]:
-    """Append metrics to the file `name`; `-` is stderr, None disables them. Raises ConfigurationError."""
+    """Yield Metrics that append to file `name` (`-`: stderr); None if `name` is None. Raises ConfigurationError."""
     if name is None:
         yield None
     elif name == STDERR:
@@ -42,7 +42,7 @@ def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]
             stream = Path(name).open("a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
             message = f"cannot write the metrics file {name}: {error.strerror}"
-            raise ConfigurationError(message, "give a file in a folder that exists and is writable") from None
+            raise ConfigurationError(message, "specify a file that you can create or append to") from None
         try:
             yield Metrics(stream, report)
         finally:
@@ -60,35 +60,35 @@ class Metrics:
         self._stages: StageMetrics | None = None
         self._batch = 0
         self._batch_started = time.monotonic()
-        self._newest: datetime | None = None
+        self._newest_timestamp: datetime | None = None
         self._committed_at: datetime | None = None
         self._write_failed = False
 
     def attach(self, spark: SparkSession) -> None:
-        """Add Spark's figures to all later lines."""
+        """Add figures of Spark's stages to all later lines."""
         self._stages = StageMetrics(spark)
 
     def start_run(self) -> None:
         """Reset the batch number and the times at the start of a run of a table."""
         self._batch, self._batch_started = 0, time.monotonic()
-        self._newest = self._committed_at = None
+        self._newest_timestamp = self._committed_at = None
 
     def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, lag: int) -> None:
         """Write the line of a committed batch; `lag` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
-        self._newest = max(filter(None, [self._newest, applied.newest]), default=None)
+        self._newest_timestamp = max(filter(None, [self._newest_timestamp, applied.newest_timestamp]), default=None)
         self._committed_at = applied.committed.committed_at
         values = {
             "batch": self._batch,
-            "records": applied.records,
-            "keys": applied.keys,
+            "records": applied.record_count,
+            "keys": applied.key_count,
             **asdict(applied.written),
             "seconds": round(now - self._batch_started, 3),
             "from": offsets_json(read_range.start),
             "to": offsets_json(read_range.end),
             "lag": lag,
-            "newest": time_json(applied.newest),
+            "newest": time_json(applied.newest_timestamp),
         }
         self._write(job, "batch", values)
         self._batch_started = time.monotonic()
@@ -105,14 +105,14 @@ class Metrics:
             "from": None if failed else offsets_json(outcome.offsets_from),
             "to": None if failed else offsets_json(outcome.offsets_to),
             "lag": None if failed else _lag(job, outcome.offsets_to),
-            "newest": time_json(self._newest),
+            "newest": time_json(self._newest_timestamp),
             "error": outcome.error,
             "transient": outcome.transient if failed else None,
         }
         self._write(job, "run", values)
 
-    def _figures(self) -> dict[str, int] | None:
-        """Return the figures of the stages since the last line; None without Spark."""
+    def _stage_figures(self) -> dict[str, int] | None:
+        """Return the figures of the stages since the last line; None if Spark is not attached or does not respond."""
         if self._stages is None:
             return None
         try:
@@ -128,7 +128,7 @@ class Metrics:
             **dict.fromkeys(_KEYS),
             "committed_at": time_json(self._committed_at),
             **values,
-            "spark": self._figures(),
+            "spark": self._stage_figures(),
         }
         try:
             self._stream.write(json.dumps(line) + "\n")
@@ -139,10 +139,10 @@ class Metrics:
             self._write_failed = True
 
 
-def _lag(job: MaterializeJob, reached: Mapping[int, int]) -> int | None:
-    """Return the number of offsets between the table and the end of the topic; None if the broker does not respond."""
+def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:
+    """Return the number of offsets from `offsets` to the end of the topic; None if the end cannot be requested."""
     try:
-        latest = describe(job.kafka, job.topic).latest
+        latest = describe(job.kafka, job.topic).end_offsets
     except OutboxKitError:
         return None
-    return sum(max(0, end - reached.get(partition, 0)) for partition, end in latest.items())
+    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in latest.items())

@@ -20,14 +20,14 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    source = parser.add_mutually_exclusive_group()
-    pipeline = Path("connectors/library.yaml")
-    source.add_argument("-p", "--pipeline", type=Path, default=pipeline, help=f"pipeline file; default {pipeline}")
-    source.add_argument("--job", type=Path, metavar="FILE", help="job file, instead of pipeline and environment file")
+    files = parser.add_mutually_exclusive_group()
+    default = Path("connectors/library.yaml")
+    files.add_argument("-p", "--pipeline", type=Path, default=default, help=f"pipeline file; default {default}")
+    files.add_argument("--job", type=Path, metavar="FILE", help="job file, instead of pipeline and environment file")
     add = parser.add_argument
-    environment = "name of the environment (connectors/environments/NAME.yaml); default %(default)s"
-    add("-e", "--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME", help=environment)
-    add("--aggregate", action="append", default=[], help="process only this aggregate; repeatable")
+    environment_help = "name of the environment (connectors/environments/NAME.yaml); default %(default)s"
+    add("-e", "--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME", help=environment_help)
+    add("--aggregate", action="append", default=[], help="process only this aggregate type; repeatable")
     add("--target", action="append", default=[], help="process only this target; repeatable")
     add("--output", choices=("table", "json"), default="table", help="format of the result on stdout")
     add("--debug", action="store_true", help="print tracebacks of errors")
@@ -36,8 +36,8 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 def add_batch_option(parser: argparse.ArgumentParser) -> None:
     """Add `--batch-records`, for commands that read in batches."""
-    records = "approximate number of records of one batch; default %(default)s"
-    parser.add_argument("--batch-records", type=positive_int, default=BATCH_RECORDS, metavar="N", help=records)
+    records_help = "approximate number of records per batch; default %(default)s"
+    parser.add_argument("--batch-records", type=positive_int, default=BATCH_RECORDS, metavar="N", help=records_help)
 
 
 def positive_int(text: str) -> int:
@@ -52,7 +52,7 @@ def positive_seconds(text: str) -> float:
     """Parse a finite number greater than 0."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be greater than 0")
+        raise argparse.ArgumentTypeError("must be a finite number greater than 0")
     return value
 
 
@@ -65,7 +65,7 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
             raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
         return job_file.read_jobs(options.job, **selected)
     try:
-        # With a job file the driver needs neither the command `outbox` nor its packages.
+        # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
         from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
     except ImportError as error:
         message = f"reading a pipeline file requires the Python package {error.name}"

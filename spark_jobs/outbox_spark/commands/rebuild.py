@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: rebuilds a table from the start of its topic, and replaces the content in one step."""
+"""The command `outbox-rebuild`: rebuilds a table from the start of its topic, and replaces its rows in one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
-from outbox_spark.commands.run_each import for_each
+from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
@@ -22,8 +22,8 @@ from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.sinks import open_table
 
 SHADOW_SUFFIX = "__rebuild"
-_MAX_NAME_LENGTH = 45
-"""Maximum length of a table name: PostgreSQL limits the name of the staging table, which has a suffix."""
+_MAX_SHADOW_NAME_LENGTH = 45
+"""Maximum length of a shadow table's name: PostgreSQL limits the name of its staging table, which is longer."""
 
 
 def rebuild(
@@ -35,39 +35,39 @@ def rebuild(
     restart: bool = False,
     topic: Topic | None = None,
 ) -> Outcome:
-    """Materialize the topic into a shadow table, then replace the table's content by it. Raises OutboxKitError.
+    """Materialize the topic into a shadow table, then replace the table's rows by its rows. Raises OutboxKitError.
 
     Until the last step the table is unchanged and other runs may update it. An interrupted rebuild continues, unless
     `restart` is set.
     """
     topic = topic or topic_of(spark, job)
     shadow = shadow_of(job)
-    _prepare(spark, job, shadow, topic, report, restart=restart)
-    initial = materialize(spark, shadow, report, max_records, topic=topic)
-    # From here on the lock excludes other runs, so that the replacement is not older than the table. Without a lock,
-    # replace_by raises OverlapError.
+    _prepare_shadow(spark, job, shadow, topic, report, restart=restart)
+    first_outcome = materialize(spark, shadow, report, max_records, topic=topic)
+    # From here on the lock excludes other runs, so that the replacement is not older than the table. If another run
+    # commits despite the lock, replace_by raises OverlapError.
     with open_table(spark, job, report) as table:
-        final = materialize(spark, shadow, report, max_records, topic=topic)
-        with open_table(spark, shadow, report) as source:
-            table.replace_by(source)
+        last_outcome = materialize(spark, shadow, report, max_records, topic=topic)
+        with open_table(spark, shadow, report) as shadow_table:
+            table.replace_by(shadow_table)
     report(f"{job}: rebuilt; the content of the table was replaced")
-    return replace(initial.plus(final), table=job.table, status=Status.CHANGED)
+    return replace(first_outcome.plus(last_outcome), table=job.table, status=Status.CHANGED)
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:
     """Return the shadow table's job: the same job with another table name and `missed_tombstones: reconcile`."""
     name = job.table + SHADOW_SUFFIX
-    if len(name) > _MAX_NAME_LENGTH:
+    if len(name) > _MAX_SHADOW_NAME_LENGTH:
         digest = hashlib.sha256(job.table.encode()).hexdigest()[:8]
-        name = f"{job.table[: _MAX_NAME_LENGTH - len(SHADOW_SUFFIX) - len(digest) - 1]}_{digest}{SHADOW_SUFFIX}"
+        name = f"{job.table[: _MAX_SHADOW_NAME_LENGTH - len(SHADOW_SUFFIX) - len(digest) - 1]}_{digest}{SHADOW_SUFFIX}"
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
     return structs.replace(job, table=name, options=options)
 
 
-def _prepare(
+def _prepare_shadow(
     spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, report: Reporter, *, restart: bool
 ) -> None:
-    """Drop a shadow table that cannot be continued, and warn if partitions were added to the topic."""
+    """With `restart`, drop the shadow table. Else drop it if it cannot be continued, and warn of added partitions."""
     with open_table(spark, shadow, report) as table:
         if restart:
             table.drop()
@@ -90,7 +90,7 @@ def _warn_of_added_partitions(spark: SparkSession, job: MaterializeJob, report: 
         with open_table(spark, job, report) as table:
             committed = table.committed()
     except OverlapError:
-        return  # another run of the table is active
+        return  # another run has locked the table, so the warning is omitted
     except RefusedError as error:
         report(f"{job}: {error.message}; the rebuild resolves this")
         return
@@ -111,7 +111,7 @@ def _main(options: argparse.Namespace) -> int:
     def work(spark: SparkSession, job: MaterializeJob) -> Outcome:
         return rebuild(spark, job, print_message, options.batch_records, restart=options.restart)
 
-    outcomes = for_each(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
+    outcomes = run_jobs(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return exit_of(outcomes)
 

@@ -20,7 +20,7 @@ from outbox_spark.commands.reconcile_report import (
     exit_of,
     failed_comparison,
 )
-from outbox_spark.commands.run_each import for_each
+from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Reporter, SourceTable
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
@@ -47,35 +47,35 @@ def reconcile(
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     if repair:
-        _apply_missed_tombstones(spark, job, topic, report)
+        _catch_up_if_tombstones_missed(spark, job, topic, report)
     with open_table(spark, job, report) as table, ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
         comparison = compare_with_topic(job, table, topic, registry, stack, max_examples)
         counts = comparison.counts
         result = ComparisonResult.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else ComparisonResult.SAME
-        repaired = 0
+        repaired_count = 0
         if repair and result is ComparisonResult.DIFFERENT:
             repair_table(table, comparison)
             unrepaired = count_unrepaired(table, comparison)
-            repaired = sum(counts[kind] for kind in DIFFERENCES) - sum(unrepaired.values())
-            # Missing keys that remain have a newer deletion in the ledger, so the version check skips them.
+            repaired_count = sum(counts[kind] for kind in DIFFERENCES) - sum(unrepaired.values())
+            # Keys that are still missing have a newer tombstone in the ledger, so their records were not applied.
             result = ComparisonResult.DIFFERENT if unrepaired[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
-    scan = comparison.scan or "every row has a record in the topic"
-    report(f"{job}: {comparison.records} records compared, {comparison.passes} additional passes; {scan}")
+    scan_result = comparison.scan_result or "every row has a record in the topic"
+    report(f"{job}: {comparison.record_count} records compared, {comparison.pass_count} more passes; {scan_result}")
     return ReconciledTable(
         **job.report_fields,
         result=result,
         counts=counts,
         examples=comparison.examples,
-        records=comparison.records,
-        passes=comparison.passes,
-        scan=comparison.scan,
-        repaired=repaired,
+        record_count=comparison.record_count,
+        pass_count=comparison.pass_count,
+        scan_result=comparison.scan_result,
+        repaired_count=repaired_count,
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: Topic, report: Reporter) -> None:
+def _catch_up_if_tombstones_missed(spark: SparkSession, job: MaterializeJob, topic: Topic, report: Reporter) -> None:
     """Materialize the table, including the comparison with its topic, if it may have missed tombstones.
 
     Unread tombstones may be compacted away at any time, so a repair up to the committed offsets would be incomplete.
@@ -104,7 +104,7 @@ def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
     sources: Mapping[str, SourceTable] = {}
     if options.against_source:
-        sources = _sources(options, {job.aggregate for job in jobs})
+        sources = _load_sources(options, {job.aggregate for job in jobs})
 
     def work(spark: SparkSession, job: MaterializeJob) -> ReconciledTable:
         result = reconcile(spark, job, print_message, repair=options.repair, max_examples=options.examples)
@@ -113,13 +113,13 @@ def _main(options: argparse.Namespace) -> int:
         source = sources[job.aggregate]
         return result.with_source(compare_with_source(spark, job, source, print_message, options.examples))
 
-    results = for_each(jobs, print_message, work, failed_comparison, debug=options.debug)
+    results = run_jobs(jobs, print_message, work, failed_comparison, debug=options.debug)
     print(as_json(results) if options.output == "json" else as_table(results))
     return exit_of(results)
 
 
-def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, SourceTable]:
-    # With a job file the driver needs neither the command `outbox` nor its packages.
+def _load_sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, SourceTable]:
+    # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
     from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
 
     return load_sources(options.pipeline, options.environment, aggregates)
@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=EXAMPLES,
         metavar="N",
-        help="number of keys to print for each kind of difference; default %(default)s",
+        help="maximum number of keys to print for each kind of difference; default %(default)s",
     )
-    add("--against-source", action="store_true", help="also compare the keys with the source table (backfill.table)")
+    add("--against-source", action="store_true", help="also compare the keys with those in backfill.table")
     return parser

@@ -17,7 +17,7 @@ from outbox_spark.runs.compare_topic import DifferenceKind
 
 
 class ComparisonResult(StrEnum):
-    """Result of a comparison."""
+    """Result of the comparison of one table."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -27,7 +27,7 @@ class ComparisonResult(StrEnum):
 
 @dataclass(frozen=True)
 class ReconciledTable:
-    """The result for one table."""
+    """Result of outbox-reconcile for one table."""
 
     aggregate: str
     topic: str
@@ -36,10 +36,10 @@ class ReconciledTable:
     result: ComparisonResult
     counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     examples: Mapping[DifferenceKind, Sequence[str]] = field(default_factory=dict)
-    records: int = 0
-    passes: int = 0
-    scan: str = ""
-    repaired: int = 0
+    record_count: int = 0
+    pass_count: int = 0
+    scan_result: str = ""
+    repaired_count: int = 0
     seconds: float = 0.0
     source: SourceDifferences | None = None
     error: str | None = None
@@ -47,9 +47,9 @@ class ReconciledTable:
     transient: bool = True
 
     def with_source(self, source: SourceDifferences) -> ReconciledTable:
-        """Return the result with the differences from the source table, which are not repaired."""
-        different = source.missing or source.extra
-        return replace(self, source=source, result=ComparisonResult.DIFFERENT if different else self.result)
+        """Return this result with the differences from the source table, which outbox-reconcile does not repair."""
+        is_different = source.missing_count or source.extra_count
+        return replace(self, source=source, result=ComparisonResult.DIFFERENT if is_different else self.result)
 
 
 def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> ReconciledTable:
@@ -63,7 +63,7 @@ def exit_of(results: Sequence[ReconciledTable]) -> Exit:
 
 
 def as_json(results: Sequence[ReconciledTable]) -> str:
-    """Return `{"reconciliations": [...]}`, one entry per table, in the order of the pipeline file."""
+    """Return `{"reconciliations": [...]}`, one entry per table, in the order of the jobs."""
     return json.dumps({"reconciliations": [_entry(result) for result in results]}, indent=2)
 
 
@@ -74,10 +74,10 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
             kind.value: {"count": result.counts.get(kind, 0), "examples": list(result.examples.get(kind, []))}
             for kind in DifferenceKind
         },
-        "repaired": result.repaired,
-        "records": result.records,
-        "hops": result.passes,
-        "scan": result.scan,
+        "repaired": result.repaired_count,
+        "records": result.record_count,
+        "hops": result.pass_count,
+        "scan": result.scan_result,
         "source": None if result.source is None else _source_entry(result.source),
         "seconds": result.seconds,
         "error": result.error,
@@ -88,9 +88,9 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
 
 def _source_entry(source: SourceDifferences) -> dict[str, Any]:
     return {
-        "missing": {"count": source.missing, "examples": list(source.examples["missing"])},
-        "extra": {"count": source.extra, "examples": list(source.examples["extra"])},
-        "candidates": source.candidates,
+        "missing": {"count": source.missing_count, "examples": list(source.examples["missing"])},
+        "extra": {"count": source.extra_count, "examples": list(source.examples["extra"])},
+        "candidates": source.candidate_count,
     }
 
 
@@ -99,7 +99,7 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
     rows = [["aggregate", "target", "table", "result", *[kind.value for kind in DifferenceKind], "repaired"]]
     for result in results:
         counts = [str(result.counts.get(kind, 0)) for kind in DifferenceKind]
-        rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired)])
+        rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired_count)])
     return "\n".join([*aligned_lines(rows), *(line for result in results for line in _examples(result))])
 
 
@@ -107,6 +107,6 @@ def _examples(result: ReconciledTable) -> list[str]:
     table, source = f"{result.target}.{result.table}", result.source
     lines = [f"{table} {kind.value}: {', '.join(keys)}" for kind, keys in result.examples.items() if keys]
     if source is not None:
-        lines.append(f"{table} against the source: {source.missing} missing, {source.extra} extra")
+        lines.append(f"{table} against the source: {source.missing_count} missing, {source.extra_count} extra")
         lines += [f"{table} source {kind}: {', '.join(keys)}" for kind, keys in source.examples.items() if keys]
     return lines

@@ -20,22 +20,22 @@ APPLICATION_NAME = "outbox-materialize"
 R = TypeVar("R")
 
 
-def start(name: str = APPLICATION_NAME) -> SparkSession:
-    """Start Spark for a command; Ctrl-C raises KeyboardInterrupt from then on."""
+def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
+    """Start Spark for a command. Afterwards Ctrl-C raises KeyboardInterrupt."""
     spark = start_session(name)
-    restore_interrupt_handler()  # Spark has installed its handler
+    restore_interrupt_handler()  # start_session() installed Spark's handler
     return spark
 
 
 def attempt(
     subject: str, report: Reporter, work: Callable[[], R], on_error: Callable[[OutboxKitError], R], *, debug: bool
 ) -> R:
-    """Return the result of `work`, or report its error and return `on_error(error)`. Raises Stopped and Ctrl-C."""
+    """Return the result of `work`, or report the error and return `on_error(error)`. Stopped and Ctrl-C are raised."""
     try:
         return work()
     except Stopped:
         raise
-    except Exception as error:  # of any type: the other jobs must still run
+    except Exception as error:  # of any type, because the other jobs must run
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if debug:
@@ -45,7 +45,7 @@ def attempt(
         return on_error(failure)
 
 
-def for_each(
+def run_jobs(
     jobs: Sequence[MaterializeJob],
     report: Reporter,
     work: Callable[[SparkSession, MaterializeJob], R],
@@ -54,9 +54,9 @@ def for_each(
     debug: bool,
     name: str = APPLICATION_NAME,
 ) -> list[R]:
-    """Return the result of `work` for each job, or of `on_error` if it raised."""
+    """Return the result of `work` for each job; for a job whose `work` raised, the result of `on_error`."""
     report("starting Spark")
-    spark = start(name)
+    spark = start_spark(name)
     try:
         return [
             attempt(str(job), report, partial(work, spark, job), partial(on_error, job), debug=debug) for job in jobs

@@ -22,10 +22,10 @@ from outbox_spark.session.expressions import cached_expressions, prevent_inlinin
 
 WriterSchemaItems = tuple[tuple[int | str, str], ...]
 
-# Every schema gets this additional last field, and these bytes are appended to every body. The decoded field has this
-# value only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
+# Every schema gets this additional last field, and these bytes are appended to every body. The decoded field has these
+# bytes only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
 # record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all different, so that
-# surplus bytes cannot produce the value.
+# surplus bytes cannot produce this value.
 _END_NAME = "outbox__end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End", "size": len(_END_BYTES)}}
@@ -34,10 +34,10 @@ _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End",
 def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
     """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
 
-    `writer_schemas` has the schemas that the registry knows, by id or GUID.
+    `writer_schemas` has the writer schemas that the registry knows, by id or GUID.
     """
     items = tuple(writer_schemas.items())
-    return latest.select("*", _decoded(reader_schema, items)).select("*", *_outcome(items))
+    return latest.select("*", _decoded(reader_schema, items)).select("*", *_problem_and_deleted(items))
 
 
 @cached_expressions
@@ -46,7 +46,7 @@ def _decoded(reader_schema: str, writer_schemas: WriterSchemaItems) -> Expressio
 
 
 @cached_expressions
-def _outcome(writer_schemas: WriterSchemaItems) -> list[Expression]:
+def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
     value, schema_id, guid = F.col("value"), F.col("schema_id"), F.col("schema_guid")
     ids = [key for key, _ in writer_schemas if isinstance(key, int)]
     guids = [key for key, _ in writer_schemas if isinstance(key, str)]
@@ -61,11 +61,11 @@ def _outcome(writer_schemas: WriterSchemaItems) -> list[Expression]:
 
 
 def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
-    """Return the decoded record, by one from_avro per writer schema; NULL if the record has none of these schemas."""
+    """Return the decoded record, by one from_avro per writer schema; NULL if its schema is not in `writer_schemas`."""
     reader_schema_with_end_field = _with_end_field(reader_schema)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("schema_guid")), F.lit(_END_BYTES))
-    # NULL with the type of the reader schema, for ranges without a known writer schema, such as tombstones only.
-    empty = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
+    # NULL with the type of the reader schema, for ranges without a known writer schema (for example tombstones only).
+    null_record = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer_schema in writer_schemas.items():
         if kind_of(load(writer_schema).root) != "record":
@@ -75,9 +75,9 @@ def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expr
         writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
         options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE"}
         record = from_avro(body, writer_schema_with_end_field, options)
-        matches = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
-        result = F.when(matches, record) if result is None else result.when(matches, record)
-    return empty if result is None else result
+        has_schema = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
+        result = F.when(has_schema, record) if result is None else result.when(has_schema, record)
+    return null_record if result is None else result
 
 
 def _with_end_field(schema: str) -> str:
@@ -88,40 +88,40 @@ def _with_end_field(schema: str) -> str:
 def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
     """Return the default of a field of `schema`, as decoded from a record that was written without the field."""
     record_schema = {"type": "record", "name": "outbox.Default", "fields": [field]}
-    empty = {**record_schema, "fields": []}
-    return from_avro(F.lit(b""), json.dumps(empty), {"avroSchema": schema.text(record_schema)})[field["name"]]
+    empty_schema = {**record_schema, "fields": []}
+    return from_avro(F.lit(b""), json.dumps(empty_schema), {"avroSchema": schema.text(record_schema)})[field["name"]]
 
 
-def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:
-    """Return the condition that a string in the value is not UTF-8 (unchecked by Avro); None if it has no strings."""
-    if isinstance(kind, StringType):
+def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:
+    """Return the condition that a string in `value` is not UTF-8 (Avro has no check); None if `dtype` has no string."""
+    if isinstance(dtype, StringType):
         return ~F.is_valid_utf8(value)
-    if isinstance(kind, ArrayType):
-        return _any_item(value, kind.elementType)
-    if isinstance(kind, MapType):
-        return _any([_any_item(F.map_keys(value), kind.keyType), _any_item(F.map_values(value), kind.valueType)])
-    if isinstance(kind, StructType):
-        return _any([invalid_utf8(value[field.name], field.dataType) for field in kind.fields])
+    if isinstance(dtype, ArrayType):
+        return _any_item(value, dtype.elementType)
+    if isinstance(dtype, MapType):
+        return _any([_any_item(F.map_keys(value), dtype.keyType), _any_item(F.map_values(value), dtype.valueType)])
+    if isinstance(dtype, StructType):
+        return _any([invalid_utf8(value[field.name], field.dataType) for field in dtype.fields])
     return None
 
 
-def _any_item(items: Expression, kind: DataType) -> Expression | None:
-    if isinstance(kind, StringType):
-        # The items are joined and checked at once, because `exists` resolves the method of the check for each item. The
+def _any_item(items: Expression, dtype: DataType) -> Expression | None:
+    if isinstance(dtype, StringType):
+        # The items are joined and checked at once: in `exists`, Spark would resolve is_valid_utf8 for each item. The
         # separator is never part of a multi-byte character.
         return ~F.is_valid_utf8(F.array_join(items, "\n"))
-    # Items without strings have no condition that `exists` could evaluate.
-    if invalid_utf8(F.lit(None), kind) is None:
+    # For items without strings there is no condition that `exists` could evaluate.
+    if invalid_utf8(F.lit(None), dtype) is None:
         return None
 
-    def invalid(item: Expression) -> Expression:
-        condition = invalid_utf8(item, kind)
+    def is_invalid(item: Expression) -> Expression:
+        condition = invalid_utf8(item, dtype)
         return F.lit(False) if condition is None else F.coalesce(condition, F.lit(False))
 
-    return F.exists(items, invalid)
+    return F.exists(items, is_invalid)
 
 
 def _any(conditions: Sequence[Expression | None]) -> Expression | None:
-    """Return the disjunction of the conditions, of which NULL counts as false; None without conditions."""
-    present = [F.coalesce(condition, F.lit(False)) for condition in conditions if condition is not None]
-    return reduce(or_, present) if present else None
+    """Combine the conditions with OR; a NULL condition counts as false. Return None if there is no condition."""
+    operands = [F.coalesce(condition, F.lit(False)) for condition in conditions if condition is not None]
+    return reduce(or_, operands) if operands else None

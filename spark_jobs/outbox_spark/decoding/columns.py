@@ -15,7 +15,7 @@ from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
-"""Columns of every target that identify the Kafka record of a row."""
+"""Columns of every table with the version, partition, offset and timestamp of the Kafka record of a row."""
 
 OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
 """Columns with the result of decoding. `_reason`, `_key`, `_value` (binary) are set only for records to quarantine."""
@@ -91,16 +91,16 @@ class Column:
     name: str
     kind: ColumnType
     avro_type: str
-    """Avro type (string, union, ...). For times of day the logical type, which determines the unit: time-millis."""
+    """Avro type (string, union, ...). For times of day the logical type (time-millis, time-micros)."""
     precision: int = 0
     scale: int = 0
     has_default: bool = False
-    """Whether the field has a non-null default; existing rows get it when the column is added."""
+    """Whether the field has a non-null default; when the column is added, existing rows get this default."""
     doc: str = ""
     """Documentation of the field; becomes the comment of the column."""
 
     def value(self, raw: Expression) -> Expression:
-        """Convert a value of from_avro to the type that all targets receive.
+        """Convert a decoded value to the type that all targets receive.
 
         A uuid becomes text of 36 characters. A time of day becomes text, `HH:MM:SS.ffffff`, because the lake formats
         have no such type. Other types are unchanged.
@@ -111,8 +111,8 @@ class Column:
             return F.date_format(F.timestamp_micros(self._micros(raw)), "HH:mm:ss.SSSSSS")
         return raw
 
-    def invalid(self, raw: Expression) -> Expression | None:
-        """Return the condition that a value is not valid for the logical type; None: every value is valid."""
+    def is_invalid(self, raw: Expression) -> Expression | None:
+        """Return the condition that a value is not valid for the logical type; None if every value is valid."""
         if self.kind is ColumnType.UUID and self.avro_type == "string":
             return ~F.rlike(raw, F.lit(_UUID_PATTERN))
         if self.kind is ColumnType.TIME:
@@ -124,13 +124,13 @@ class Column:
 
 
 def columns_of(schema: str, subject: str) -> list[Column]:
-    """Return the columns of an Avro record schema (JSON text), in the order of its fields, without key and metadata.
+    """Return the columns of an Avro record schema (JSON text) in field order, without key and metadata columns.
 
     Raises SchemaError if the schema cannot be mapped to columns.
     """
     tree = load(schema)
     if kind_of(tree.root) != "record":
-        raise SchemaError(f"{subject} is not a record", "register a record schema: one record per aggregate")
+        raise SchemaError(f"the schema of {subject} is not a record", "register a schema of type record")
     columns = [replace(_column(field, tree, subject), doc=str(field.get("doc") or "")) for field in tree.root["fields"]]
     _check_names(columns, subject)
     return columns
@@ -139,59 +139,59 @@ def columns_of(schema: str, subject: str) -> list[Column]:
 def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
     name = str(field["name"])
     has_default = field.get("default") is not None
-    base = tree.definition(_without_null(field["type"]))
-    if isinstance(base, list):
-        kind = _union_kind(base)
+    non_null_type = tree.definition(_non_null_type(field["type"]))
+    if isinstance(non_null_type, list):
+        kind = _union_column_type(non_null_type)
         return Column(name, kind, "union", has_default=has_default)
-    definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
-    avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
+    definition: Mapping[str, Any] = {"type": non_null_type} if isinstance(non_null_type, str) else non_null_type
+    avro_type, logical_type = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _TYPES:
-        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "use a type of the Avro specification")
+        raise SchemaError(f"{subject}: field {name} has the type {avro_type!r}", "use a type of the Avro specification")
     # As Avro specifies, an unknown logical type is ignored.
-    kind = _LOGICAL_TYPES.get((avro_type, logical), _TYPES[avro_type])
+    kind = _LOGICAL_TYPES.get((avro_type, logical_type), _TYPES[avro_type])
     if kind is ColumnType.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
         kind = ColumnType.BYTES
     if kind is ColumnType.NUMERIC:
         return _numeric(name, avro_type, definition, subject, has_default=has_default)
-    return Column(name, kind, logical if kind is ColumnType.TIME else avro_type, has_default=has_default)
+    return Column(name, kind, logical_type if kind is ColumnType.TIME else avro_type, has_default=has_default)
 
 
 def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
     precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
     if precision > MAX_PRECISION:
-        message = f"{subject}: field {name} is a decimal of precision {precision}; Spark supports {MAX_PRECISION}"
-        raise SchemaError(message, "declare a smaller precision, or use a string")
+        message = f"{subject}: field {name} is a decimal of precision {precision}; the maximum is {MAX_PRECISION}"
+        raise SchemaError(message, "declare a smaller precision, or use a string field")
     return Column(name, ColumnType.NUMERIC, avro_type, precision, scale, has_default)
 
 
-def _without_null(avro_type: Node) -> Node:
+def _non_null_type(avro_type: Node) -> Node:
     if not isinstance(avro_type, list):
         return avro_type
     branches = [branch for branch in avro_type if branch != "null"]
     return branches[0] if len(branches) == 1 else branches
 
 
-def _union_kind(branches: list[Any]) -> ColumnType:
-    """Return the type of a union: Spark reads {int, long} as long, {float, double} as double, others as a struct."""
-    primitives = {branch for branch in branches if isinstance(branch, str)}
-    if len(primitives) == len(branches):
-        if primitives == {"int", "long"}:
+def _union_column_type(branches: list[Any]) -> ColumnType:
+    """Return the column type of a union: Spark reads {int, long} as long, {float, double} as double, else struct."""
+    primitive_types = {branch for branch in branches if isinstance(branch, str)}
+    if len(primitive_types) == len(branches):
+        if primitive_types == {"int", "long"}:
             return ColumnType.BIGINT
-        if primitives == {"float", "double"}:
+        if primitive_types == {"float", "double"}:
             return ColumnType.DOUBLE
     return ColumnType.JSON
 
 
 def _check_names(columns: list[Column], subject: str) -> None:
-    names = {KEY_COLUMN}
+    used_names = {KEY_COLUMN}
     for column in columns:
-        # Names in Spark and the lake formats are case-insensitive.
+        # Column names in Spark and the lake formats are case-insensitive.
         name = column.name.lower()
         if name == KEY_COLUMN:
             raise SchemaError(f"{subject}: field {column.name} has the name of the key column", "rename the field")
-        if name in names:
-            message = f"{subject}: two field names differ only in case: {column.name}"
+        if name in used_names:
+            message = f"{subject}: the name of field {column.name} differs from that of another field only in case"
             raise SchemaError(message, "rename one of the fields")
         if name in RESERVED_COLUMNS:
             raise SchemaError(f"{subject}: field {column.name} has the name of a metadata column", "rename the field")
-        names.add(name)
+        used_names.add(name)

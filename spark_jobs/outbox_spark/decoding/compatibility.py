@@ -1,4 +1,4 @@
-"""Comparison of writer schemas with the reader schema that defines the columns."""
+"""Check of writer schemas against the reader schema, which defines the columns."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from outbox_spark.errors import SchemaError
 
 
 def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
-    """Check that the reader schema can read a writer schema (JSON text). In messages `subject` is the writer schema.
+    """Check that the reader schema can read records of a writer schema. `subject` names the writer schema in messages.
 
-    Raises SchemaError for the first field that would be read as a different value. If the records of both schemas have
-    the same name, also for the first field that cannot be read. A record with another name is not an earlier version of
-    the reader schema: decoding quarantines it if it cannot be read. Unknown enum symbols are quarantined, too.
+    Raises SchemaError for the first field that would be read as a different value. If the schemas have the same name,
+    raises it also for the first field that cannot be read. A schema with another name is not an earlier version of the
+    reader schema: decoding quarantines its records if they cannot be read. Unknown enum symbols are quarantined, too.
     """
-    same_record = short_name(load(writer_schema).root) == short_name(load(reader_schema).root)
+    has_same_name = short_name(load(writer_schema).root) == short_name(load(reader_schema).root)
     entries = differences(writer_schema, _with_enum_defaults(reader_schema))
     # Fields that would be read as a different value come first, because no later step detects them.
     for entry in sorted(entries, key=lambda entry: not entry.readable):
-        message = f"field {entry.field}: {subject} writes {entry.written}"
+        message = f"field {entry.field}: {subject} has {entry.written}; the reader schema has {entry.expected}"
         if entry.readable:
             raise SchemaError(
-                f"{message}; the newest schema would read the field as {entry.expected}",
-                "undo the change of type in the newest schema, or rename the field of the new type",
+                f"{message}, and would read a different value",
+                "restore the previous type in the reader schema, or give the field with the new type a different name",
             )
-        if same_record:
+        if has_same_name:
             raise SchemaError(
-                f"{message}; the newest schema reads {entry.expected}",
-                "undo the change in the newest schema, or set `schema_version` to a version that reads both",
+                f"{message}, and cannot read the field",
+                "give the field a compatible type or a default, or set `schema_version` to a version that can read it",
             )
 
 
 def _with_enum_defaults(schema: str) -> str:
-    """Add a default to every enum, because an unknown symbol is not an incompatibility: its record is quarantined."""
+    """Add a default to every enum: an unknown symbol is no incompatibility, because its record is quarantined."""
     return json.dumps(_add_enum_defaults(json.loads(schema)))
 
 

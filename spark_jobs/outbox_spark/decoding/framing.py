@@ -1,8 +1,8 @@
 """Schema id of a record: in a frame before the body, or in a record header.
 
-A frame is 0x00 and an id of 4 bytes (big endian), or 0x01 and a GUID of 16 bytes. Serializers of Schema Registry 8
-can write the frame to a header instead; the body then has no frame. The header has precedence, as in Confluent's
-`DualSchemaIdDeserializer`, so that a topic may contain both kinds of records.
+A frame is 0x00 and an id of 4 bytes (big endian), or 0x01 and a GUID of 16 bytes. Since version 8,
+Confluent's serializers can write the frame to a header instead; the body then has no frame. The header has precedence,
+as in Confluent's `DualSchemaIdDeserializer`, so that a topic may contain both kinds of records.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 VALUE_SCHEMA_ID_HEADER = "__value_schema_id"
 KEY_SCHEMA_ID_HEADER = "__key_schema_id"
-_ID_BYTES = 5
-_GUID_BYTES = 17
-_GUID_DIGITS = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
+_ID_FRAME_BYTES = 5
+_GUID_FRAME_BYTES = 17
+_GUID_PATTERN = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 
 
 def last_header(headers: Column, name: str) -> Column:
@@ -22,31 +22,31 @@ def last_header(headers: Column, name: str) -> Column:
 
     Equivalent to Kafka's `Headers.lastHeader`.
     """
-    names = headers["key"]
-    # Outside of the array, `get` returns NULL (`[]` raises in ANSI mode), so a missing header needs no condition.
-    return F.get(headers["value"], F.size(names) - F.array_position(F.reverse(names), name))
+    header_names = headers["key"]
+    # For an index outside the array, `get` returns NULL (`[]` raises in ANSI mode), which covers missing headers.
+    return F.get(headers["value"], F.size(header_names) - F.array_position(F.reverse(header_names), name))
 
 
 def schema_id(value: Column, header: Column) -> Column:
-    """Return the schema id of the frame as a long; NULL if the frame has none."""
+    """Return the id in the frame (in header or value) as a long; NULL without a frame or if it has a GUID."""
     frame = F.coalesce(header, value)
     # Spark cannot cast bytes to a number. conv() is exact, because ids are below 2^31 in every registry.
-    id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_BYTES - 1)), 16, 10).cast("long")
-    return F.when(_has_frame(frame, b"\x00", _ID_BYTES), id_in_frame)
+    id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_FRAME_BYTES - 1)), 16, 10).cast("long")
+    return F.when(_has_frame(frame, b"\x00", _ID_FRAME_BYTES), id_in_frame)
 
 
 def schema_guid(value: Column, header: Column) -> Column:
-    """Return the schema GUID of the frame as text of 36 characters; NULL if the frame has none."""
+    """Return the GUID in the frame as text of 36 characters; NULL without a frame or if it has an id."""
     frame = F.coalesce(header, value)
-    digits = F.lower(F.hex(F.substring(frame, 2, _GUID_BYTES - 1)))
-    guid = F.regexp_replace(digits, _GUID_DIGITS, "$1-$2-$3-$4-$5")
-    return F.when(_has_frame(frame, b"\x01", _GUID_BYTES), guid)
+    digits = F.lower(F.hex(F.substring(frame, 2, _GUID_FRAME_BYTES - 1)))
+    guid = F.regexp_replace(digits, _GUID_PATTERN, "$1-$2-$3-$4-$5")
+    return F.when(_has_frame(frame, b"\x01", _GUID_FRAME_BYTES), guid)
 
 
 def body_of(value: Column, header: Column, guid: Column) -> Column:
     """Return the value without its frame; the record must have an id or a GUID."""
-    size = F.when(guid.isNull(), F.lit(_ID_BYTES)).otherwise(F.lit(_GUID_BYTES))
-    unframed = F.substring(value, size + 1, F.lit(2**31 - 1))
+    frame_size = F.when(guid.isNull(), F.lit(_ID_FRAME_BYTES)).otherwise(F.lit(_GUID_FRAME_BYTES))
+    unframed = F.substring(value, frame_size + 1, F.lit(2**31 - 1))
     return F.when(header.isNull(), unframed).otherwise(value)
 
 

@@ -11,22 +11,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_common.avro_schema import Node, kind_of
 from outbox_spark.decoding.json_text import has_kind
 
-Convert = Callable[[Column], Column]
+Converter = Callable[[Column], Column]
 
 # Doubles represent all integers up to this one exactly.
 _MAX_EXACT_INTEGER = 2**53
-_INTEGER = r"^-?[0-9]+$"
-_DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
-_UUID = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
-_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME_OF_DAY = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-_ZONE_OFFSET = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-_DAY_SECONDS = 86_400
+_INTEGER_PATTERN = r"^-?[0-9]+$"
+_DECIMAL_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
+_UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+_DATE_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_UTC_OFFSET_PATTERN = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
+_SECONDS_PER_DAY = 86_400
 # By unit: fraction digits, and the function that converts a number to a timestamp.
-_UNITS: Mapping[str, tuple[int, Convert]] = {"millis": (3, F.timestamp_millis), "micros": (6, F.timestamp_micros)}
+_UNITS: Mapping[str, tuple[int, Converter]] = {"millis": (3, F.timestamp_millis), "micros": (6, F.timestamp_micros)}
 
 
-def converter(node: Node) -> Convert:
+def converter(node: Node) -> Converter:
     """Return the conversion for a scalar Avro type; an unknown logical type is ignored."""
     kind, definition = kind_of(node), node if isinstance(node, dict) else {}
     logical = _LOGICAL_TYPES.get((kind, str(definition.get("logicalType", ""))))
@@ -42,23 +42,23 @@ def _boolean(json: Column) -> Column:
     return F.when(has_kind(json, "BOOLEAN"), F.try_variant_get(json, "$", "boolean"))
 
 
-def _integer(json: Column) -> Column:
-    """Return an integer as long; 1.0 and 1e3 count as integers."""
+def _long(json: Column) -> Column:
+    """Return an integer as long; 1.0 and 1e3 are accepted as integers."""
     text = F.try_variant_get(json, "$", "string")
     number = F.try_variant_get(json, "$", "double")
-    exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_MAX_EXACT_INTEGER))
+    is_exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_MAX_EXACT_INTEGER))
     return (
         F.when(has_kind(json, "BIGINT"), F.try_variant_get(json, "$", "long"))
-        .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(_INTEGER)), text.try_cast("long"))
-        .when(has_kind(json, "DOUBLE") & exact, number.try_cast("long"))
+        .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(_INTEGER_PATTERN)), text.try_cast("long"))
+        .when(has_kind(json, "DOUBLE") & is_exact, number.try_cast("long"))
     )
 
 
 def _int(json: Column) -> Column:
-    return _integer(json).try_cast("int")
+    return _long(json).try_cast("int")
 
 
-def _real(kind: str) -> Convert:
+def _real(kind: str) -> Converter:
     def convert(json: Column) -> Column:
         is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # matches DECIMAL and DOUBLE
         number = F.try_variant_get(json, "$", "double").cast(kind)
@@ -67,20 +67,20 @@ def _real(kind: str) -> Convert:
     return convert
 
 
-def _decimal(node: Mapping[str, Any]) -> Convert:
+def _decimal(node: Mapping[str, Any]) -> Converter:
     """Accept a number, or a string with a number, whose digits fit precision and scale."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
 
     def convert(json: Column) -> Column:
-        # A number in exponent form is parsed as double, which is exact for integers only.
+        # A number in exponent form is parsed as a double, which is exact only for integers.
         text = (
-            F.when(has_kind(json, "DOUBLE"), _integer(json).cast("string"))
+            F.when(has_kind(json, "DOUBLE"), _long(json).cast("string"))
             .when(has_kind(json, "STRING") | has_kind(json, "BIGINT") | has_kind(json, "DECIMAL"),
                   F.try_variant_get(json, "$", "string"))
         )  # fmt: skip
         digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)$", 1), F.lit("0")))
-        fits = F.rlike(text, F.lit(_DECIMAL)) & (digits <= F.lit(scale))
-        return F.when(fits, text.try_cast(f"decimal({precision},{scale})"))
+        is_in_scale = F.rlike(text, F.lit(_DECIMAL_PATTERN)) & (digits <= F.lit(scale))
+        return F.when(is_in_scale, text.try_cast(f"decimal({precision},{scale})"))
 
     return convert
 
@@ -94,7 +94,7 @@ def _bytes(json: Column) -> Column:
     )
 
 
-def _fixed(node: Mapping[str, Any]) -> Convert:
+def _fixed(node: Mapping[str, Any]) -> Converter:
     def convert(json: Column) -> Column:
         value = _bytes(json)
         return F.when(F.octet_length(value) == F.lit(int(node["size"])), value)
@@ -102,7 +102,7 @@ def _fixed(node: Mapping[str, Any]) -> Convert:
     return convert
 
 
-def _enum(node: Mapping[str, Any]) -> Convert:
+def _enum(node: Mapping[str, Any]) -> Converter:
     def convert(json: Column) -> Column:
         text = _string(json)
         return F.when(text.isin(*node["symbols"]), text)
@@ -112,24 +112,24 @@ def _enum(node: Mapping[str, Any]) -> Convert:
 
 def _uuid(json: Column) -> Column:
     text = _string(json)
-    return F.when(F.rlike(text, F.lit(_UUID)), text)
+    return F.when(F.rlike(text, F.lit(_UUID_PATTERN)), text)
 
 
-def _uuid_bytes(node: Mapping[str, Any]) -> Convert:
+def _uuid_bytes(node: Mapping[str, Any]) -> Converter:
     if node["size"] != 16:  # noqa: PLR2004 - the size of a uuid; any other size is an ordinary fixed
         return _fixed(node)
     return lambda json: F.unhex(F.replace(_uuid(json), F.lit("-"), F.lit("")))
 
 
 def _date(json: Column) -> Column:
-    """Accept ISO 8601, or the number of days since 1970."""
+    """Accept an ISO 8601 date, or the number of days since 1970-01-01."""
     text = _string(json)
-    from_text = F.when(F.rlike(text, F.lit(f"^{_DATE}$")), text.try_cast("date"))
+    from_text = F.when(F.rlike(text, F.lit(f"^{_DATE_PATTERN}$")), text.try_cast("date"))
     return F.coalesce(from_text, F.date_from_unix_date(_int(json)))
 
 
-def _time(unit: str, kind: str) -> Convert:
-    """Accept `HH:MM:SS` with a fraction, or the number of units since midnight, and return this number."""
+def _time(unit: str, kind: str) -> Converter:
+    """Accept `HH:MM:SS`, optionally with a fraction, or the number of units since midnight; return that number."""
     digits = _UNITS[unit][0]
 
     def convert(json: Column) -> Column:
@@ -141,45 +141,45 @@ def _time(unit: str, kind: str) -> Convert:
         )
         fraction = F.rpad(F.substring(text, 10, digits), digits, "0").try_cast("int")
         from_text = seconds.cast("long") * 10**digits + fraction
-        number = _integer(json)
-        in_day = number.between(0, _DAY_SECONDS * 10**digits - 1)
-        valid = F.rlike(text, F.lit(f"^{_TIME_OF_DAY}{_fraction(digits)}$"))
-        return F.when(valid, from_text).when(in_day, number).cast(kind)
+        number = _long(json)
+        is_in_day = number.between(0, _SECONDS_PER_DAY * 10**digits - 1)
+        is_valid = F.rlike(text, F.lit(f"^{_TIME_PATTERN}{_fraction(digits)}$"))
+        return F.when(is_valid, from_text).when(is_in_day, number).cast(kind)
 
     return convert
 
 
-def _timestamp(unit: str) -> Convert:
-    """Accept ISO 8601 with an offset, or the number of units since 1970."""
+def _timestamp(unit: str) -> Converter:
+    """Accept an ISO 8601 time with a UTC offset, or the number of units since 1970-01-01T00:00Z."""
     digits, from_number = _UNITS[unit]
 
     def convert(json: Column) -> Column:
         text = _string(json)
-        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_TIME_OF_DAY}{_fraction(digits)}{_ZONE_OFFSET}$"))
-        # Spark accepts only offsets with hours, a colon and minutes.
+        is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}{_UTC_OFFSET_PATTERN}$"))
+        # Spark accepts only UTC offsets with hours, a colon and minutes.
         with_colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
         with_minutes = F.regexp_replace(with_colon, "([T ].*[+-][0-9]{2})$", "$1:00")
-        return F.coalesce(F.when(valid, with_minutes.try_cast("timestamp")), _since_1970(json, digits, from_number))
+        return F.coalesce(F.when(is_valid, with_minutes.try_cast("timestamp")), _since_1970(json, digits, from_number))
 
     return convert
 
 
-def _local_timestamp(unit: str) -> Convert:
-    """Accept ISO 8601 without an offset, or the number of units since 1970."""
+def _local_timestamp(unit: str) -> Converter:
+    """Accept an ISO 8601 time without a UTC offset, or the number of units since 1970-01-01T00:00."""
     digits, from_number = _UNITS[unit]
 
     def convert(json: Column) -> Column:
         text = _string(json)
-        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_TIME_OF_DAY}{_fraction(digits)}$"))
+        is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}$"))
         number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
-        return F.coalesce(F.when(valid, text.try_cast("timestamp_ntz")), number)
+        return F.coalesce(F.when(is_valid, text.try_cast("timestamp_ntz")), number)
 
     return convert
 
 
-def _since_1970(json: Column, digits: int, from_number: Convert) -> Column:
-    number = _integer(json)
-    # from_number() raises for values outside the range of Spark's microseconds.
+def _since_1970(json: Column, digits: int, from_number: Converter) -> Column:
+    number = _long(json)
+    # from_number() raises for values outside the range of Spark's timestamps (microseconds in 64 bits).
     limit = (2**63 - 1) // 10 ** (6 - digits)
     return from_number(F.when(number.between(-limit, limit), number))
 
@@ -189,7 +189,7 @@ def _fraction(digits: int) -> str:
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 
-_LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Convert]] = {
+_LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Converter]] = {
     ("string", "uuid"): lambda _: _uuid,
     ("fixed", "uuid"): _uuid_bytes,
     ("int", "date"): lambda _: _date,
@@ -202,11 +202,11 @@ _LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Convert]]
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
-_TYPES: Mapping[str, Callable[[Mapping[str, Any]], Convert]] = {
+_TYPES: Mapping[str, Callable[[Mapping[str, Any]], Converter]] = {
     "string": lambda _: _string,
     "enum": _enum,
     "int": lambda _: _int,
-    "long": lambda _: _integer,
+    "long": lambda _: _long,
     "float": lambda _: _real("float"),
     "double": lambda _: _real("double"),
     "boolean": lambda _: _boolean,

@@ -12,7 +12,7 @@ JSON_OPTIONS = {
 }
 """Options of to_json for lossless text: by default it truncates timestamps to milliseconds and omits nulls."""
 
-_END = "outbox__end"
+_END_MEMBER = "outbox__end"
 # Matches the escape of an unpaired surrogate, which the parser would replace with a question mark. A `u` after an
 # escaped backslash is not an escape.
 _UNPAIRED_SURROGATE = (
@@ -27,11 +27,11 @@ def parse_json(raw: Column) -> Column:
     JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser ignores text after the first value, so an end marker is appended, which must be parsed too.
-    wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END}":0}}')))
-    complete = F.try_variant_get(wrapped, f"$.{_END}", "int").isNotNull()
-    valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & complete
-    return F.when(valid, F.try_variant_get(wrapped, "$.v", "variant"))
+    # The parser ignores text after the first value, so an end marker is appended: it must be parsed too.
+    wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END_MEMBER}":0}}')))
+    is_complete = F.try_variant_get(wrapped, f"$.{_END_MEMBER}", "int").isNotNull()
+    is_valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & is_complete
+    return F.when(is_valid, F.try_variant_get(wrapped, "$.v", "variant"))
 
 
 def payload_of(envelope: Column) -> Column:
@@ -50,5 +50,5 @@ def unwrap_string(document: Column) -> Column:
 
 
 def has_kind(variant: Column, kind: str) -> Column:
-    """Return whether a variant is an OBJECT, ARRAY, STRING, BIGINT, DECIMAL, DOUBLE, BOOLEAN or (JSON null) VOID."""
+    """Return whether the type of a variant begins with `kind`: OBJECT, ARRAY, STRING, BIGINT, VOID (JSON null), ..."""
     return F.startswith(F.schema_of_variant(variant), F.lit(kind))

@@ -1,7 +1,7 @@
-"""Conversion of JSON values to records of the reader schema, as strict as the transform's Avro encoder.
+"""Conversion of JSON values to records of the reader schema, as strict as the Avro encoder of the SMT.
 
-docs/smt.md defines which JSON is valid for which Avro type. No value is rounded or truncated: a number that
-can be converted to a decimal or an integer only through a double is invalid.
+docs/smt.md defines which JSON is valid for which Avro type. No decimal or integer
+is rounded: a JSON number that cannot be converted exactly is invalid for these types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.decoding import json_scalars
 from outbox_spark.decoding.avro_values import default_of
-from outbox_spark.decoding.json_scalars import Convert
+from outbox_spark.decoding.json_scalars import Converter
 from outbox_spark.decoding.json_text import has_kind, parse_json, payload_of, unwrap_string
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.session.expressions import prevent_inlining
@@ -27,41 +27,41 @@ from outbox_spark.session.expressions import prevent_inlining
 
 @dataclass(frozen=True)
 class Conversion:
-    """Conversion of a variant (JSON null included) to a value, and the condition under which it is invalid."""
+    """Conversion of a variant (JSON null included) to a value, and the condition under which the variant is invalid."""
 
-    value: Convert
-    invalid: Convert
+    value: Converter
+    is_invalid: Converter
 
 
 def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) -> DataFrame:
     """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
 
-    JSON null is a tombstone, also as the payload of an envelope.
+    JSON null is decoded as a tombstone, also as the payload of an envelope.
     """
     schema = load(reader_schema)
-    fields = _fields(schema, schema.root)
+    conversions = _field_conversions(schema, schema.root)
     document, state = F.col("document"), F.col("state")
-    states = latest.withColumn("document", prevent_inlining(parse_json(F.col("value")))).withColumn(
+    with_state = latest.withColumn("document", prevent_inlining(parse_json(F.col("value")))).withColumn(
         "state", prevent_inlining(unwrap_string(payload_of(document) if with_schema else document))
     )
-    deleted = F.col("value").isNull() | F.coalesce(F.is_variant_null(state), F.lit(False))
+    is_deleted = F.col("value").isNull() | F.coalesce(F.is_variant_null(state), F.lit(False))
     is_object = F.coalesce(has_kind(state, "OBJECT"), F.lit(False))
-    problem = F.when(deleted, F.lit(None)).when(~is_object, Reason.UNDECODABLE)
-    for name, conversion in fields.items():
-        problem = problem.when(conversion.invalid(state), F.lit(f"{Reason.INVALID}:{name}"))
-    checked = states.withColumn("problem", prevent_inlining(problem)).withColumn("deleted", deleted)
-    record = F.struct(*[conversion.value(state).alias(name) for name, conversion in fields.items()])
-    valid = F.col("problem").isNull() & ~F.col("deleted")
-    return checked.withColumn("record", prevent_inlining(F.when(valid, record))).drop("document", "state")
+    problem = F.when(is_deleted, F.lit(None)).when(~is_object, Reason.UNDECODABLE)
+    for name, conversion in conversions.items():
+        problem = problem.when(conversion.is_invalid(state), F.lit(f"{Reason.INVALID}:{name}"))
+    with_problem = with_state.withColumn("problem", prevent_inlining(problem)).withColumn("deleted", is_deleted)
+    record = F.struct(*[conversion.value(state).alias(name) for name, conversion in conversions.items()])
+    is_valid = F.col("problem").isNull() & ~F.col("deleted")
+    return with_problem.withColumn("record", prevent_inlining(F.when(is_valid, record))).drop("document", "state")
 
 
-def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
+def _field_conversions(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
     """Return the conversions of the fields of `record`, by field name. Their input is the object with the fields."""
-    return {str(field["name"]): _member(schema, field) for field in record["fields"]}
+    return {str(field["name"]): _field_conversion(schema, field) for field in record["fields"]}
 
 
-def _member(schema: Schema, field: Mapping[str, Any]) -> Conversion:
-    """Return the conversion of a field. A missing member has the default; without a default the object is invalid."""
+def _field_conversion(schema: Schema, field: Mapping[str, Any]) -> Conversion:
+    """Return the conversion of a field. A missing member has the default value; without one, the object is invalid."""
     inner = _conversion(schema, field["type"])
     path = f"$.{field['name']}"
     default = default_of(schema, field) if "default" in field else None
@@ -71,11 +71,11 @@ def _member(schema: Schema, field: Mapping[str, Any]) -> Conversion:
         converted = F.when(member.isNotNull(), inner.value(member))
         return converted if default is None else converted.otherwise(default)
 
-    def invalid(container: Expression) -> Expression:
+    def is_invalid(container: Expression) -> Expression:
         member = F.try_variant_get(container, path, "variant")
-        return F.when(member.isNull(), F.lit(default is None)).otherwise(inner.invalid(member))
+        return F.when(member.isNull(), F.lit(default is None)).otherwise(inner.is_invalid(member))
 
-    return Conversion(value, invalid)
+    return Conversion(value, is_invalid)
 
 
 def _conversion(schema: Schema, node: Node) -> Conversion:
@@ -89,23 +89,23 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
         return inner
     return Conversion(
         lambda json: F.when(~F.is_variant_null(json), inner.value(json)),
-        lambda json: ~F.is_variant_null(json) & inner.invalid(json),
+        lambda json: ~F.is_variant_null(json) & inner.is_invalid(json),
     )
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Convert a value by the first branch that accepts it, to a struct with a member per branch (Spark's union)."""
+    """Return the conversion of a union, to a struct (Spark's union). The first branch that accepts the value has it."""
 
     def value(json: Expression) -> Expression:
-        matched = F.lit(False)
+        is_matched = F.lit(False)
         members = []
         for index, branch in enumerate(branches):
-            accepts = ~branch.invalid(json)
-            members.append(F.when(accepts & ~matched, branch.value(json)).alias(f"member{index}"))
-            matched = matched | accepts
+            is_accepted = ~branch.is_invalid(json)
+            members.append(F.when(is_accepted & ~is_matched, branch.value(json)).alias(f"member{index}"))
+            is_matched = is_matched | is_accepted
         return F.struct(*members)
 
-    return Conversion(value, lambda json: reduce(and_, [branch.invalid(json) for branch in branches], F.lit(True)))
+    return Conversion(value, lambda json: reduce(and_, [branch.is_invalid(json) for branch in branches], F.lit(True)))
 
 
 def _branch(schema: Schema, node: Node) -> Conversion:
@@ -121,10 +121,10 @@ def _branch(schema: Schema, node: Node) -> Conversion:
 
 
 def _record(schema: Schema, node: Mapping[str, Any]) -> Conversion:
-    fields = _fields(schema, node)
+    conversions = _field_conversions(schema, node)
     return Conversion(
-        lambda json: F.struct(*[conversion.value(json).alias(name) for name, conversion in fields.items()]),
-        lambda json: reduce(or_, [field.invalid(json) for field in fields.values()], ~has_kind(json, "OBJECT")),
+        lambda json: F.struct(*[conversion.value(json).alias(name) for name, conversion in conversions.items()]),
+        lambda json: reduce(or_, [field.is_invalid(json) for field in conversions.values()], ~has_kind(json, "OBJECT")),
     )
 
 
@@ -134,7 +134,7 @@ def _array(item: Conversion) -> Conversion:
 
     return Conversion(
         lambda json: F.transform(items(json), item.value),
-        lambda json: items(json).isNull() | F.exists(items(json), item.invalid),
+        lambda json: items(json).isNull() | F.exists(items(json), item.is_invalid),
     )
 
 
@@ -144,5 +144,5 @@ def _map(entry: Conversion) -> Conversion:
 
     return Conversion(
         lambda json: F.transform_values(entries(json), lambda _, item: entry.value(item)),
-        lambda json: entries(json).isNull() | F.exists(F.map_values(entries(json)), entry.invalid),
+        lambda json: entries(json).isNull() | F.exists(F.map_values(entries(json)), entry.is_invalid),
     )

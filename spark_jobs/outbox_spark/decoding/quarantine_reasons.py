@@ -19,5 +19,5 @@ class Reason:
     """Followed by `:<column>`. The record was decoded, but the column's value is not valid for its type."""
 
 
-UNREADABLE_KEY = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")
+UNREADABLE_KEY_REASONS = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")
 """Reasons of records that belong to no row, because their key cannot be read."""

@@ -13,10 +13,10 @@ from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
-_MAX_LEN = 2**31 - 1
-# By size of an encoded length in bytes: the minimum and maximum length. A zigzag varint has 7 bits per byte and a sign.
-_LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
-_INTEGER = "^-?[0-9]+$"
+_REST = 2**31 - 1
+# Number of bytes of a zigzag varint, and the smallest and largest text length that Avro encodes with it.
+_LENGTHS_BY_VARINT_BYTES = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
+_INTEGER_PATTERN = "^-?[0-9]+$"
 
 
 def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column:
@@ -30,7 +30,7 @@ def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column
 
 
 def _text(key: Column, id_header: Column) -> Column:
-    """Return the text of an Avro string with a frame or a schema id header. Return any other key, as UTF-8, unchanged.
+    """Return the text of an Avro string with a frame or a schema id header. Return any other key unchanged.
 
     A frame is recognized by its first byte, 0x00, with which no text in PostgreSQL can begin, and by a length that
     matches the remaining bytes.
@@ -45,13 +45,13 @@ def _text(key: Column, id_header: Column) -> Column:
 
 def _avro_string(key: Column, frame_bytes: int) -> Column:
     """Return the text of an Avro string after a frame of this size; the key unchanged if it is not an Avro string."""
-    size = F.octet_length(key)
+    key_size = F.octet_length(key)
     text = key
-    for count, (minimum, maximum) in _LENGTHS.items():
-        start = frame_bytes + count
-        length = size - F.lit(start)
-        matches = F.substring(key, frame_bytes + 1, count) == _encoded_length(length, count)
-        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _MAX_LEN)).otherwise(text)
+    for varint_bytes, (minimum, maximum) in _LENGTHS_BY_VARINT_BYTES.items():
+        start = frame_bytes + varint_bytes
+        length = key_size - F.lit(start)
+        has_length = F.substring(key, frame_bytes + 1, varint_bytes) == _encoded_length(length, varint_bytes)
+        text = F.when(length.between(minimum, maximum) & has_length, F.substring(key, start + 1, _REST)).otherwise(text)
     return text
 
 
@@ -60,16 +60,16 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Only integers: other numbers can be written in more than one way (1.5, 1.50).
-    integer = F.rlike(text, F.lit(_INTEGER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
-    return prevent_inlining(F.when((kind == "STRING") | integer, text.cast("binary")))
+    # Of numbers only integers, because other numbers can be written in more than one way (1.5, 1.50).
+    is_integer = F.rlike(text, F.lit(_INTEGER_PATTERN)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
+    return prevent_inlining(F.when((kind == "STRING") | is_integer, text.cast("binary")))
 
 
-def _encoded_length(length: Column, count: int) -> Column:
-    """Return a length as Avro encodes it in `count` bytes: doubled, 7 bits per byte, lowest bits first."""
-    digits = []
-    for index in range(count):
+def _encoded_length(length: Column, varint_bytes: int) -> Column:
+    """Return a length as Avro encodes it in `varint_bytes` bytes: doubled, 7 bits per byte, lowest bits first."""
+    hex_bytes = []
+    for index in range(varint_bytes):
         bits = F.shiftright(length * 2, 7 * index).bitwiseAND(F.lit(0x7F))
-        continuation = F.lit(0x80 if index + 1 < count else 0)
-        digits.append(F.lpad(F.hex(bits.bitwiseOR(continuation).cast("long")), 2, "0"))
-    return F.unhex(F.concat(*digits))
+        continuation = F.lit(0x80 if index + 1 < varint_bytes else 0)
+        hex_bytes.append(F.lpad(F.hex(bits.bitwiseOR(continuation).cast("long")), 2, "0"))
+    return F.unhex(F.concat(*hex_bytes))

@@ -1,4 +1,4 @@
-"""Conversion of the newest records to rows with columns, and with a quarantine reason for unreadable records."""
+"""Decodes the newest record of each key to a table row; a record that cannot be decoded gets a quarantine reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StructType
 from outbox_common.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
-from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY, Reason
+from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY_REASONS, Reason
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import cached_expressions
@@ -45,19 +45,19 @@ def decode(
         with_schema = value_format is RecordFormat.JSON_WITH_SCHEMA
         decoded = json_values.with_records(latest, reader_schema, with_schema=with_schema)
     reason = _reason(decoded.schema["record"].dataType, tuple(columns), unsupported)
-    return decoded.select("*", reason).select("*", _readable()).select(*_row(tuple(columns), extra_columns))
+    return decoded.select("*", reason).select("*", _readable_record()).select(*_row(tuple(columns), extra_columns))
 
 
 @cached_expressions
-def _readable() -> Expression:
-    # Quarantined values are stored as bytes only: the target may be unable to store their text.
+def _readable_record() -> Expression:
+    # NULL for records to quarantine: their bytes are stored, as the target may be unable to store decoded values.
     return F.when(F.col("_reason").isNull(), F.col("record")).alias("readable")
 
 
 @cached_expressions
 def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Expression]:
-    quarantined = F.col("_reason").isNotNull()
-    has_key = ~quarantined | ~F.col("_reason").isin(*UNREADABLE_KEY)
+    is_quarantined = F.col("_reason").isNotNull()
+    has_key = ~is_quarantined | ~F.col("_reason").isin(*UNREADABLE_KEY_REASONS)
     return [
         F.when(has_key, F.col("key").cast("string")).alias(KEY_COLUMN),
         *[column.value(F.col(f"readable.`{column.name}`")).alias(column.name) for column in columns],
@@ -65,14 +65,14 @@ def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Ex
         F.col("deleted").alias("_deleted"),
         F.col("_reason"),
         F.col("schema_id").alias("_schema_id"),
-        F.when(quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
-        F.when(quarantined, F.col("value")).alias("_value"),
+        F.when(is_quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
+        F.when(is_quarantined, F.col("value")).alias("_value"),
         *map(F.col, extra_columns),
     ]
 
 
 def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> DataFrame:
-    """Return one row: the default of each column, as decoded from a record without these fields."""
+    """Return one row with the default of each column, as decoded from a record that has no fields."""
     schema = load(reader_schema)
     fields = {field["name"]: field for field in schema.root["fields"]}
     return spark.range(1).select(
@@ -98,7 +98,7 @@ def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader_schema: s
         ).schema
     except AnalysisException as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        hint = "remove recursive types from the schema"
+        hint = "remove types from the schema that Spark's from_avro does not support, such as recursive types"
         raise SchemaError(f"the schema cannot be mapped to columns: {reason}", hint) from error
 
 
@@ -107,21 +107,21 @@ def _reason(record: DataType, columns: tuple[Column, ...], unsupported: Unsuppor
     """Return the quarantine reason: the first problem of the key, else of the value; NULL if the record is readable."""
     key = F.col("key").cast("string")
     unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
-    invalid_key = F.lit(False) if unsupported_key is None else unsupported_key
+    is_invalid_key = F.lit(False) if unsupported_key is None else unsupported_key
     reason = (
         F.when(key.isNull() & F.col("raw_key").isNotNull(), F.lit(Reason.KEY_UNREADABLE))
         .when(key.isNull(), F.lit(Reason.NO_KEY))
         .when(~F.is_valid_utf8(key), F.lit(Reason.KEY_NOT_TEXT))
-        .when(invalid_key, F.lit(f"{Reason.INVALID}:{KEY_COLUMN}"))
+        .when(is_invalid_key, F.lit(f"{Reason.INVALID}:{KEY_COLUMN}"))
         .when(F.col("problem").isNotNull(), F.col("problem"))
         .when(F.col("deleted"), F.lit(None))
     )
     for column in columns:
         raw = F.col(f"record.`{column.name}`")
-        not_utf8 = (
+        is_not_utf8 = (
             avro_values.invalid_utf8(raw, record[column.name].dataType) if isinstance(record, StructType) else None
         )
-        for invalid in (not_utf8, column.invalid(raw), unsupported(column, column.value(raw))):
-            if invalid is not None:
-                reason = reason.when(invalid, F.lit(f"{Reason.INVALID}:{column.name}"))
+        for condition in (is_not_utf8, column.is_invalid(raw), unsupported(column, column.value(raw))):
+            if condition is not None:
+                reason = reason.when(condition, F.lit(f"{Reason.INVALID}:{column.name}"))
     return reason.alias("_reason")

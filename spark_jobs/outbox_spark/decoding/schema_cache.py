@@ -1,4 +1,4 @@
-"""Schema registry client of a run, which requests every schema at most once."""
+"""Schema registry client of a run, with a cache of the schemas."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, Regi
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings
 
-# Number of latest versions that are requested in advance, because not all producers use the latest version.
-_RECENT_VERSIONS = 3
+# Number of latest versions that are requested before records are read: some producers may use an earlier version.
+_RECENT_VERSION_COUNT = 3
 
 
 class SchemaRegistry:
@@ -26,7 +26,7 @@ class SchemaRegistry:
         self._reader = RegistryReader(HttpEndpoint(**msgspec.structs.asdict(registry)))
         self._schemas: dict[int | str, str | None] = {}
         """By id or GUID; None if the registry does not have the schema."""
-        self._requested: set[tuple[str, int]] = set()
+        self._requested_versions: set[tuple[str, int]] = set()
 
     def __enter__(self) -> SchemaRegistry:
         return self
@@ -40,23 +40,23 @@ class SchemaRegistry:
         if version is None:
             message = f"the registry at {self._reader.url} has no subject {subject}"
             raise SchemaError(message, "run `outbox apply` to register the schemas of the pipeline")
-        return self._cached(version, f"subject {subject}")
+        return self._cache(version, f"subject {subject}")
 
     def version(self, subject: str, number: int) -> str:
         """Return one version of a subject. Raises SchemaError, naming the existing versions, if there is none."""
         version = self._reader.version(subject, number)
         if version is None:
-            existing = ", ".join(map(str, self._reader.versions(subject))) or "none"
-            message = f"subject {subject} has no version {number}; its versions are: {existing}"
+            versions = ", ".join(map(str, self._reader.versions(subject))) or "none"
+            message = f"subject {subject} has no version {number}; its versions are: {versions}"
             raise SchemaError(message, "correct `schema_version` of the materialization")
-        return self._cached(version, f"version {number} of subject {subject}")
+        return self._cache(version, f"version {number} of subject {subject}")
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit schemas not in Avro."""
+        """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit those not in Avro."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
-        for number in numbers[-_RECENT_VERSIONS:]:
-            if (subject, number) not in self._requested:
-                self._requested.add((subject, number))
+        for number in numbers[-_RECENT_VERSION_COUNT:]:
+            if (subject, number) not in self._requested_versions:
+                self._requested_versions.add((subject, number))
                 with suppress(SchemaError):  # reported only if a record has this schema
                     self.version(subject, number)
         return {key: schema for key, schema in self._schemas.items() if schema is not None}
@@ -73,7 +73,7 @@ class SchemaRegistry:
             self._schemas[guid] = self._inlined(self._reader.by_guid(guid), f"schema GUID {guid}")
         return self._schemas[guid]
 
-    def _cached(self, version: SchemaVersion, description: str) -> str:
+    def _cache(self, version: SchemaVersion, description: str) -> str:
         schema = self._inlined(version, description)
         self._schemas[version.id] = schema
         return schema or ""
@@ -84,7 +84,7 @@ class SchemaRegistry:
             return None
         if version.schema_type != "AVRO":
             message = f"{description} is {version.schema_type}, not Avro"
-            raise SchemaError(message, "values of a materialized topic must be Avro")
+            raise SchemaError(message, "use an Avro schema; other schema types are not supported")
         try:
             return self._reader.inlined(version, description)
         except MissingReferenceError as error:

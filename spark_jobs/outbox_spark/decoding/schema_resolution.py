@@ -1,4 +1,4 @@
-"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library can read it."""
+"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library can resolve them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def resolvable_schema(writer_schema: str, reader_schema: str) -> str:
     writer, reader = load(writer_schema), load(reader_schema)
     fields: dict[tuple[str, str], str] = {}
     types: dict[str, str] = {}
-    for written, expected in _pairs(writer, writer.root, reader, reader.root, set()):
-        types.setdefault(written["name"], expected["name"])
-        for new, old in _renamed_fields(written, expected):
-            fields.setdefault((written["name"], old), new)
-    return _Renaming(_without_clashes(types, writer.named), fields).apply(writer)
+    for writer_type, reader_type in _pairs(writer, writer.root, reader, reader.root, set()):
+        types.setdefault(writer_type["name"], reader_type["name"])
+        for new_name, name in _renamed_fields(writer_type, reader_type):
+            fields.setdefault((writer_type["name"], name), new_name)
+    return _Renaming(_without_clashes(types, writer.named_types), fields).apply(writer)
 
 
 class _Renaming:
@@ -59,59 +59,59 @@ class _Renaming:
             if key in node:
                 result[key] = self._node(node[key])
         if "fields" in node:
-            result["fields"] = [self._field(node["name"], entry) for entry in node["fields"]]
+            result["fields"] = [self._field(node["name"], field) for field in node["fields"]]
         return result
 
-    def _field(self, record: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-        attributes = {key: value for key, value in entry.items() if key != "aliases"}
-        name = self._fields.get((record, entry["name"]), entry["name"])
-        return {**attributes, "name": name, "type": self._node(entry["type"])}
+    def _field(self, record_name: str, field: Mapping[str, Any]) -> dict[str, Any]:
+        attributes = {key: value for key, value in field.items() if key != "aliases"}
+        name = self._fields.get((record_name, field["name"]), field["name"])
+        return {**attributes, "name": name, "type": self._node(field["type"])}
 
 
 def _pairs(
-    writer: Schema, written: Node, reader: Schema, expected: Node, visited: set[tuple[str, str]]
+    writer: Schema, writer_type: Node, reader: Schema, reader_type: Node, visited: set[tuple[str, str]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield pairs of a named type of the writer and the reader's type that it is read as."""
-    for branch in writer.branches(written):
-        target = next(iter(same_kind(branch, reader.branches(expected))), None)
-        if target is None:
+    """Yield each named type of the writer with the reader's type as which it is read."""
+    for writer_branch in writer.branches(writer_type):
+        reader_branch = next(iter(same_kind(writer_branch, reader.branches(reader_type))), None)
+        if reader_branch is None:
             continue
-        kind = kind_of(branch)
+        kind = kind_of(writer_branch)
         if kind in NAMED_TYPES:
-            pair = (branch["name"], target["name"])
+            pair = (writer_branch["name"], reader_branch["name"])
             if pair in visited:
                 continue
             visited.add(pair)
-            yield branch, target
+            yield writer_branch, reader_branch
         if kind == "record":
-            sources = field_types(branch)
-            for entry in target["fields"]:
-                source = source_field(entry, sources)
+            sources = field_types(writer_branch)
+            for field in reader_branch["fields"]:
+                source = source_field(field, sources)
                 if source is not None:
-                    yield from _pairs(writer, sources[source], reader, entry["type"], visited)
+                    yield from _pairs(writer, sources[source], reader, field["type"], visited)
         elif kind in ("array", "map"):
             key = "items" if kind == "array" else "values"
-            yield from _pairs(writer, branch[key], reader, target[key], visited)
+            yield from _pairs(writer, writer_branch[key], reader, reader_branch[key], visited)
 
 
-def _renamed_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _renamed_fields(writer_type: Mapping[str, Any], reader_type: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (new name, old name) of the fields that the reader reads by an alias."""
-    if "fields" in written and "fields" in expected:
-        sources = field_types(written)
-        for entry in expected["fields"]:
-            source = source_field(entry, sources)
-            if source is not None and source != entry["name"]:
-                yield entry["name"], source
+    if "fields" in writer_type and "fields" in reader_type:
+        sources = field_types(writer_type)
+        for field in reader_type["fields"]:
+            source = source_field(field, sources)
+            if source is not None and source != field["name"]:
+                yield field["name"], source
 
 
 def _without_clashes(types: Mapping[str, str], named: Mapping[str, Any]) -> dict[str, str]:
-    """Return the renamings that do not give two types of the writer the same name."""
-    result: dict[str, str] = {}
-    unchanged = set(named) - set(types)
-    for old, new in types.items():
-        if new not in unchanged and new not in result.values():
-            result[old] = new
+    """Return the renamings that do not give two types the same name. Types without a namespace get one."""
+    renamings: dict[str, str] = {}
+    unchanged_names = set(named) - set(types)
+    for name, new_name in types.items():
+        if new_name not in unchanged_names and new_name not in renamings.values():
+            renamings[name] = new_name
         else:
-            unchanged.add(old)
+            unchanged_names.add(name)
     # A type without namespace cannot be referred to from within a type that has one.
-    return {**result, **{name: f"outbox.{name}" for name in unchanged if "." not in name}}
+    return {**renamings, **{name: f"outbox.{name}" for name in unchanged_names if "." not in name}}

@@ -1,4 +1,4 @@
-"""Jobs from a pipeline file and an environment file. The only module that depends on outbox_kit's models."""
+"""Jobs from a pipeline file and an environment file. The only module of outbox_spark that imports outbox_kit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from outbox_spark.jobs.model import (
 )
 
 _SECTIONS = ("kafka", "registry", "targets")
-_SECRET_KEY = re.compile(r"password|secret|token|credential|access-key|jaas|oauthbearer\.config|\.key\.pem")
-"""Names of settings whose values must not be in a job file."""
-_ENV_REFERENCE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
+_SECRET_NAME = re.compile(r"password|secret|token|credential|access-key|jaas|oauthbearer\.config|\.key\.pem")
+"""Pattern of the names of settings whose values must not be in a job file."""
+_VARIABLE_REFERENCE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
 
 S = TypeVar("S", bound=JobSettings)
 
@@ -42,7 +42,7 @@ def load_jobs(
     targets: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> list[MaterializeJob]:
-    """Return the pipeline's materializations, in the order of the file; empty collections select all.
+    """Return the jobs of the selected materializations, in the order of the file; empty collections select all.
 
     `environ` replaces the environment variables. Raises ConfigurationError if a file is invalid or no job is selected.
     """
@@ -77,7 +77,7 @@ def _target(environment: Environment, name: str) -> Target:
     if settings is None:
         names = ", ".join(sorted(environment.targets)) or "none"
         message = f"environment {environment.name!r} has no target {name!r}; its targets are: {names}"
-        raise ConfigurationError(message, "add the target under `targets:` of the environment file")
+        raise ConfigurationError(message, "correct the target's name, or add it to `targets` in the environment file")
     target: Target = msgspec.convert(_with_strings(settings.model_dump(by_alias=True)), Target)
     return target
 
@@ -89,25 +89,25 @@ def to_struct(values: Mapping[str, Any], kind: type[S]) -> S:
 
 
 def _with_strings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with paths and pydantic's secrets as strings."""
+    """Return the values, with paths and pydantic's secrets converted to strings."""
     result = {}
     for name, value in values.items():
-        secret = getattr(value, "get_secret_value", None)
-        result[name] = secret() if secret else str(value) if isinstance(value, Path) else value
+        get_secret = getattr(value, "get_secret_value", None)
+        result[name] = get_secret() if get_secret else str(value) if isinstance(value, Path) else value
     return result
 
 
 def jobs_without_secrets(
     pipeline_file: Path, environment_name: str, *, aggregates: Collection[str] = (), targets: Collection[str] = ()
 ) -> list[MaterializeJob]:
-    """Return the jobs for a job file: as load_jobs, but secrets are references to environment variables.
+    """Return the jobs for a job file: as load_jobs, but each secret is a reference to an environment variable.
 
     The variables need not be set. A reference names the variable that the environment file refers to. For a literal
     value or a value of the embedded stack, it names the variable that overrides the key, for example
     OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
     """
     raw = environment_values(environment_name, pipeline_file, Overrides()).data
-    names = {name for value in _secret_values(raw) for name in _ENV_REFERENCE.findall(value)}
+    names = {name for value in _secret_values(raw) for name in _VARIABLE_REFERENCE.findall(value)}
     environ = {**os.environ, **{name: reference(name) for name in names}}
     jobs = load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, environ=environ)
     return [_without_secrets(job) for job in jobs]
@@ -119,7 +119,7 @@ def _secret_values(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from map(str, _mapping(kafka.get("client")).values())
     for service in map(_mapping, [registry, *targets.values()]):
         yield from map(str, _mapping(service.get("catalog")).values())
-        yield from (str(value) for key, value in service.items() if _SECRET_KEY.search(key))
+        yield from (str(value) for key, value in service.items() if _SECRET_NAME.search(key))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - YAML; errors are reported when the file is loaded
@@ -141,7 +141,7 @@ def _with_references(values: Mapping[str, Any], *location: str) -> dict[str, Any
         name: _with_references(value, *location, name)
         if isinstance(value, Mapping)
         else _reference_for(value, *location, name)
-        if isinstance(value, str) and _SECRET_KEY.search(name)
+        if isinstance(value, str) and _SECRET_NAME.search(name)
         else value
         for name, value in values.items()
     }
@@ -150,11 +150,11 @@ def _with_references(values: Mapping[str, Any], *location: str) -> dict[str, Any
 def _reference_for(value: str, *location: str) -> str:
     if REFERENCE.fullmatch(value):
         return value
-    return reference("__".join(["OUTBOX", "ENVIRONMENT", *(re.sub(r"[^A-Z0-9]", "_", p.upper()) for p in location)]))
+    return reference("__".join(re.sub(r"[^A-Z0-9]", "_", key.upper()) for key in ("OUTBOX", "ENVIRONMENT", *location)))
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
-    """Return the source tables of the aggregates, by aggregate. Raises ConfigurationError if there are none."""
+    """Return the source tables, by aggregate type. Raises ConfigurationError if none of the aggregate types has one."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database, admin = environment.source, environment.source.admin
     sources = {
@@ -173,6 +173,6 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
         if name in aggregates and aggregate.backfill is not None
     }
     if not sources:
-        message = f"{pipeline_file}: no selected aggregate has `backfill`"
-        raise ConfigurationError(message, "set backfill.table and backfill.key of the aggregate, see docs/pipeline.md")
+        message = f"{pipeline_file}: no selected aggregate type has `backfill`"
+        raise ConfigurationError(message, "set backfill.table and backfill.key of an aggregate, see docs/pipeline.md")
     return sources

@@ -1,9 +1,9 @@
-"""Job files: with one, a driver needs neither the pipeline file nor the command `outbox` and its packages.
+"""Job files: a driver that reads one needs neither the pipeline file nor the command `outbox` and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
 
-The keys are the fields of model.MaterializeJob; times are in seconds. A string may contain `${env:NAME}`, which is
+The keys are the fields of model.MaterializeJob; durations are in seconds. A string may contain `${env:NAME}`, which is
 replaced by the value of that variable when a command starts, so that the file contains no secrets.
 """
 
@@ -38,14 +38,14 @@ class JobFile(JobSettings, frozen=True):
     """Fields of MaterializeJob. Validated when a job is selected: an invalid job does not affect the others."""
 
 
-_OBJECTS: Mapping[str, Sequence[type[JobSettings]]] = {
+_CLASSES_BY_KEY: Mapping[str, Sequence[type[JobSettings]]] = {
     "": [JobFile],
     "jobs": [MaterializeJob],
     "registry": [RegistrySettings],
     "options": [MaterializeOptions],
     "target": get_args(Target),
 }
-_CHOICES: Mapping[str, Collection[str]] = {
+_CHOICES_BY_KEY: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
         option.name: list(option.type)
@@ -62,12 +62,8 @@ def reference(variable: str) -> str:
 
 def as_text(jobs: Sequence[MaterializeJob]) -> str:
     """Return the text of a job file. All values are written unchanged, so secrets must be references."""
-    return (
-        msgspec.json.format(
-            msgspec.json.encode(JobFile(VERSION, [msgspec.to_builtins(job) for job in jobs])), indent=2
-        ).decode()
-        + "\n"
-    )
+    encoded = msgspec.json.encode(JobFile(VERSION, [msgspec.to_builtins(job) for job in jobs]))
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 def variables(text: str) -> list[str]:
@@ -88,39 +84,41 @@ def read_jobs(
     selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
     """
 
-    def names(item: tuple[int, Mapping[str, Any]]) -> tuple[str, str]:
+    def names_of(item: tuple[int, Mapping[str, Any]]) -> tuple[str, str]:
         return str(item[1].get("aggregate", "?")), str(item[1].get("target_name", "?"))
 
-    entries = select(enumerate(_read(path).jobs), names, aggregates, targets, path)
+    entries = select(enumerate(_read(path).jobs), names_of, aggregates, targets, path)
     jobs = [_convert(entry, MaterializeJob, path, f".jobs[{index}]") for index, entry in entries]
     environ = os.environ if environ is None else environ
     missing = [name for name in variables(as_text(jobs)) if not environ.get(name)]
     if missing:
         message = f"{path}: environment variables are not set: {', '.join(missing)}"
-        raise ConfigurationError(message, " ".join(["export", *(f"{name}=..." for name in missing), "and run again"]))
-    return [msgspec.convert(_resolve(msgspec.to_builtins(job), environ), MaterializeJob) for job in jobs]
+        hint = f"set the variables: export {' '.join(f'{name}=...' for name in missing)}"
+        raise ConfigurationError(message, hint)
+    return [msgspec.convert(_with_variables(msgspec.to_builtins(job), environ), MaterializeJob) for job in jobs]
 
 
 def select(
     entries: Iterable[T],
-    names: Callable[[T], tuple[str, str]],
+    names_of: Callable[[T], tuple[str, str]],
     aggregates: Collection[str],
     targets: Collection[str],
     path: Path,
 ) -> list[T]:
-    """Return the entries whose aggregate and target (`names`) are in the collections; empty collections select all.
+    """Return the entries whose aggregate and target (`names_of`) are in the collections; empty collections select all.
 
     Raises ConfigurationError when no entry is selected.
     """
-    named = [(entry, *names(entry)) for entry in entries]
+    named = [(entry, *names_of(entry)) for entry in entries]
     selected = [
         entry
         for entry, aggregate, target in named
         if (not aggregates or aggregate in aggregates) and (not targets or target in targets)
     ]
     if not selected:
-        known = ", ".join(f"{aggregate} -> {target}" for _, aggregate, target in named) or "none"
-        raise ConfigurationError(f"{path}: no materialization is selected", f"the file has materializations: {known}")
+        known = ", ".join(f"{aggregate} -> {target}" for _, aggregate, target in named)
+        hint = f"correct --aggregate or --target; {path} has: {known}" if known else f"add a materialization to {path}"
+        raise ConfigurationError(f"{path}: no materialization is selected", hint)
     return selected
 
 
@@ -135,33 +133,33 @@ def _read(path: Path) -> JobFile:
         raise ConfigurationError(f"{path} is not a job file: it has no `version`", _WRITE_AGAIN)
     if data["version"] != VERSION:
         message = f"{path} has version {data['version']!r}; this version of outbox-kit reads version {VERSION}"
-        raise ConfigurationError(message, "write the file again with the version of outbox-kit that runs it")
+        raise ConfigurationError(message, "write the file again with this version of outbox-kit")
     return _convert(data, JobFile, path)
 
 
 def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str = "") -> S:
-    """Convert part of the file to a `kind`; `location` is its JSON path."""
+    """Convert `data`, which is at the JSON path `location` of the file, to the class `kind`."""
     try:
         return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:  # names key and type, but no value other than an unknown choice
+    except msgspec.ValidationError as error:  # has key and type, but no value except an invalid choice
         reason, _, relative = str(error).partition(" - at `$")
         message = f"{reason} - at `${location}{relative or '`'}" if location or relative else reason
         raise ConfigurationError(f"{path}: {message}", _hint(message)) from None
 
 
 def _hint(message: str) -> str:
-    """Return the allowed keys or values for a validation error."""
+    """Return the hint for a validation error: the allowed keys or values, if known."""
     match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
     key = match[1] if match else ""
     if "unknown field" in message:
-        allowed = [", ".join(kind.__struct_fields__) for kind in _OBJECTS[key]]
-        return f"allowed keys of {key or 'the file'}: {'; or '.join(allowed)}"
-    if message.startswith("Invalid") and key in _CHOICES:
-        return f"allowed values of {key}: {', '.join(_CHOICES[key])}"
+        allowed = [", ".join(kind.__struct_fields__) for kind in _CLASSES_BY_KEY[key]]
+        return f"use only these keys in {key or 'the file'}: {'; or '.join(allowed)}"
+    if message.startswith("Invalid") and key in _CHOICES_BY_KEY:
+        return f"set {key} to one of: {', '.join(_CHOICES_BY_KEY[key])}"
     return _WRITE_AGAIN
 
 
-def _resolve(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
+def _with_variables(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
-        return {key: _resolve(item, environ) for key, item in value.items()}
+        return {key: _with_variables(item, environ) for key, item in value.items()}
     return REFERENCE.sub(lambda match: environ[match[1]], value) if isinstance(value, str) else value

@@ -21,18 +21,18 @@ Reporter = Callable[[str], None]
 
 LAYOUT_VERSION = 2
 """Version of the storage layout: metadata columns, progress, ledger, quarantine."""
-_NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
+_NAMES_NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
 
 
 class Mode(StrEnum):
     """How a table represents deletions and older versions."""
 
     HARD_DELETE = "hard-delete"
-    """The row is deleted."""
+    """A tombstone deletes the row."""
     SOFT_DELETE = "soft-delete"
-    """The row remains, with `_deleted_at`."""
+    """A tombstone sets `_deleted_at`; the row remains."""
     HISTORY = "history"
-    """A row for every version, with `_valid_from` and `_valid_to`."""
+    """Every version of a key is a row, with `_valid_from` and `_valid_to`."""
 
 
 class RecordFormat(StrEnum):
@@ -68,7 +68,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the classes in a job file. repr() omits secrets and client settings."""
 
     def __repr__(self) -> str:
-        names = [name for name in self.__struct_fields__ if name not in _NOT_IN_REPR]
+        names = [name for name in self.__struct_fields__ if name not in _NAMES_NOT_IN_REPR]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
@@ -98,7 +98,7 @@ class RegistrySettings(JobSettings, frozen=True):
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    """Paths of PEM files on the driver."""
+    """`ca_file`, `certificate_file` and `key_file` are paths of PEM files on the driver."""
 
 
 class PostgresTarget(JobSettings, frozen=True, tag="postgres", tag_field="kind"):
@@ -181,9 +181,9 @@ class TableProgress:
     ordering: Ordering | None
     """None until the first record has been read."""
     offsets: Mapping[int, int]
-    """By partition: the offset that the next run starts at."""
+    """By partition: the offset at which the next run starts."""
     run: int
-    """Number of the commit, from 1."""
+    """Sequence number of the commit; the first commit has number 1."""
     committed_at: datetime | None = None
     """All unread tombstones were written after this time, see runs/missed_tombstones.py; None: unknown."""
     ledger_since: datetime | None = None
@@ -235,7 +235,7 @@ class ReadRange:
         """Whether the range has no offsets."""
         return all(self.start[partition] == end for partition, end in self.end.items())
 
-    def committed(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
+    def progress_after(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
         """Return the progress of the table after this range has been applied."""
         return TableProgress(
             topic=self.topic,
@@ -251,7 +251,7 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """Rows that one commit changed in the target."""
+    """Numbers of rows that were written to the table and its companion tables."""
 
     upserts: int = 0
     deletes: int = 0
@@ -260,12 +260,12 @@ class WriteCounts:
     quarantined: int = 0
 
     def plus(self, other: WriteCounts) -> WriteCounts:
-        """Return the sums of the counts of two commits."""
-        return WriteCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        """Return the sums of these counts and `other`."""
+        return WriteCounts(*(count + added for count, added in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Status(StrEnum):
-    """Result of a materialization."""
+    """Whether a materialization changed its table, or failed."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -297,9 +297,9 @@ class Outcome:
     """Whether a failure is retryable."""
 
     def plus(self, later: Outcome) -> Outcome:
-        """Return the outcome of this run and a later run of the same table together."""
-        sums = {name: getattr(self, name) + getattr(later, name) for name in _COUNTS}
+        """Return one outcome for this run and a later run of the same table."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _COUNT_FIELDS}
         return replace(self, **sums, seconds=round(self.seconds + later.seconds, 3), offsets_to=later.offsets_to)
 
 
-_COUNTS = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined", "batches")
+_COUNT_FIELDS = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined", "batches")

@@ -1,6 +1,6 @@
-"""Reader of outbox-spark.jar (spark_jobs/java) that omits superseded records of a range.
+"""Kafka reader of outbox-spark.jar (spark_jobs/java), which omits records that are superseded in its buffer.
 
-For a topic with ten records per key, Spark creates rows for a tenth of the records only. The rows are still
+With ten records per key in the buffer, Spark creates rows for only a tenth of the records. The rows are still
 aggregated per key, so the final result is the same as with Spark's reader, which READER_SETTING can select.
 """
 
@@ -23,14 +23,14 @@ from outbox_spark.session.expressions import cached_expressions
 
 READER_SETTING = "spark.outbox.reader"
 READER_VARIABLE = "OUTBOX_SPARK_READER"
-LIMIT_BYTES = 64 << 20
+BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
 TIMEOUT_MILLIS = 120_000
-"""Time that a task waits for the broker without progress; the same as in Spark's reader."""
+"""Time for which a task waits for the broker without progress; the same as in Spark's reader."""
 
-# This reader sends no requests other than polls, so small polls are cheap. With large polls, garbage collection takes
-# a third of the time, because each collection copies the records of a poll.
-_CONSUMER = {"max.poll.records": "500"}
+# Unlike Spark's reader, this one requests no offsets at each poll, so small polls are cheap. With large polls, garbage
+# collection is a third of the run time, because each collection copies the records of a poll.
+_CONSUMER_SETTINGS = {"max.poll.records": "500"}
 
 COLUMNS = [
     "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header", "_records", "_kinds",
@@ -43,9 +43,9 @@ class Reader(StrEnum):
     """Values of READER_SETTING."""
 
     AUTO = "auto"
-    """The default: NEWEST."""
+    """The default; it selects NEWEST."""
     NEWEST = "newest"
-    """The reader in the jar."""
+    """The reader of outbox-spark.jar."""
     SPARK = "spark"
 
 
@@ -53,21 +53,21 @@ def read_newest(
     spark: SparkSession,
     kafka: Mapping[str, str],
     read_range: ReadRange,
-    limit_bytes: int = LIMIT_BYTES,
+    buffer_bytes: int = BUFFER_BYTES,
     timeout_millis: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """Return COLUMNS of the records of a range, if possible without superseded records.
+    """Return COLUMNS of the records of a range; superseded records may be omitted.
 
-    Like read_records it fails if the log starts after the range's start, and accepts offsets that were compacted.
-    `limit_bytes` applies to each task. Raises ConfigurationError for an invalid READER_SETTING.
+    Like read_records it fails if the log starts after the range's start, and skips offsets that were compacted.
+    `buffer_bytes` applies to each task. Raises ConfigurationError for an invalid READER_SETTING.
     """
     if _configured_reader(spark) is Reader.SPARK:
         return select_columns(read_records(spark, kafka, read_range))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
-    settings = {**consumer_settings(kafka), **_CONSUMER}
+    settings = {**consumer_settings(kafka), **_CONSUMER_SETTINGS}
     frame = jvm.io.outboxkit.spark.NewestRecords.of(
-        spark._jsparkSession, read_range.topic, ranges, settings, limit_bytes, timeout_millis
+        spark._jsparkSession, read_range.topic, ranges, settings, buffer_bytes, timeout_millis
     )
     return DataFrame(frame, spark)
 
@@ -76,16 +76,16 @@ def _configured_reader(spark: SparkSession) -> Reader:
     value = spark.conf.get(READER_SETTING, None) or os.environ.get(READER_VARIABLE) or Reader.AUTO
     if value not in list(Reader):
         raise ConfigurationError(
-            f"{READER_SETTING} ({READER_VARIABLE}) has the unknown value {value}", f"use one of: {', '.join(Reader)}"
+            f"{READER_SETTING} or {READER_VARIABLE} has the unknown value {value}", f"use one of: {', '.join(Reader)}"
         )
     return Reader(value)
 
 
 def select_columns(records: DataFrame) -> DataFrame:
-    """Return COLUMNS of every record, from range_reader.RECORD_COLUMNS."""
+    """Return COLUMNS of every record of `records`, which have range_reader.RECORD_COLUMNS."""
     frame, spark = records.select(*_columns()), records.sparkSession
     jvm: Any = spark.sparkContext._jvm
-    return DataFrame(jvm.io.outboxkit.spark.PersistedRows.checked(frame._jdf), spark)
+    return DataFrame(jvm.io.outboxkit.spark.PersistedRows.withReadCheck(frame._jdf), spark)
 
 
 @cached_expressions
@@ -94,7 +94,7 @@ def _columns() -> list[Column]:
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         sequence.alias("sequence"),
-        # NULL if the schema id is in a frame before the body: such ids are decoded after the reduction.
+        # NULL if the schema id is in a frame before the body: newest_per_key decodes such ids.
         last_header(headers, VALUE_SCHEMA_ID_HEADER).alias("id_header"),
         last_header(headers, KEY_SCHEMA_ID_HEADER).alias("key_id_header"),
         F.lit(1).cast("long").alias("_records"),

@@ -32,9 +32,9 @@ class TopicDescription:
 
     name: str
     topic_id: str
-    earliest: Mapping[int, int]
+    start_offsets: Mapping[int, int]
     """By partition: the log start offset."""
-    latest: Mapping[int, int]
+    end_offsets: Mapping[int, int]
     """By partition: the last stable offset, where a read_committed consumer stops."""
     delete_retention: timedelta = timedelta(days=1)
     """delete.retention.ms: time after which a tombstone may be removed; Kafka's default if the user is not authorized
@@ -49,7 +49,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
     Raises ConfigurationError for an unknown topic or setting, UnreachableError without a response.
     """
     client_errors: list[str] = []
-    admin = _admin(settings, client_errors)
+    admin = _admin_client(settings, client_errors)
     servers = settings.get("bootstrap.servers", "")
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
     try:
@@ -63,45 +63,43 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
     return TopicDescription(
         name=topic,
         topic_id=str(description.topic_id),
-        earliest=_request_offsets(admin, topic, partitions, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
-        latest=_request_offsets(admin, topic, partitions, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
+        start_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
+        end_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
         **_durations(admin, topic, servers),
     )
 
 
 def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
-    """Return, by partition, the first offset with a Kafka timestamp at or after `time`; the end if there is none."""
+    """Return, by partition, the first offset with a timestamp at or after `time`; the end offset if there is none."""
     servers = settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-    offsets = _request_offsets(_admin(settings), topic.name, sorted(topic.latest), spec, servers)
-    return {partition: topic.latest[partition] if offset < 0 else offset for partition, offset in offsets.items()}
+    offsets = _request_offsets(_admin_client(settings), topic.name, sorted(topic.end_offsets), spec, servers)
+    return {partition: topic.end_offsets[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
 
 def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> ReadRange:
     """Return the range that a run reads. Raises RefusedError if the committed offsets do not fit the topic."""
     if committed is None:
-        return ReadRange(topic.name, topic.topic_id, 0, start=dict(topic.earliest), end=dict(topic.latest))
+        return ReadRange(topic.name, topic.topic_id, 0, start=dict(topic.start_offsets), end=dict(topic.end_offsets))
     _check_identity(topic, committed)
     for partition, offset in sorted(committed.offsets.items()):
         _check_offset(topic, partition, offset)
     # Partitions that were added since the last commit are read from their beginning.
-    start = {partition: committed.offsets.get(partition, log_start) for partition, log_start in topic.earliest.items()}
-    return ReadRange(topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest))
+    start = {**topic.start_offsets, **committed.offsets}
+    return ReadRange(topic.name, topic.topic_id, _partition_epoch(topic, committed), start, end=dict(topic.end_offsets))
 
 
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
         raise RefusedError(f"the table was written from topic {committed.topic}, not from {topic.name}", _REBUILD_HINT)
     if committed.topic_id != topic.topic_id:
-        message = (
-            f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, "
-            f"but the table was written from the topic with id {committed.topic_id}"
-        )
-        raise RefusedError(message, f"run `outbox apply` and `outbox backfill` to fill the new topic; {_REBUILD_HINT}")
-    missing = sorted(set(committed.offsets) - set(topic.latest))
+        message = f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, not {committed.topic_id}"
+        steps = "`outbox apply`, `outbox backfill --restart` and `outbox-rebuild`"
+        raise RefusedError(message, f"check bootstrap_servers; if it is correct, run {steps}")
+    missing = sorted(set(committed.offsets) - set(topic.end_offsets))
     if missing:
         message = (
-            f"topic {topic.name} has {len(topic.latest)} partitions, but the table has stored offsets for "
+            f"topic {topic.name} has {len(topic.end_offsets)} partitions, but the table has stored offsets for "
             f"{len(committed.offsets)}; partition {missing[0]} does not exist in the topic"
         )
         raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD_HINT}")
@@ -109,32 +107,33 @@ def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
 
 def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
-    if offset > topic.latest[partition]:
-        message = f"{location} ends at offset {topic.latest[partition]}, but the table has read up to offset {offset}"
-        raise RefusedError(message, f"the broker lost records, or this is a different cluster; {_REBUILD_HINT}")
+    if offset > topic.end_offsets[partition]:
+        end = topic.end_offsets[partition]
+        message = f"{location} ends at offset {end}, but the table has read up to offset {offset}"
+        raise RefusedError(message, f"check bootstrap_servers, and whether the broker lost records; {_REBUILD_HINT}")
     # Unlike compaction, retention and DeleteRecords move the log start: the table has not read the removed records.
-    if offset < topic.earliest[partition]:
+    if offset < topic.start_offsets[partition]:
         message = (
-            f"{location} starts at offset {topic.earliest[partition]}, but "
+            f"{location} starts at offset {topic.start_offsets[partition]}, but "
             f"the table has read up to offset {offset}: the records between these offsets were deleted"
         )
-        raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD_HINT}")
+        raise RefusedError(message, f"set cleanup.policy of the topic to `compact`; {_REBUILD_HINT}")
 
 
-def _epoch(topic: TopicDescription, committed: TableProgress) -> int:
-    if not committed.offsets or len(topic.latest) == len(committed.offsets):
+def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
+    if not committed.offsets or len(topic.end_offsets) == len(committed.offsets):
         return committed.partition_epoch
     if committed.ordering is Ordering.OFFSET:
         message = (
-            f"topic {topic.name} grew from {len(committed.offsets)} to {len(topic.latest)} partitions, "
+            f"topic {topic.name} grew from {len(committed.offsets)} to {len(topic.end_offsets)} partitions, "
             "and its records have no source_sequence: offsets of different partitions cannot be compared"
         )
-        hint = "materialize a new topic into a new table; outbox-rebuild would read the same topic"
+        hint = "materialize a new topic into a new table, because outbox-rebuild would read the same topic"
         raise RefusedError(message, hint)
     return committed.partition_epoch + 1
 
 
-def _admin(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
+def _admin_client(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
     """Return a client that appends authentication, TLS and name resolution errors to `client_errors`.
 
     After such an error librdkafka retries until the request times out with an error that does not state the cause.
@@ -163,8 +162,8 @@ def _durations(admin: AdminClient, topic: str, servers: str) -> dict[str, timede
             return {}
         _result(future, topic, servers)
         raise
-    names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
-    values = {field: entries[name].value for field, name in names.items() if name in entries}
+    config_names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
+    values = {field: entries[name].value for field, name in config_names.items() if name in entries}
     return {
         field: min(timedelta(milliseconds=min(int(value), 10**15)), _MAX_DURATION)
         for field, value in values.items()
@@ -186,11 +185,10 @@ def _result(future: Future[T], topic: str, servers: str) -> T:
     try:
         return future.result()
     except KafkaException as error:
-        reason = error.args[0]
-        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        kafka_error = error.args[0]
+        if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "run `outbox apply` to create the topics of the pipeline") from error
-        message = f"Kafka at {servers}: topic {topic}: {reason.str()}"
-        raise UnreachableError(
-            message, "check bootstrap_servers, kafka.client and that the broker is running"
-        ) from error
+        message = f"Kafka at {servers}: topic {topic}: {kafka_error.str()}"
+        hint = "check kafka in the environment file, the ACLs, and that the broker is running"
+        raise UnreachableError(message, hint) from error

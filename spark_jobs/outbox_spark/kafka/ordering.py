@@ -2,8 +2,8 @@
 
 source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
 It begins with the source epoch and has a fixed width, so that comparing it as text compares epoch, commit and event.
-Records without this header are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
-Delta compare these values in the same way.
+Records without this header are ordered by (partition_epoch, offset). Spark (for Delta and Iceberg)
+and PostgreSQL (collation "C") compare these values in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
 """Columns that are the version of a row in every target. `_sequence` is '' for records without the header, because a
 comparison with NULL is unknown."""
 
-# Kinds of sequence as bits, so that a bitwise OR over the records shows which kinds occur.
+# Kinds of source_sequence as bits, so that a bitwise OR over the records shows which kinds occur.
 NO_SEQUENCE = 1
 VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4
@@ -32,7 +32,7 @@ def sequence_of(headers: Column) -> Column:
 
 
 def sequence_kind(sequence: Column) -> Column:
-    """Return the kind of a sequence, an integer with one of the bits above."""
+    """Return the kind of a source_sequence: NO_SEQUENCE, VALID_SEQUENCE or MALFORMED_SEQUENCE."""
     return (
         F.when(sequence.isNull(), F.lit(NO_SEQUENCE))
         .when(F.octet_length(sequence) == SEQUENCE_LENGTH, F.lit(VALID_SEQUENCE))
@@ -41,6 +41,6 @@ def sequence_kind(sequence: Column) -> Column:
 
 
 def version_sql(alias: str) -> str:
-    """Return the version of a row of `alias` as a Spark SQL expression that can be compared."""
+    """Return the version of a row, in Spark SQL; the struct can be compared. `alias` is the table's alias."""
     columns = ", ".join(f"{alias}.`{name}`" for name in VERSION_COLUMNS)
     return f"struct({columns})"

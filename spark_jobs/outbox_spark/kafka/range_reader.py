@@ -14,7 +14,7 @@ RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
 # Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
 # of the time. With 50,000 records, garbage collection takes most of it, as each collection copies a poll's records.
-_CONSUMER = {
+_CONSUMER_SETTINGS = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 << 20),
@@ -28,26 +28,26 @@ _CONSUMER = {
 
 def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     """Return settings of the Java consumer: the translated `kafka` settings, and settings for reading a range."""
-    return {**java_settings(kafka), **_CONSUMER}
+    return {**java_settings(kafka), **_CONSUMER_SETTINGS}
 
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
     """Return the records of a range: key, value (binary), partition, offset, timestamp, headers (array of key, value).
 
-    `assign` names the partitions, so that partitions that are added meanwhile do not change the range. With
+    `assign` names the partitions, so that partitions that are added later do not change the range. With
     `failOnDataLoss` the run fails if the log starts after the range's start; offsets that compaction removed within
     the range are not a data loss.
     """
     options = {
         **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
         "assign": json.dumps({read_range.topic: sorted(read_range.end)}),
-        "startingOffsets": _offsets(read_range.topic, read_range.start),
-        "endingOffsets": _offsets(read_range.topic, read_range.end),
+        "startingOffsets": _offsets_text(read_range.topic, read_range.start),
+        "endingOffsets": _offsets_text(read_range.topic, read_range.end),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
-def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+def _offsets_text(topic: str, offsets: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})

@@ -15,26 +15,26 @@ BEGINNING = "beginning"
 
 
 def replay(
-    topic: Topic, offsets: TopicDescription, read_range: ReadRange, committed: TableProgress | None, replay_from: str
+    topic: Topic, state: TopicDescription, read_range: ReadRange, committed: TableProgress | None, replay_from: str
 ) -> ReadRange:
-    """Return `read_range` with the start at a time (ISO 8601) or at the `beginning`.
+    """Return `read_range` with its start moved back to a time (ISO 8601) or to the `beginning`.
 
     Raises ConfigurationError for an invalid time, and RefusedError as `replay_range` does.
     """
-    start = offsets.earliest if replay_from == BEGINNING else topic.offsets_at(offsets, parse_time(replay_from))
+    start = state.start_offsets if replay_from == BEGINNING else topic.offsets_at(state, parse_time(replay_from))
     ledger_since = committed.ledger_since if committed else None
-    ledger_start = None if ledger_since is None else topic.offsets_at(offsets, ledger_since)
+    ledger_start = None if ledger_since is None else topic.offsets_at(state, ledger_since)
     return replay_range(read_range, committed, start, ledger_start, replay_from)
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time; without an offset it is UTC."""
+    """Parse an ISO 8601 time; without a UTC offset it is in UTC. Raises ConfigurationError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         message = f"--replay-from {text} is not a time"
         raise ConfigurationError(
-            message, f"give an ISO 8601 time such as 2026-01-31T06:00:00Z, or {BEGINNING}"
+            message, f"use an ISO 8601 time such as 2026-01-31T06:00:00Z, or `{BEGINNING}`"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
@@ -53,8 +53,8 @@ def replay_range(
     """
     if committed is None:
         return read_range
-    earlier = {partition: min(offset, start.get(partition, offset)) for partition, offset in read_range.start.items()}
-    for partition, offset in sorted(earlier.items()):
+    offsets = {partition: min(offset, start.get(partition, offset)) for partition, offset in read_range.start.items()}
+    for partition, offset in sorted(offsets.items()):
         if ledger_start is not None and offset < min(ledger_start[partition], read_range.start[partition]):
             message = (
                 f"topic {read_range.topic}: a replay from {replay_from} reads partition {partition} from offset "
@@ -62,4 +62,4 @@ def replay_range(
                 f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
             )
             raise RefusedError(message, "replay from a later time, or run outbox-rebuild")
-    return replace(read_range, start=earlier)
+    return replace(read_range, start=offsets)

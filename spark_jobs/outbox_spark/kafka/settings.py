@@ -7,8 +7,8 @@ from pathlib import Path
 
 from outbox_spark.errors import ConfigurationError
 
-# Same name and values in both clients.
-_SHARED = frozenset(
+# Settings that have the same name and values in both clients.
+_SHARED_NAMES = frozenset(
     {
         "bootstrap.servers",
         "client.id",
@@ -22,7 +22,7 @@ _SHARED = frozenset(
     }
 )
 # Settings that _sasl and _tls translate.
-_TRANSLATED = frozenset(
+_TRANSLATED_NAMES = frozenset(
     {
         "sasl.mechanism",
         "sasl.mechanisms",
@@ -51,11 +51,11 @@ def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
     Certificates become inline PEM, so that executors need no files of the driver. Raises ConfigurationError for a
     setting without a known counterpart: omitting it could change which cluster is read, or how securely.
     """
-    unknown = sorted(set(settings) - _SHARED - _TRANSLATED)
-    if unknown:
-        message = f"kafka.client has settings that Spark's Kafka reader does not support: {', '.join(unknown)}"
-        raise ConfigurationError(message, f"supported: {', '.join(sorted(_SHARED | _TRANSLATED))}")
-    shared = {name: value for name, value in settings.items() if name in _SHARED}
+    unknown_names = sorted(set(settings) - _SHARED_NAMES - _TRANSLATED_NAMES)
+    if unknown_names:
+        message = f"kafka.client has settings that Spark's Kafka reader does not support: {', '.join(unknown_names)}"
+        raise ConfigurationError(message, f"use only: {', '.join(sorted(_SHARED_NAMES | _TRANSLATED_NAMES))}")
+    shared = {name: value for name, value in settings.items() if name in _SHARED_NAMES}
     return {**shared, **_sasl(settings), **_tls(settings)}
 
 
@@ -68,7 +68,7 @@ def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
         module = _LOGIN_MODULES.get(mechanism)
         if module is None:
             message = f"kafka.client: sasl.mechanism {mechanism!r} does not support sasl.username"
-            raise ConfigurationError(message, f"use one of: {', '.join(sorted(_LOGIN_MODULES))}")
+            raise ConfigurationError(message, f"set sasl.mechanism to one of: {', '.join(sorted(_LOGIN_MODULES))}")
         login = f"username={_quoted(settings['sasl.username'])} password={_quoted(settings.get('sasl.password', ''))}"
         translated["sasl.jaas.config"] = f"{module} required {login};"
     return translated

@@ -1,4 +1,4 @@
-"""Functions by which a run reads its topic; tests replace them."""
+"""Functions with which a run reads its topic; tests replace them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_spark.kafka.range_reader import read_records
 
 @dataclass(frozen=True)
 class Topic:
-    """The topic of one job."""
+    """Access to the topic and the schema registry of one job."""
 
     describe: Callable[[], TopicDescription]
     """Request the description of the topic from the broker."""

@@ -44,10 +44,10 @@ class AppliedBatch:
     """One committed batch."""
 
     committed: TableProgress
-    records: int
-    keys: int
+    record_count: int
+    key_count: int
     written: WriteCounts
-    newest: datetime | None = None
+    newest_timestamp: datetime | None = None
     """Kafka timestamp of the newest record."""
 
 
@@ -70,7 +70,7 @@ def apply(
     registry: SchemaRegistry,
     advance: Callable[[TableProgress], TableProgress] = lambda progress: progress,
 ) -> AppliedBatch:
-    """Reduce, decode and write one range of the topic. `advance` returns the progress to commit after it."""
+    """Reduce, decode and write one range of the topic. `advance` maps the progress at its end to the committed one."""
     spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
@@ -78,16 +78,17 @@ def apply(
         decoded = _decode(stack, job, table, decoder, topic, read_range)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))
-        _check_counts(job, decoded)
+        _check_quarantine_limit(job, decoded)
         if decoded.counts.quarantined and job.options.mode is not Mode.HISTORY:
             rows = persist(stack, _with_older(stack, job, decoder, topic, read_range, decoded.rows))
             decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
-            _check_counts(job, decoded)
+            _check_quarantine_limit(job, decoded)
         label_spark_jobs(spark, job, "write")
-        progress = advance(read_range.committed(committed, ordering))
-        summary, staged = decoded.summary, decoded.staged
-        batch = Batch(decoded.rows, decoded.counts, decoder.columns, decoder.reader_schema, committed, progress, staged)
-        return AppliedBatch(progress, summary.records, summary.keys, table.write(batch), summary.newest)
+        progress = advance(read_range.progress_after(committed, ordering))
+        rows, counts, summary = decoded.rows, decoded.counts, decoded.summary
+        batch = Batch(rows, counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged)
+        written = table.write(batch)
+        return AppliedBatch(progress, summary.record_count, summary.key_count, written, summary.newest_timestamp)
 
 
 def _decode(
@@ -98,13 +99,13 @@ def _decode(
     topic: Topic,
     read_range: ReadRange,
 ) -> _Decoded:
-    """Reduce and decode in one pass with the likely schemas, in two passes if a record has another schema.
+    """Reduce and decode in one pass with the likely schemas, or in two passes if a record has another schema.
 
     The rows are used more than once, but a second read of a compacted topic may return different records. The rows are
     therefore persisted, unless the target stages them in the same pass.
     """
-    history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
-    newest = newest_of(job, topic, read_range, every_version=history)
+    is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
+    newest = newest_of(job, topic, read_range, every_version=is_history)
     spark = newest.sparkSession
     label_spark_jobs(spark, job, "reduce to the newest record of each key, decode, stage")
     rows, metrics = decoder.rows(newest, likely_schemas, SUMMARIZED), summary_metrics(likely_schemas)
@@ -113,28 +114,28 @@ def _decode(
     schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
     if staged is not None:
         counts = counts_from(staged.metrics)
-        if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if history else 0):
+        if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if is_history else 0):
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
-        # _with_older and _check_counts need persisted rows. Later batches often have unreadable records too, so early
-        # staging is disabled. An unexpected schema does not disable it, because the next batch expects this schema.
+        # _with_older and _check_quarantine_limit need persisted rows. Unreadable records disable early staging, because
+        # later batches often have some too. An unexpected schema does not, because the next batch expects it.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
-    # The log may have changed since the first pass, so its results are not used. Its metrics were already observed.
-    newest = persist(stack, newest_of(job, topic, read_range, every_version=history))
+    # The log may have changed since the first pass, so its rows are not used. Its metrics were already observed.
+    newest = persist(stack, newest_of(job, topic, read_range, every_version=is_history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, with_observation=False)
     label_spark_jobs(spark, job, "decode")
-    rows = persist(stack, decoder.rows(newest, decoder.writers(schemas)))
+    rows = persist(stack, decoder.rows(newest, decoder.writer_schemas(schemas)))
     return _Decoded(rows, summary, count_rows(rows))
 
 
 def _persist_decoded(
     stack: ExitStack, decoder: BatchDecoder, rows: DataFrame, metrics: list[Column], *, with_observation: bool
 ) -> _Decoded | None:
-    """Return the rows, persisted; None if a record has an unexpected schema."""
+    """Persist the rows and return them with their counts; return None if a record has an unexpected schema."""
     with ExitStack() as attempt:
         rows = persist(attempt, rows)
         with allow_topic_reads(rows.sparkSession):
@@ -145,7 +146,7 @@ def _persist_decoded(
         return _Decoded(rows.drop(*SUMMARIZED), summary_from(values), counts_from(values))
 
 
-def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
+def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded) -> None:
     """Raise RefusedError if more rows than max_quarantined are unreadable."""
     counts = decoded.counts
     if counts.quarantined <= job.options.max_quarantined:
@@ -156,9 +157,8 @@ def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
         f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
         f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
     )
-    raise RefusedError(
-        message, "nothing was written; correct the producer of these records, or increase max_quarantined"
-    )
+    hint = "correct the producer of these records, or increase max_quarantined; this batch was not written"
+    raise RefusedError(message, hint)
 
 
 def _with_older(
@@ -170,23 +170,23 @@ def _with_older(
     unreadable record, the readable record is written. The range is read again only if a batch has unreadable records.
     """
     has_key = F.col(KEY_COLUMN).isNotNull()
-    unreadable = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
-    if not unreadable:
+    keys = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
+    if not keys:
         return rows
     versions = newest_of(job, topic, read_range, every_version=True)
-    versions = persist(stack, versions.where(F.col("key").cast("string").isin(unreadable)))
+    versions = persist(stack, versions.where(F.col("key").cast("string").isin(keys)))
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, with_observation=False)
-    older = decoder.rows(versions, decoder.writers(schemas, require_known=False))
-    affected = F.coalesce(F.col(KEY_COLUMN).isin(unreadable), F.lit(False))
-    # The rows of the first read are added, because compaction may have removed their records before the second read.
-    versions_of_affected = older.unionByName(rows.where(affected)).dropDuplicates(["_partition", "_offset"])
-    return rows.where(~affected).unionByName(_from_newest_readable(versions_of_affected))
+    older = decoder.rows(versions, decoder.writer_schemas(schemas, require_known=False))
+    is_affected = F.coalesce(F.col(KEY_COLUMN).isin(keys), F.lit(False))
+    # `rows` of the same keys are added, because compaction may have removed their records before the second read.
+    versions_of_affected = older.unionByName(rows.where(is_affected)).dropDuplicates(["_partition", "_offset"])
+    return rows.where(~is_affected).unionByName(_from_newest_readable(versions_of_affected))
 
 
 def _from_newest_readable(versions: DataFrame) -> DataFrame:
     """Return the newest readable version of each key and the unreadable versions after it."""
     version = F.struct(*VERSION_COLUMNS)
     newest = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
-    retained = newest.isNull() | (version >= newest)
-    return versions.withColumn("_retained", retained).where("_retained").drop("_retained")
+    is_retained = newest.isNull() | (version >= newest)
+    return versions.withColumn("_retained", is_retained).where("_retained").drop("_retained")

@@ -18,7 +18,7 @@ from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED_IDS = 5
 WriterSchemas = Mapping[int | str, str]
-"""Schemas by the id or GUID that records refer to."""
+"""Schemas, by the id or GUID with which records refer to them."""
 
 
 class BatchDecoder:
@@ -50,11 +50,11 @@ class BatchDecoder:
         """Return whether all records have one of the schemas that were passed to newest_per_key.summary_metrics."""
         return not self._is_avro or schemas_are_expected(metrics)
 
-    def writers(self, schemas: SchemaReferences, *, require_known: bool = True) -> WriterSchemas:
+    def writer_schemas(self, schemas: SchemaReferences, *, require_known: bool = True) -> WriterSchemas:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.
 
         Raises SchemaError if the reader schema cannot read one of them and, with `require_known`, RefusedError if the
-        registry knows none of them. Set it to false for records of few keys: all their schemas may be unknown.
+        registry knows none of them. Set it to False for records of few keys: all their schemas may be unknown.
         """
         if not self._is_avro:
             return {}
@@ -68,9 +68,9 @@ class BatchDecoder:
             else:
                 known[key] = schema
             if len(unknown) > self._job.options.max_quarantined:
-                break  # each unknown schema has an unreadable record, so the run will be refused
+                break  # each unknown schema has an unreadable record, so max_quarantined is exceeded
         if require_known and keys and len(unknown) == len(keys):
-            raise self._wrong_registry(unknown)
+            raise self._all_unknown_error(unknown)
         for key, schema in known.items():
             check_writer(schema, self.reader_schema, f"schema {key} of topic {self._job.topic}")
         return known
@@ -78,8 +78,8 @@ class BatchDecoder:
     def rows(self, latest: DataFrame, writer_schemas: WriterSchemas, extra_columns: Sequence[str] = ()) -> DataFrame:
         """Decode the result of newest_per_key, see decode(). `extra_columns` of `latest` are added to the rows."""
         options, unsupported, extra_columns = self._job.options, self._table.is_unsupported, tuple(extra_columns)
-        schema = self.reader_schema
-        return decode(latest, self.columns, schema, writer_schemas, unsupported, options.value_format, extra_columns)
+        reader = self.reader_schema
+        return decode(latest, self.columns, reader, writer_schemas, unsupported, options.value_format, extra_columns)
 
     def _is_compatible(self, writer_schema: str) -> bool:
         try:
@@ -88,7 +88,7 @@ class BatchDecoder:
             return False
         return True
 
-    def _wrong_registry(self, unknown: Sequence[int | str]) -> RefusedError:
+    def _all_unknown_error(self, unknown: Sequence[int | str]) -> RefusedError:
         """Return the error for ids that are all unknown: the registry is wrong or was restored from a backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED_IDS])) + (", ..." if len(unknown) > _MAX_LISTED_IDS else "")
         message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"

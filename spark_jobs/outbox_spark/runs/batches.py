@@ -21,14 +21,14 @@ class Batches:
     def __init__(self, read_range: ReadRange, max_records: int) -> None:
         self._range = read_range
         self._max_records = max_records
-        self._next = dict(read_range.start)
-        self._span = max_records
-        self._last_span = 0
+        self._next_offsets = dict(read_range.start)
+        self._offset_count = max_records
+        self._last_offset_count = 0
 
     @property
     def remaining_offsets(self) -> int:
         """Number of offsets that are not yet in a batch."""
-        return replace(self._range, start=self._next).offset_count
+        return replace(self._range, start=self._next_offsets).offset_count
 
     @property
     def share_done(self) -> float:
@@ -41,17 +41,17 @@ class Batches:
         remaining = self.remaining_offsets
         if remaining == 0:
             return None
-        span = min(self._span, remaining)
-        start = dict(self._next)
+        span = min(self._offset_count, remaining)
+        start = dict(self._next_offsets)
         for partition, end in self._range.end.items():
             # Every partition advances by the same share, at least one offset, so that all end in the same batch.
-            available = end - start[partition]
-            self._next[partition] = start[partition] + min(available, -(-available * span // remaining))
-        self._last_span = remaining - self.remaining_offsets
-        return replace(self._range, start=start, end=dict(self._next))
+            unread = end - start[partition]
+            self._next_offsets[partition] = start[partition] + min(unread, -(-unread * span // remaining))
+        self._last_offset_count = remaining - self.remaining_offsets
+        return replace(self._range, start=start, end=dict(self._next_offsets))
 
-    def adapt(self, records: int) -> None:
-        """Adapt the size of the next batch to the number of records in the last batch."""
-        density = max(records, 1) / max(self._last_span, 1)
+    def adapt(self, record_count: int) -> None:
+        """Adapt the number of offsets of the next batch to the number of records in the last batch."""
+        density = max(record_count, 1) / max(self._last_offset_count, 1)
         span = int(self._max_records / density)
-        self._span = max(self._max_records, min(span, self._last_span * _MAX_GROWTH))
+        self._offset_count = max(self._max_records, min(span, self._last_offset_count * _MAX_GROWTH))

@@ -1,13 +1,13 @@
 """Compares the keys of a table with the source table of its aggregates, while both change.
 
 The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
-Between them it waits until the connector has confirmed a WAL position after the first snapshot, and then materializes
-the topic to its end. The second snapshot of the table therefore has all source changes committed before the first.
+Between them it waits until the connector has confirmed a WAL position after the first snapshot, then materializes
+the topic to its end. The second snapshot of the table has all source changes committed before the first snapshot.
 - missing: the table has no row in either snapshot, and the source row has the same xmin in both. The source row was
   written before the first snapshot and has not been deleted since, so the table should have it.
 - extra: the table row is the same in both snapshots, and the source has no row in either. The source row was deleted
   before the first snapshot.
-Keys that changed between the snapshots are compared by the next run.
+Keys that changed between the snapshots are compared when the command runs again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FETCHED_ROWS = 10_000
 
 @dataclass(frozen=True)
 class SourceDifferences:
-    """Numbers and examples of the keys that differ between table and source in both snapshots."""
+    """Numbers and examples of the keys that differ between table and source table in both snapshots."""
 
-    missing: int
-    """In the source, not in the table."""
-    extra: int
-    """In the table, not in the source."""
+    missing_count: int
+    """Keys that are in the source table, but not in the materialized table."""
+    extra_count: int
+    """Keys that are in the materialized table, but not in the source table."""
     examples: Mapping[str, Sequence[str]]
-    candidates: int
+    candidate_count: int
     """Number of keys that differed in the first snapshot, including changes in transit."""
 
 
@@ -59,25 +59,25 @@ def compare_with_source(
     max_examples: int,
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
-    """Compare keys. `catch_up` returns when the table has all changes that were committed before its call."""
+    """Compare the keys. `catch_up` returns when the table has all changes that were committed before it was called."""
     first = _snapshot(spark, job, source, report)
-    candidates = first.count()
-    if not candidates:
+    candidate_count = first.count()
+    if not candidate_count:
         return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
-    report(f"{job}: {candidates} keys differ from {source.table}, some perhaps only in transit; comparing again")
+    report(f"{job}: {candidate_count} keys differ from {source.table}, perhaps by changes in transit; comparing again")
     (catch_up or (lambda: _catch_up(spark, job, source, report)))()
     second = _snapshot(spark, job, source, report)
     # Null-safe, because a missing row has no version and an extra row has no xmin.
     is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
-    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidates, max_examples)
+    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidate_count, max_examples)
 
 
 def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> DataFrame:
     """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
     with open_table(spark, job, report) as table:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        # The checkpoint evaluates the rows now, so that the table is read before the source. Spark would reuse
-        # persisted rows for the second snapshot, which has the same plan.
+        # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used: the
+        # second snapshot has the same plan, so Spark would return the rows of the first one.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     joined = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
@@ -133,7 +133,7 @@ def wait_confirmed(source: SourceTable) -> None:
         ) as connection:
             row = connection.execute("select pg_current_wal_lsn()::text").fetchone()
             lsn = row[0] if row else ""
-            while not _confirmed(connection, source, lsn):
+            while not _is_confirmed(connection, source, lsn):
                 if time.monotonic() > deadline:
                     message = f"replication slot {source.slot} has not confirmed {lsn} after {CONFIRM_SECONDS:.0f} s"
                     raise UnreachableError(message, "run `outbox status` to check the connector")
@@ -143,7 +143,7 @@ def wait_confirmed(source: SourceTable) -> None:
         raise UnreachableError(message, "check `source` in the environment file") from error
 
 
-def _confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, lsn: str) -> bool:
+def _is_confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, lsn: str) -> bool:
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:
@@ -152,7 +152,7 @@ def _confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, ls
     return bool(row[0])
 
 
-def _result(differences: DataFrame, candidates: int, max_examples: int) -> SourceDifferences:
+def _result(differences: DataFrame, candidate_count: int, max_examples: int) -> SourceDifferences:
     counts = {row["kind"]: int(row["count"]) for row in differences.groupBy("kind").count().collect()}
     example_keys = {
         kind: [
@@ -165,4 +165,4 @@ def _result(differences: DataFrame, candidates: int, max_examples: int) -> Sourc
         ]
         for kind in ("missing", "extra")
     }
-    return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), example_keys, candidates)
+    return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), example_keys, candidate_count)

@@ -2,7 +2,7 @@
 
 The scan first reads the topic up to the committed offsets of the table. For each live record that it reads, the table
 must have a row of the same or a newer version. A row without a record is not necessarily a difference: the record may
-have been superseded by one after the committed offsets, and compacted away before the scan reached it. The scan
+have been superseded after the committed offsets, and compacted away before the scan reached it. The scan
 therefore continues in passes: from the committed offsets to the current end, from there to the new end, and so on. If
 compaction removed a record before its pass read it, the same or a later pass contains the superseding record. When a
 pass is empty, or all its records are younger than `min.compaction.lag.ms`, the scan is complete: a key that is in no
@@ -38,7 +38,7 @@ MAX_PASSES = 20
 
 
 class DifferenceKind(StrEnum):
-    """Difference of a key between table and topic."""
+    """Kind of the difference of a key between table and topic."""
 
     MISSING = "missing"
     """The topic has a live record of the key, but there is no row."""
@@ -49,7 +49,7 @@ class DifferenceKind(StrEnum):
     UNREADABLE = "unreadable"
     """The newest record cannot be decoded, and the row is older or missing."""
     AHEAD = "ahead"
-    """The row is newer than the topic's record: a connector has not finished sending records again."""
+    """The row is newer than the topic's record, for example while a connector sends records again."""
     UNPROVEN = "unproven"
     """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
     UNSURE = "unsure"
@@ -74,19 +74,19 @@ class Comparison:
     reader_schema: str
     counts: Mapping[DifferenceKind, int]
     examples: Mapping[DifferenceKind, Sequence[str]]
-    records: int
-    passes: int
-    scan: str
+    record_count: int
+    pass_count: int
+    scan_result: str
     """How the scan ended, as text; empty if every row had a record."""
 
 
 @dataclass
 class _Scan:
-    """Progress of the scan: the passes so far, and the offsets up to which they have read the topic."""
+    """State of the scan: the number of passes so far, and the offsets up to which they have read the topic."""
 
     topic: TopicDescription
-    passes: int = 0
-    complete: bool = False
+    pass_count: int = 0
+    is_complete: bool = False
     message: str = ""
     offsets: dict[int, int] = field(default_factory=dict)
 
@@ -125,16 +125,16 @@ def compare_with_topic(
         reader_schema=reader_schema,
         counts=counts,
         examples=example_keys,
-        records=summary.records,
-        passes=scan.passes,
-        scan=scan.message,
+        record_count=summary.record_count,
+        pass_count=scan.pass_count,
+        scan_result=scan.message,
     )
 
 
 def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRange:
     """Return the range from the log start to the committed offsets."""
     read_range = resolve_range(topic, committed)
-    start = {partition: topic.earliest[partition] for partition in committed.offsets}
+    start = {partition: topic.start_offsets[partition] for partition in committed.offsets}
     return replace(read_range, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
@@ -158,62 +158,62 @@ def _kind() -> Column:
     sequence have a single epoch.
     """
     has_record = F.col("record_key").isNotNull()
-    sequence, row = F.col("_sequence"), F.col("row._sequence")
-    same_sequence = sequence == row
-    newer = (sequence > row) | (same_sequence & (sequence == F.lit("")) & (F.col("_offset") > F.col("row._offset")))
-    older = (sequence < row) | (same_sequence & (sequence == F.lit("")) & (F.col("_offset") < F.col("row._offset")))
-    deleted = F.col("value").isNull()
+    sequence, row_sequence = F.col("_sequence"), F.col("row._sequence")
+    has_no_sequence = (sequence == row_sequence) & (sequence == F.lit(""))
+    is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col("row._offset")))
+    is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col("row._offset")))
+    is_deleted = F.col("value").isNull()
     return (
         F.when(~has_record, F.lit(_ABSENT))
-        .when(F.col("row").isNull() & deleted, F.lit(None))
+        .when(F.col("row").isNull() & is_deleted, F.lit(None))
         .when(F.col("row").isNull(), F.lit(DifferenceKind.MISSING.value))
-        .when(newer & deleted, F.lit(_DELETED))
-        .when(newer, F.lit(DifferenceKind.STALE.value))
-        .when(older, F.lit(DifferenceKind.AHEAD.value))
+        .when(is_newer & is_deleted, F.lit(_DELETED))
+        .when(is_newer, F.lit(DifferenceKind.STALE.value))
+        .when(is_older, F.lit(DifferenceKind.AHEAD.value))
     )
 
 
 def _classify_absent(
     stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: TableProgress, absent: DataFrame
 ) -> DataFrame:
-    """Read passes until the scan is complete. Return the rows without a record and their kind."""
+    """Read passes until the scan is complete. Return the rows whose keys have no record, with their kind."""
     absent = absent.select(KEY_COLUMN, "row.*")
     scan.offsets = dict(committed.offsets)
-    while not absent.isEmpty() and not scan.complete and scan.passes < MAX_PASSES:
+    while not absent.isEmpty() and not scan.is_complete and scan.pass_count < MAX_PASSES:
         scan.topic = topic.describe()
-        resolve_range(scan.topic, committed)  # raises when the topic was recreated meanwhile
-        start = {p: scan.offsets.get(p, log_start) for p, log_start in scan.topic.earliest.items()}
-        pass_range = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.topic.latest)
+        resolve_range(scan.topic, committed)  # raises RefusedError if the topic was recreated since
+        start, end = {**scan.topic.start_offsets, **scan.offsets}, scan.topic.end_offsets
+        pass_range = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, end)
         if pass_range.is_empty:
-            scan.complete, scan.message = True, f"the end of the topic did not change after {scan.passes} passes"
+            scan.is_complete, scan.message = True, f"the end of the topic did not change after {scan.pass_count} passes"
             break
         absent = persist(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records, so a row with an offset below the log start may be live.
-    truncated = _by_partition(scan.topic.earliest, F.col("_partition")) > F.col("_offset")
-    is_zombie = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.complete)
+    # Retention and DeleteRecords also remove live records, so the key of a row below the log start may still exist.
+    is_truncated = _offset_of(scan.topic.start_offsets, F.col("_partition")) > F.col("_offset")
+    is_zombie = ~F.coalesce(is_truncated, F.lit(True)) & F.lit(scan.is_complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
     return absent.withColumn("_kind", kind)
 
 
 def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, pass_range: ReadRange) -> DataFrame:
-    """Return the keys of one pass, and set scan.complete if no later pass is necessary."""
+    """Return the keys of one pass, and set scan.is_complete if no later pass is necessary."""
     keys = newest_of(job, topic, pass_range)
     keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # The time is a number, because collect() would return a timestamp in the driver's time zone.
     counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
     with allow_topic_reads(keys.sparkSession):
         row = counts.collect()[0]
-    scan.passes += 1
-    lag = scan.topic.min_compaction_lag.total_seconds()
-    if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < lag:
+    scan.pass_count += 1
+    min_lag_seconds = scan.topic.min_compaction_lag.total_seconds()
+    if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < min_lag_seconds:
         # The log cleaner does not compact a segment while one of its records is younger than the lag.
-        scan.complete = True
-        scan.message = f"all records of pass {scan.passes} are younger than min.compaction.lag.ms"
+        scan.is_complete = True
+        scan.message = f"all records of pass {scan.pass_count} are younger than min.compaction.lag.ms"
     else:
-        scan.message = f"pass {scan.passes} still had {pass_range.offset_count} offsets, {row['keys']} keys"
+        scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets, {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 
@@ -227,43 +227,43 @@ def _decode_differences(
     *,
     partitions_added: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
-    """Return the newest records of missing, stale and deleted keys, the columns and the reader schema."""
+    """Decode the newest records of missing, stale and deleted keys. Return rows, columns and reader schema."""
     to_decode = differences.where(
         F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
     )
-    # All schemas of the scan are requested: it would be an error if the registry knew none of the ids of few records.
+    # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
     decoder = BatchDecoder(job, table, registry)
     decoder.check_table(differences.sparkSession)
-    rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writers(schemas))
+    rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writer_schemas(schemas))
     kinds = to_decode.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
-    same_record = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
-    rows = rows.join(kinds, same_record).drop("p", "o")
-    missing = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
+    is_same_record = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
+    rows = rows.join(kinds, is_same_record).drop("p", "o")
+    missing_kind = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
     kind = (
         F.when(F.col("_reason").isNotNull(), F.lit(DifferenceKind.UNREADABLE.value))
         .when(F.col("_kind") == _DELETED, F.lit(DifferenceKind.ZOMBIE.value))
-        .when(F.col("_kind") == DifferenceKind.MISSING.value, missing)
+        .when(F.col("_kind") == DifferenceKind.MISSING.value, missing_kind)
         .otherwise(F.col("_kind"))
     )
     return persist(stack, rows.withColumn("_kind", kind)), decoder.columns, decoder.reader_schema
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
-    """Raise OverlapError if another run has committed: without a lock, the rows may have been read after its commit."""
+    """Raise OverlapError if another run has committed despite the lock: rows may have been read after its commit."""
     current = table.committed()
     if current is None or current.run != committed.run:
         raise OverlapError(
             f"{job}: another run has committed during the comparison",
-            "run the command again when no other run is active",
+            "run the command again when no other run of the table is active",
         )
 
 
 def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, int], dict[DifferenceKind, list[str]]]:
     """Return the number of keys of each kind, and at most `max_examples` keys of each kind."""
-    same_kind = Window.partitionBy("_kind")
-    rank = F.row_number().over(same_kind.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
-    count = F.count(F.lit(1)).over(same_kind)
-    # At least one row of each kind is selected, because the rows contain the count.
+    window = Window.partitionBy("_kind")
+    rank = F.row_number().over(window.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
+    count = F.count(F.lit(1)).over(window)
+    # At least one row of each kind is selected, because each row contains the count of its kind.
     listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(max_examples, 1))
     counts = dict.fromkeys(DifferenceKind, 0)
     example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}
@@ -275,6 +275,6 @@ def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, in
     return counts, example_keys
 
 
-def _by_partition(offsets: Mapping[int, int], partition: Column) -> Column:
+def _offset_of(offsets: Mapping[int, int], partition: Column) -> Column:
     pairs = [F.lit(value) for pair in sorted(offsets.items()) for value in pair]
     return F.try_element_at(F.create_map(*pairs), partition)

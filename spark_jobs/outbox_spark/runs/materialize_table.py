@@ -22,11 +22,11 @@ from outbox_spark.runs.repair import repair_table
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
-"""Approximate number of records of one batch: the launchers' memory settings were measured with it."""
+"""Approximate number of records per batch; the default memory of a session was measured with it."""
 NOTHING_NEW = "nothing new"
 
 OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
-"""Called after each commit with the batch's range and the number of remaining offsets. May raise, to end the run."""
+"""Called after each commit with the batch's range and the number of remaining offsets. It may raise to end the run."""
 
 
 def materialize(
@@ -47,7 +47,7 @@ def materialize(
     topic = topic or topic_of(spark, job)
     with open_table(spark, job, report) as table:
         committed = table.committed()
-        requested_at = now()  # before the end offsets are read: records beyond them are newer
+        requested_at = now()  # before the end offsets are requested: later records are newer
         retention = TombstoneRetention(job, topic.describe(), committed, requested_at)
         read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
@@ -55,7 +55,7 @@ def materialize(
         if committed is not None and read_range.is_empty and not retention.commit_is_due:
             report(f"{job}: {NOTHING_NEW}")
             return outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
-        retention.check(read_range)
+        retention.check_missed_tombstones(read_range)
         totals = _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
@@ -81,7 +81,7 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
 def _quarantine_warning(outcome: Outcome) -> str:
     records = "1 record" if outcome.quarantined == 1 else f"{outcome.quarantined} records"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and are in {outcome.target}.{outcome.table}"
+        f"warning: {outcome.topic}: {records} could not be read and were written to {outcome.target}.{outcome.table}"
         "__quarantine; the rows of their keys have an older state until a newer record arrives"
     )
 
@@ -92,16 +92,16 @@ def _remove_zombies(
     """Compare the table with the topic and delete the rows whose tombstones were missed."""
     if job.options.missed_tombstones is MissedTombstones.REFUSE:
         # The run took longer than the retention; its batches are committed.
-        retention.refuse()
+        raise retention.refusal()
     report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
         comparison = compare_with_topic(job, table, topic, registry, stack, 0)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
-    report(f"{job}: {zombies} rows whose tombstones were missed, {written.deletes} of them removed")
+    report(f"{job}: {zombies} rows had missed tombstones; {written.deletes} of these rows were deleted")
     if comparison.counts[DifferenceKind.UNPROVEN]:
-        report(f"warning: {job}: {comparison.scan}; the next run compares again")
+        report(f"warning: {job}: {comparison.scan_result}; the next run compares again")
     return written
 
 
@@ -117,8 +117,8 @@ class Totals:
     def add(self, applied: AppliedBatch) -> None:
         """Add one batch. Keys that occur in two batches count twice."""
         self.batches += 1
-        self.records += applied.records
-        self.keys += applied.keys
+        self.records += applied.record_count
+        self.keys += applied.key_count
         self.written = self.written.plus(applied.written)
 
 
@@ -138,11 +138,11 @@ def _apply_all(
         # An empty batch creates the table of an empty topic.
         batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:
-            advance = partial(retention.advance, read_range=read_range, last=not batches.remaining_offsets)
+            advance = partial(retention.advance, read_range=read_range, is_last=not batches.remaining_offsets)
             applied = apply(job, table, committed, batch, topic, registry, advance)
             committed = applied.committed
             totals.add(applied)
-            batches.adapt(applied.records)
+            batches.adapt(applied.record_count)
             if on_batch is not None:
                 on_batch(job, applied, batch, batches.remaining_offsets)
             if batches.remaining_offsets:
@@ -161,7 +161,7 @@ def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: f
 
 
 def outcome_of(job: MaterializeJob, read_range: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
-    """Return the outcome of a successful run; `started` is its time.monotonic()."""
+    """Return the outcome of a successful run; `started` is the value of time.monotonic() at its start."""
     return Outcome(
         **job.report_fields,
         status=status,

@@ -2,17 +2,16 @@
 
 Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads later never reads the
 tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`: every unread
-tombstone was written after this time. It is the time at which a run requested the end offsets that it has reached.
-Batches before that end do not change it, because unread records may be older than the run. A run that reads, or ends,
-later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the
-table with the topic and commits the time. If it crashes before this commit, the next run compares them.
+tombstone was written after this time. A run sets it, with its last batch, to the time at which it requested the end
+offsets. Earlier batches do not change it, because unread records may be older than the run. A run that reads, or ends,
+later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the table
+with the topic and commits the time. If it crashes before this commit, the next run compares them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, ReadRange, TableProgress
@@ -21,10 +20,7 @@ from outbox_spark.kafka.offset_ranges import TopicDescription
 EXPIRE_EVERY = timedelta(hours=1)
 _MAX_HOURS = 72
 """Longer durations are shown in days."""
-_HINT = (
-    "run `outbox-reconcile --repair`, which reads the topic, deletes the rows whose tombstones were missed, "
-    "or `outbox-rebuild`"
-)
+_HINT = "run `outbox-reconcile --repair`, which deletes the rows whose tombstones were missed, or run `outbox-rebuild`"
 
 
 def now() -> datetime:
@@ -54,8 +50,8 @@ class TombstoneRetention:
 
         Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
         """
-        half = self.topic.delete_retention / 2
-        return self.since is None or (half > timedelta(0) and self.requested_at - self.since > half)
+        half_retention = self.topic.delete_retention / 2
+        return self.since is None or (half_retention > timedelta(0) and self.requested_at - self.since > half_retention)
 
     def may_miss_tombstones(self, read_range: ReadRange) -> bool:
         """Whether tombstones may have been removed before the range is read."""
@@ -67,34 +63,34 @@ class TombstoneRetention:
         """Return the warning that tombstones may have been missed."""
         retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
         if self.since is None:
-            return f"{self.job}: the time of the last update is unknown and {retention}: the run may miss some"
+            return f"{self.job}: the time of the last update is unknown and {retention}: the run may miss tombstones"
         age = _duration(now() - self.since)
-        return f"{self.job}: the table was last up to date {age} ago and {retention}: the run may miss some"
+        return f"{self.job}: the table was last up to date {age} ago and {retention}: the run may miss tombstones"
 
-    def check(self, read_range: ReadRange) -> None:
-        """Raise RefusedError if tombstones may be missed and the job does not reconcile."""
+    def check_missed_tombstones(self, read_range: ReadRange) -> None:
+        """Raise RefusedError if tombstones may be missed and the job has `missed_tombstones: refuse`."""
         if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.may_miss_tombstones(read_range):
-            self.refuse()
+            raise self.refusal()
 
-    def refuse(self) -> NoReturn:
-        """Raise the RefusedError of jobs with `missed_tombstones: refuse`."""
-        raise RefusedError(self.warning(), _HINT)
+    def refusal(self) -> RefusedError:
+        """Return the error of a job with `missed_tombstones: refuse`."""
+        return RefusedError(self.warning(), _HINT)
 
-    def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
-        """Return the progress to commit with a batch; `last`: whether it ends at the end offsets of the topic."""
+    def advance(self, after_batch: TableProgress, *, read_range: ReadRange, is_last: bool) -> TableProgress:
+        """Return the progress to commit with a batch; `is_last`: whether it ends at the end offsets of the topic."""
         committed_at = self.since
-        if last:
+        if is_last:
             committed_at = None if self.may_miss_tombstones(read_range) else self.requested_at
         progress = replace(after_batch, committed_at=committed_at)
         if self.previous is not None:
             # The batches of a replay may end before the committed offsets, which must not decrease.
             offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in after_batch.offsets.items()}
             progress = replace(progress, offsets=offsets)
-        if not last:
+        if not is_last:
             return progress
         before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Entries that are older are removed at the next expiry, which saves a query of the ledger now.
+            # Ledger entries that are older are removed at the next expiry, which saves a query of the ledger now.
             return replace(progress, ledger_since=before)
         if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
             self.expire_before = before

@@ -1,4 +1,4 @@
-"""Repairs the differences of a comparison by the version-checked merge of batches. Committed offsets do not change."""
+"""Repairs the differences of a comparison by batches that are merged by version. Committed offsets do not change."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ def repair_table(
 ) -> WriteCounts:
     """Write the newest records of missing and stale keys, and delete the zombies.
 
-    `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. Without rows and without
-    `current_at` there is no commit.
+    `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. If there are neither rows to write
+    nor a `committed_at` to commit, nothing is committed.
     """
-    selected = F.col("_kind").isin(*[kind.value for kind in kinds])
+    is_selected = F.col("_kind").isin(*[kind.value for kind in kinds])
     written, committed = WriteCounts(), comparison.committed
-    newest = comparison.newest.where(selected & F.col("_reason").isNull()).drop("_kind")
-    deletions = _tombstones(comparison.absent.where(selected), comparison.newest.drop("_kind"))
-    proven = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
+    newest = comparison.newest.where(is_selected & F.col("_reason").isNull()).drop("_kind")
+    deletions = _tombstones(comparison.absent.where(is_selected), comparison.newest.drop("_kind"))
+    sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
     # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
-    for rows, last in ((newest, False), (deletions, True)):
+    for rows, is_last in ((newest, False), (deletions, True)):
         counts = count_rows(rows)
-        if not counts.rows and not (last and proven):
+        if not counts.rows and not (is_last and sets_time):
             continue
-        progress = replace(
-            committed, run=committed.run + 1, committed_at=current_at if last and proven else committed.committed_at
-        )
+        committed_at = current_at if is_last and sets_time else committed.committed_at
+        progress = replace(committed, run=committed.run + 1, committed_at=committed_at)
         batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress)
         written = written.plus(table.write(batch))
         committed = progress

@@ -1,1 +1,1 @@
-"""The Spark session: settings, checks, and helpers for expressions, persisted rows, metrics and errors."""
+"""The Spark session: its start and checks, and helpers for expressions, persisted rows, metrics and errors."""

@@ -1,4 +1,4 @@
-"""Classes on the driver's class path. Executors have the same jars."""
+"""Looks up classes on the driver's class path. The executors have the same jars."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the driver can load a class. False without a JVM in this process, as with Spark Connect."""
+    """Return whether the driver's JVM can load the class `name`; False if PySpark has no JVM."""
     jvm = spark.sparkContext._jvm
-    return jvm is not None and _loads(jvm, name)
+    return jvm is not None and _can_load(jvm, name)
 
 
 @lru_cache(maxsize=16)
-def _loads(jvm: Any, name: str) -> bool:  # noqa: ANN401 - of py4j
+def _can_load(jvm: Any, name: str) -> bool:  # noqa: ANN401 - py4j's JVMView
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JJavaError:

@@ -11,41 +11,41 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from outbox_spark.errors import OutboxKitError
 
-_MAX_LENGTH = 200
-_LOST_CLASS = "PersistedRows$LostException"
-_HINT = "run the command again; if the error persists, add --debug to print the traceback"
-_RETRY_HINT = "run the command again: it reads the uncommitted records again"
+_MAX_MESSAGE_LENGTH = 200
+_LOST_ROWS_EXCEPTION = "PersistedRows$LostException"
+_DEBUG_HINT = "run the command again; if the error persists, add --debug to print the traceback"
+_LOST_ROWS_HINT = "run the command again"
+_POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command again"
 
 
 def redacted(error: Exception) -> OutboxKitError:
-    """Return an error that names the class of `error` and the part of its message that contains no values."""
+    """Return an OutboxKitError whose message has no record values; an OutboxKitError is returned unchanged."""
     if isinstance(error, OutboxKitError):
         return error
-    if _is_lost_rows(error):
-        message = "persisted rows of a batch were lost (for example with an executor), and the topic may have changed"
-        return OutboxKitError(message, _RETRY_HINT)
-    detail = _detail(error)
-    name = type(error).__name__
+    if _is_lost_rows_error(error):
+        message = "persisted rows of a batch were lost, for example with an executor; the topic may have changed since"
+        return OutboxKitError(message, _LOST_ROWS_HINT)
+    name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.OperationalError):
-        return OutboxKitError(f"PostgreSQL: {name}: {detail}", _RETRY_HINT)
-    return OutboxKitError(f"{name}: {detail}" if detail else name, _HINT)
+        return OutboxKitError(f"PostgreSQL: {name}: {detail}", _POSTGRES_HINT)
+    return OutboxKitError(f"{name}: {detail}" if detail else name, _DEBUG_HINT)
 
 
-def _is_lost_rows(error: Exception) -> bool:
-    with suppress(Exception):  # str() raises for some Spark errors
-        return isinstance(error, (PySparkException, Py4JError)) and _LOST_CLASS in str(error)
+def _is_lost_rows_error(error: Exception) -> bool:
+    with suppress(Exception):  # str() can raise, see _detail
+        return isinstance(error, (PySparkException, Py4JError)) and _LOST_ROWS_EXCEPTION in str(error)
     return False
 
 
 def postgres_message(error: psycopg.Error) -> str:
-    """Return the message of PostgreSQL without values."""
-    state = error.sqlstate
-    if state is None:  # not connected
+    """Return the first line of the error's message; only the SQLSTATE if the message can contain a value."""
+    sqlstate = error.sqlstate
+    if sqlstate is None:  # the client raised the error, for example because the connection failed
         return _first_line(str(error))
-    if state.startswith("22"):  # data exceptions: the message contains a value
-        return f"a value was rejected, SQLSTATE {state}"
-    # Detail and context contain rows; the primary message names tables, columns and constraints.
-    return _first_line(error.diag.message_primary or f"SQLSTATE {state}")
+    if sqlstate.startswith("22"):  # class 22, data exception: the message can contain a value
+        return f"a value was rejected, SQLSTATE {sqlstate}"
+    # Detail and context can contain rows; the primary message only names tables, columns and constraints.
+    return _first_line(error.diag.message_primary or f"SQLSTATE {sqlstate}")
 
 
 def _detail(error: Exception) -> str:
@@ -54,29 +54,29 @@ def _detail(error: Exception) -> str:
     if isinstance(error, KafkaException):
         reason = error.args[0] if error.args else ""
         return _first_line(reason.str() if hasattr(reason, "str") else str(reason))
-    if isinstance(error, AnalysisException):  # names and types only: nothing has run yet
-        with suppress(Exception):  # raises for Delta's errors: PySpark lacks their message templates
+    if isinstance(error, AnalysisException):  # before execution: has names and types, no values
+        with suppress(Exception):  # str() raises for Delta's errors, for which PySpark has no message template
             return _first_line(str(error))
     if isinstance(error, (PySparkException, Py4JError)):
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         return ", ".join(filter(None, [condition, *_java_classes(error)]))
-    # UnicodeError contains bytes. Other errors of Python contain schemas, responses and counts, but no records.
+    # A UnicodeError's message contains bytes. Messages of other Python errors contain no records.
     return "" if isinstance(error, UnicodeError) else _first_line(str(error))
 
 
 def _java_classes(error: Exception) -> list[str]:
-    """Return the class names of the Java exception and its causes."""
+    """Return the class names of the Java exception of `error` and of its causes; empty if there is none."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     names: list[str] = []
     try:
         while cause is not None:
             names.append(str(cause.getClass().getName()))
             cause = cause.getCause()
-    except Exception:  # the JVM may have ended
+    except Exception:  # the JVM may have ended: return the names that were read
         return names
     return names
 
 
 def _first_line(text: str) -> str:
     line = text.strip().split("\n", maxsplit=1)[0]
-    return line if len(line) <= _MAX_LENGTH else f"{line[:_MAX_LENGTH]}..."
+    return line if len(line) <= _MAX_MESSAGE_LENGTH else f"{line[:_MAX_MESSAGE_LENGTH]}..."

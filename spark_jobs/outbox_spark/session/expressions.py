@@ -1,4 +1,4 @@
-"""Column expressions that are built once per process, and evaluated once per row."""
+"""Caches column expressions, and prevents Spark from evaluating an expression more than once per row."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from pyspark.sql import functions as F  # noqa: N812
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MAX_ENTRIES = 256
-"""Cache entries per function; each schema of a topic needs a few."""
+"""Maximum number of cache entries per function; each schema of a topic uses a few."""
 
 
 def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate `build` so that it is called once for each set of (hashable, positional) arguments and each JVM.
+    """Decorate `build` so that its results are cached by JVM and arguments, which must be positional and hashable.
 
-    Building an expression requires a call to the JVM for each of its parts: thousands of calls, which take more than a
-    second, for each batch. The expression must not be bound to a DataFrame: columns by name, literals, functions of
-    them.
+    Building an expression calls the JVM for each of its parts. Without the cache, every batch would need thousands of
+    calls, which take more than a second. The expression may consist of columns by name, literals and functions, but
+    must not be bound to a DataFrame.
     """
 
     @lru_cache(maxsize=_MAX_ENTRIES)
     def cached(_jvm: object, arguments: tuple[Hashable, ...]) -> _R:
-        return build(*arguments)  # type: ignore[call-arg, arg-type]  # the wrapper below has the signature
+        return build(*arguments)  # type: ignore[call-arg, arg-type]  # `wrapper` has the signature of `build`
 
     @wraps(build)
-    def wrapper(*arguments: _P.args, **named: _P.kwargs) -> _R:
-        if named:
-            raise TypeError(f"{build.__name__} takes positional arguments")
+    def wrapper(*arguments: _P.args, **keyword_arguments: _P.kwargs) -> _R:
+        if keyword_arguments:
+            raise TypeError(f"{build.__name__} takes only positional arguments")
         return cached(SparkContext._gateway, arguments)
 
     return wrapper
 
 
 def prevent_inlining(expression: Column) -> Column:
-    """Return an expression with the same value that the optimizer does not copy into each use of its column.
+    """Return an expression with the same value, which the optimizer does not inline where its column is used.
 
-    Otherwise each field of a record would decode the record again, and the optimization of plans for JSON, which is
-    parsed in three steps, would take minutes. The optimizer does not copy expressions with rand().
+    If it was inlined, each field of a record would decode the record again, and optimizing the plan for JSON values,
+    which are parsed in three steps, would take minutes. The optimizer does not inline expressions with rand().
     """
-    # Without a fixed seed the generated code would differ each time and be compiled again.
+    # With a random seed, the generated code of each query would be different and would have to be compiled.
     return F.when(F.rand(0) >= 0, expression)

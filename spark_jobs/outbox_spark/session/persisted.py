@@ -1,4 +1,4 @@
-"""Rows that are read more than once: persisted, counted once, and never read from the topic a second time."""
+"""Persists and counts rows that are used more than once, and prevents jobs from reading the topic again for them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from outbox_spark.session.expressions import cached_expressions
 PERSISTED_ONLY = "outbox.persisted.only"
 """Local property of Spark (PersistedRows.PROPERTY in outbox-spark.jar): jobs that have it must not read topics."""
 
-_COUNTS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
+_COUNT_NAMES = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
 
 @dataclass(frozen=True)
 class DecodedCounts:
-    """Numbers of decoded rows."""
+    """Numbers of rows of decode(): all rows, quarantined rows, and tombstones that are not quarantined."""
 
     rows: int
     quarantined: int
     tombstones: int
-    """Readable tombstones."""
 
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    """Return `frame`, persisted on its first use until `stack` is closed.
+    """Return `frame`, which its first action persists, and which is unpersisted when `stack` is closed.
 
-    It is persisted on disk (usually in the page cache): a batch whose keys are all different would fill the heap.
+    It is persisted on disk (usually in the page cache), because a batch with millions of keys would fill the heap.
     """
     frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)
@@ -43,45 +42,45 @@ def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
 def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
-    If an executor is lost, its persisted rows are lost too. Spark would recompute them from a log that may have been
-    compacted since: the counted record may have been removed, and the superseding record may be after the batch.
+    If an executor is lost, its persisted rows are lost too, and Spark would read their records from the topic again.
+    Compaction may have removed a record since it was counted; the record that superseded it may be after the batch.
     Requires outbox-spark.jar on the class path.
     """
-    stack.enter_context(_persisted_only(spark, "true"))
+    stack.enter_context(_with_persisted_only(spark, "true"))
 
 
 def allow_topic_reads(spark: SparkSession) -> AbstractContextManager[None]:
-    """Allow topic reads inside `with`, for the action that persists the records."""
-    return _persisted_only(spark, None)
+    """Return a context manager in which jobs of this thread may read topics, in spite of `forbid_topic_reads`."""
+    return _with_persisted_only(spark, None)
 
 
 @contextmanager
-def _persisted_only(spark: SparkSession, value: str | None) -> Iterator[None]:
-    """Set PERSISTED_ONLY (None removes it), and restore it afterwards."""
+def _with_persisted_only(spark: SparkSession, value: str | None) -> Iterator[None]:
+    """Set the local property PERSISTED_ONLY inside `with` (None removes it), then restore its previous value."""
     context = spark.sparkContext
     previous = context.getLocalProperty(PERSISTED_ONLY)
     context.setLocalProperty(PERSISTED_ONLY, value)  # type: ignore[arg-type]  # None removes it
     try:
         yield
     finally:
-        # If the JVM has ended, the error that ended it must be reported instead of this one.
+        # If the JVM has ended, this call fails too, but the error of the `with` block must be reported.
         with suppress(Py4JError):
             context.setLocalProperty(PERSISTED_ONLY, previous)  # type: ignore[arg-type]  # str or None
 
 
 def count_rows(rows: DataFrame) -> DecodedCounts:
-    """Count rows of decode(). Reads all rows, so it is the action that persists a frame."""
+    """Count rows of decode(). This action evaluates all rows, so it persists a frame of `persist`."""
     return counts_from(rows.agg(*count_expressions()).collect()[0])
 
 
 @cached_expressions
 def count_expressions() -> list[Column]:
-    """Return the aggregates over decoded rows that counts_from reads."""
-    readable = F.col("_reason").isNull()
-    counts = [F.count(F.lit(1)), F.count("_reason"), F.count_if(readable & F.col("_deleted"))]
-    return [count.alias(name) for count, name in zip(counts, _COUNTS, strict=True)]
+    """Return the aggregate expressions over rows of decode() whose values `counts_from` uses."""
+    is_readable = F.col("_reason").isNull()
+    counts = [F.count(F.lit(1)), F.count("_reason"), F.count_if(is_readable & F.col("_deleted"))]
+    return [count.alias(name) for count, name in zip(counts, _COUNT_NAMES, strict=True)]
 
 
-def counts_from(row: Row | Mapping[str, Any]) -> DecodedCounts:
-    """Return the counts from the values of count_expressions."""
-    return DecodedCounts(*(row[name] for name in _COUNTS))
+def counts_from(values: Row | Mapping[str, Any]) -> DecodedCounts:
+    """Return the counts in the values of `count_expressions`."""
+    return DecodedCounts(*(values[name] for name in _COUNT_NAMES))

@@ -1,4 +1,4 @@
-"""Starts the Spark session: settings for correctness and start-up time, and the location of the jars."""
+"""Starts the Spark session with settings for correctness, throughput and memory, and finds the folder of the jars."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from outbox_spark.session import version_check
 from outbox_spark.session.class_path import has_class
 
 JARS_VARIABLE = "OUTBOX_SPARK_JARS"
-_DEFAULT_JARS = Path("build/runtime/spark/jars")
+_DEFAULT_JARS_FOLDER = Path("build/runtime/spark/jars")
 _DEFAULT_MASTER = "local[*]"
 _DRIVER_MEMORY = "1g"
-# The JVM runs batches only: with the parallel collector, throughput is a third higher than with G1. With half the heap
-# for short-lived objects (the default is a third), garbage collection runs half as often.
-_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
+# Pauses of a batch job do no harm, and throughput is a third higher with the parallel collector than with G1. With half
+# of the heap for short-lived objects (the default is a third), garbage collection runs half as often.
+_GC_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 
-# Set when a session starts, and again on an existing session.
+# Set before the session is created, and again on the session, because spark-submit's driver may have created it.
 RUNTIME_SETTINGS: Mapping[str, str] = {
-    # Timestamps are formatted in this zone, with its offset.
+    # Spark formats timestamps in this time zone; sinks/postgres/staging.py appends its UTC offset, +00.
     "spark.sql.session.timeZone": "UTC",
-    # Invalid values raise an error instead of becoming NULL. This is also Spark's default.
+    # Overflows and invalid casts raise an error instead of returning NULL. This is also the default of Spark 4.
     "spark.sql.ansi.enabled": "true",
-    # Without kafka in this list the Kafka source uses DSv2, where headers cost a tenth as much.
+    # Spark's default list without kafka: the DSv2 reader of the Kafka source reads headers in a tenth of the time.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Coalesces the partitions of small persisted batches: each partition is a task for every use.
+    # Lets adaptive execution coalesce the partitions of persisted frames, because each use runs a task per partition.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Persisted rows are read once or twice: choosing a compression of the columns takes longer than writing them.
+    # Persisted rows are read only once or twice, so that compressing their columns takes longer than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -44,32 +44,32 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    # Names of settings whose values event log and UI hide: Spark's default, and credentials of Iceberg catalogs.
+    # Event log and UI hide the values of settings with these names: Spark's default, and those of Iceberg credentials.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
-    # Cache of compiled code. One Delta MERGE fills the default of 100 entries, and the next run would compile again:
-    # with more entries the second and later tables of a session take a third less time.
+    # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so that the next table would
+    # compile its code again. With more entries, each table after the first takes a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # Spark caches the consumers of a query, and the records of their last polls, for five minutes.
-    # Every batch is a new query, and each would retain hundreds of MB.
+    # By default, Spark caches the Kafka consumers of a query and the records of their last polls for five minutes.
+    # Every batch is a new query, so that each batch would retain hundreds of MB.
     **{
         f"spark.kafka.consumer.{pool}.{name}": "1s"
         for pool in ("cache", "fetchedData.cache")
         for name in ("timeout", "evictorThreadRunInterval")
     },
 }
-# Only for Spark in this process; a cluster has different values.
+# Only without spark-submit, when this process starts Spark in local mode.
 _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # The reader's tables and Kafka's buffers are outside of the memory that Spark manages.
+    # Leaves memory to NewestTable of outbox-spark.jar and the Kafka consumers' buffers, which Spark does not manage.
     "spark.memory.fraction": "0.4",
-    # The number of partitions before adaptive execution merges small ones.
+    # Initial number of shuffle partitions; adaptive execution coalesces small partitions.
     "spark.sql.shuffle.partitions": "16",
 }
 
 # One class of each required jar.
-_CLASSES = (
+_REQUIRED_CLASSES = (
     "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "org.postgresql.Driver",
@@ -82,15 +82,15 @@ _CLASSES = (
 def start_session(name: str = "outbox-materialize") -> SparkSession:
     """Start Spark, or return the session of spark-submit's driver.
 
-    Without spark-submit the master is SPARK_MASTER or local[*], and the jars are those in the folder OUTBOX_SPARK_JARS
-    or build/runtime/spark/jars of the project. Raises ConfigurationError when jars are missing, a version is not in
-    version_check.SUPPORTED, or the master is a cluster.
+    Only without spark-submit, the environment variables SPARK_MASTER (local mode; default: local[*]) and
+    OUTBOX_SPARK_JARS (folder; default: build/runtime/spark/jars of the project) apply. Raises ConfigurationError when
+    a jar is missing, a version is not in SUPPORTED_VERSIONS, SPARK_MASTER names a cluster, or Java does not start.
     """
     version_check.check_pyspark()
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(name)
     settings = {**_STATIC_SETTINGS, **RUNTIME_SETTINGS}
-    if not submitted:
+    if not is_submitted:
         settings |= _in_process_settings()
         builder = builder.master(_in_process_master())
     for key, value in settings.items():
@@ -99,73 +99,72 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
         session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
-            raise version_check.not_started() from error
+            raise version_check.java_start_error() from error
         raise
     _redirect_java_stdout(session)
     _check_jars(session)
-    version_check.check_session(session, _CLASSES)
+    version_check.check_session(session, _REQUIRED_CLASSES)
     for key, value in RUNTIME_SETTINGS.items():
         session.conf.set(key, value)
     return session
 
 
 def _redirect_java_stdout(session: SparkSession) -> None:
-    """Redirect Java's stdout to stderr: Delta's VACUUM, for example, prints to stdout, which is for the result."""
+    """Redirect Java's stdout to stderr, because Delta's VACUUM prints to stdout, which is for the command's result."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
 
 def _in_process_master() -> str:
     master = os.environ.get("SPARK_MASTER", _DEFAULT_MASTER)
-    # The jars are on the class path of this process only, and the driver listens on the loopback address.
+    # Only this process has the jars on its class path, and the driver listens only on the loopback address.
     if not master.startswith("local"):
         message = f"SPARK_MASTER is {master}: executors of a cluster would have no jars and could not reach the driver"
-        raise ConfigurationError(message, "use spark-submit, see docs/materialization.md")
+        raise ConfigurationError(message, "submit the job with spark-submit, see docs/materialization.md")
     return master
 
 
 def _in_process_settings() -> dict[str, str]:
-    """Return the settings that spark-submit would receive as options."""
-    # Executors are in this process and need the same Python packages.
+    """Return the settings that replace spark-submit's options, and set environment variables for Spark's processes."""
+    # Spark's Python workers need the packages of this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # glibc creates memory arenas per thread, which do not return freed memory, so their number is limited.
+    # glibc creates memory arenas per thread, and they rarely return freed memory, so their number is limited.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
-        # The executor is in the same JVM and uses the same class path. Unlike with spark.jars, no file is copied.
+        # In local mode the executor is in the driver's JVM. Unlike spark.jars, this setting copies no files.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,
     }
-    logging = Path(__file__).parents[1] / "log4j2.properties"
-    options = [] if _sets_collector() else [_JAVA_OPTIONS]
-    if logging.exists():  # not inside a zip
-        options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
-    settings["spark.driver.extraJavaOptions"] = " ".join(options)
+    log_config = Path(__file__).parents[1] / "log4j2.properties"
+    java_options = [] if _environment_sets_collector() else [_GC_OPTIONS]
+    if log_config.exists():  # if this package is in a zip file, there is no such path
+        java_options.append(f"-Dlog4j2.configurationFile={log_config.as_uri()}")
+    settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     return settings
 
 
-def _sets_collector() -> bool:
-    """Whether the environment chooses a garbage collector: Java does not start if two are set."""
-    options = " ".join(
-        os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
-    )
-    return re.search(r"-XX:\+Use\w*GC\b", options) is not None
+def _environment_sets_collector() -> bool:
+    """Return whether an environment variable selects a garbage collector; Java does not start if two are selected."""
+    variables = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+    return any(re.search(r"-XX:\+Use\w*GC\b", os.environ.get(name, "")) for name in variables)
 
 
 def _jars_folder() -> Path:
     configured = os.environ.get(JARS_VARIABLE)
     project = Path(__file__).resolve().parents[3]
-    candidates = [Path(configured)] if configured else [_DEFAULT_JARS, project / _DEFAULT_JARS]
-    for folder in candidates:
+    folders = [Path(configured)] if configured else [_DEFAULT_JARS_FOLDER, project / _DEFAULT_JARS_FOLDER]
+    for folder in folders:
         if any(folder.glob("*.jar")):
             return folder.resolve()
-    message = f"no jars for Spark in {', '.join(map(str, candidates))}"
+    message = f"no jars for Spark in {', '.join(map(str, folders))}"
     raise ConfigurationError(message, f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars")
 
 
 def _check_jars(session: SparkSession) -> None:
-    """Raise ConfigurationError when a job was submitted without its jars."""
-    for name in _CLASSES:
+    """Raise ConfigurationError when the jar of a required class is not on the class path."""
+    for name in _REQUIRED_CLASSES:
         if not has_class(session, name):
             message = f"class {name} is not on Spark's class path"
-            raise ConfigurationError(message, "add the jars to spark-submit, see docs/materialization.md")
+            hint = f"pass its jar to spark-submit, or put it in the folder {JARS_VARIABLE}; see docs/materialization.md"
+            raise ConfigurationError(message, hint)

@@ -1,7 +1,7 @@
-"""Job descriptions for Spark's UI, and the figures of the stages that have run.
+"""Groups and descriptions of Spark jobs, and metrics of the stages that have run.
 
-The figures come from Spark's status store, the source of its UI and REST API. The store exists even if the
-UI is disabled, and requires no callback from the JVM.
+The metrics come from Spark's status store, from which its UI and REST API read too. The store exists even if the
+UI is disabled, and reading it requires no callback from the JVM.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from outbox_spark.jobs.model import MaterializeJob
 
 OBSERVATION = "outbox_materialize"
 """Name of the observed metrics with the records and keys of a batch (`observedMetrics` of query listeners)."""
-GROUP_PREFIX = "outbox-materialize "
+JOB_GROUP_PREFIX = "outbox-materialize "
 
-_LISTENER_MILLIS = 5_000
+_LISTENER_TIMEOUT_MILLIS = 5_000
 """Time limit for Spark's listeners to process the events of finished stages, which usually takes milliseconds."""
 
 
-FIGURES = {
+METRIC_METHODS = {
     "tasks": "numCompleteTasks",
     "failed_tasks": "numFailedTasks",
     "executor_run_ms": "executorRunTime",
@@ -31,17 +31,17 @@ FIGURES = {
     "disk_spilled_bytes": "diskBytesSpilled",
     "peak_execution_memory_bytes": "peakExecutionMemory",
 }
-"""Methods of org.apache.spark.status.api.v1.StageData by figure."""
+"""Method of org.apache.spark.status.api.v1.StageData by name of the metric."""
 
 
 def label_spark_jobs(spark: SparkSession, job: MaterializeJob, step: str) -> None:
-    """Set table and step as group and description of the next Spark jobs, for UI, history server and listeners."""
-    # interruptOnCancel is also the behavior of queries without a group: if one task fails, the others are cancelled.
-    spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
+    """Set the group (the job) and the description (job and step) of the next Spark jobs of this thread."""
+    # With interruptOnCancel, as in Spark SQL without a job group, the other tasks of a failed job are interrupted.
+    spark.sparkContext.setJobGroup(f"{JOB_GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
 
 
 class StageMetrics:
-    """Figures of the stages of a session since the last call."""
+    """Metrics of the stages that ran since the previous call of `since_last`."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext._jsc
@@ -51,24 +51,24 @@ class StageMetrics:
         self.since_last()
 
     def since_last(self) -> dict[str, int]:
-        """Return the figures of new stages. Batches run one at a time, so all new stages belong to the last batch.
+        """Return the sums over the stages since the previous call. Called after every batch, so these are its stages.
 
-        Figures are sums; `peak_execution_memory_bytes` is the sum over the tasks of the largest stage.
+        `peak_execution_memory_bytes` is not a sum over stages, but the largest value of a stage (a sum over its tasks).
         """
-        self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_MILLIS)
+        self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
         stages = self._stages()
         new_stages = []
-        for index in range(stages.size()):  # newest first
-            stage = stages.apply(index)
+        for stage_index in range(stages.size()):  # the newest stage is first
+            stage = stages.apply(stage_index)
             if stage.stageId() <= self._last_stage:
                 break
             new_stages.append(stage)
         self._last_stage = max([self._last_stage, *(stage.stageId() for stage in new_stages)])
-        values = {name: [getattr(stage, method)() for stage in new_stages] for name, method in FIGURES.items()}
+        values = {name: [getattr(stage, method)() for stage in new_stages] for name, method in METRIC_METHODS.items()}
         peak = max(values["peak_execution_memory_bytes"], default=0)
-        return {**{name: sum(figures) for name, figures in values.items()}, "peak_execution_memory_bytes": peak}
+        return {**{name: sum(numbers) for name, numbers in values.items()}, "peak_execution_memory_bytes": peak}
 
-    def _stages(self) -> Any:  # noqa: ANN401 - a Scala Seq of StageData
+    def _stages(self) -> Any:  # noqa: ANN401 - Scala's Seq[StageData]
         no_filter = self._gateway.jvm.java.util.ArrayList()
-        quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
-        return self._spark_context.statusStore().stageList(no_filter, False, False, quantiles, no_filter)
+        no_quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
+        return self._spark_context.statusStore().stageList(no_filter, False, False, no_quantiles, no_filter)

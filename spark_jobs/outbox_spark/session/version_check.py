@@ -13,78 +13,78 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
 
-SPARK = "4.1"
-JAVA = (17, 21)
-SCALA = "2.13"
-SUPPORTED = f"Spark and PySpark {SPARK}.x, Java {' or '.join(map(str, JAVA))}, jars for Scala {SCALA}"
-_HINT = f"supported: {SUPPORTED}"
+SPARK_VERSION = "4.1"
+JAVA_VERSIONS = (17, 21)
+SCALA_VERSION = "2.13"
+_JAVA = " or ".join(map(str, JAVA_VERSIONS))
+SUPPORTED_VERSIONS = f"Spark and PySpark {SPARK_VERSION}.x, Java {_JAVA}, jars for Scala {SCALA_VERSION}"
+_HINT = f"use {SUPPORTED_VERSIONS}"
 
-# File names as in Maven: spark-avro_2.13-4.1.1.jar, delta-spark_4.1_2.13-4.3.1.jar; Ivy adds the group in front.
+# Maven's file names, such as spark-avro_2.13-4.1.1.jar and delta-spark_4.1_2.13-4.3.1.jar. Ivy prepends the group.
 _SPARK_JAR = re.compile(r"(?P<name>spark-[a-z0-9-]+?)_(?P<scala>\d+\.\d+)-(?P<spark>\d+\.\d+)[^/]*\.jar$")
-_BUILT_FOR = re.compile(r"(?P<name>[a-z]+-spark)_(?P<spark>\d+\.\d+)_(?P<scala>\d+\.\d+)-[^/]*\.jar$")
-_JAVA_SECONDS = 20
+_DELTA_JAR = re.compile(r"(?P<name>[a-z]+-spark)_(?P<spark>\d+\.\d+)_(?P<scala>\d+\.\d+)-[^/]*\.jar$")
+_TIMEOUT_SECONDS = 20
 
 
 def check_pyspark(version: str = pyspark.__version__) -> None:
-    """Raise ConfigurationError when the version of PySpark is not supported. Needs no JVM."""
-    if not _matches(version, SPARK):
+    """Raise ConfigurationError when the version of PySpark is not supported. Requires no JVM."""
+    if not _matches(version, SPARK_VERSION):
         raise ConfigurationError(f"PySpark is {version}, which is not supported", _HINT)
 
 
-def check_session(session: SparkSession, classes: Iterable[str]) -> None:
-    """Raise ConfigurationError when Java, Spark, or a jar with one of `classes` has an unsupported version."""
+def check_session(session: SparkSession, class_names: Iterable[str]) -> None:
+    """Raise ConfigurationError when Java, Spark, Scala, or a jar with one of the classes has an unsupported version."""
     jvm = session.sparkContext._jvm
-    if jvm is None:  # only for the type checker
+    if jvm is None:  # never; for the type checker
         return
     check_java(str(jvm.java.lang.System.getProperty("java.version")))
     check_spark(session.version, str(jvm.scala.util.Properties.versionNumberString()))
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    for name in classes:
+    for name in class_names:
         source = loader.loadClass(name).getProtectionDomain().getCodeSource()
         if source is not None:
             check_jar(str(source.getLocation()))
 
 
 def check_java(version: str) -> None:
-    """Check a version as in `java.version`: 17.0.12, 21."""
-    major = version.partition(".")[0]
-    if major not in map(str, JAVA):
-        raise ConfigurationError(
-            f"Java is {version}, which is not supported", f"{_HINT}; set JAVA_HOME to the Java that Spark starts"
-        )
+    """Raise ConfigurationError unless a version in the form of `java.version` (17.0.12, 21) is supported."""
+    major_version = version.partition(".")[0]
+    if major_version not in map(str, JAVA_VERSIONS):
+        hint = f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}"
+        raise ConfigurationError(f"Java is {version}, which is not supported", hint)
 
 
-def check_spark(version: str, scala: str) -> None:
-    """Check the Spark of the JVM: with spark-submit it may differ from the PySpark that Python imports."""
-    if not _matches(version, SPARK):
+def check_spark(version: str, scala_version: str) -> None:
+    """Raise ConfigurationError unless the JVM's Spark, which can differ from PySpark, and its Scala are supported."""
+    if not _matches(version, SPARK_VERSION):
         raise ConfigurationError(f"Spark is {version}, which is not supported", _HINT)
-    if not _matches(scala, SCALA):
-        raise ConfigurationError(f"Spark is built with Scala {scala}, which is not supported", _HINT)
+    if not _matches(scala_version, SCALA_VERSION):
+        raise ConfigurationError(f"Spark is built with Scala {scala_version}, which is not supported", _HINT)
 
 
 def check_jar(location: str) -> None:
-    """Check the versions in the name of a jar; a name without versions passes."""
-    built = _BUILT_FOR.search(location) or _SPARK_JAR.search(location)
-    if built and (built["scala"] != SCALA or built["spark"] != SPARK):
-        message = f"jar {Path(location).name} is built for Spark {built['spark']} and Scala {built['scala']}"
+    """Raise ConfigurationError when the file name of a jar contains an unsupported version of Spark or Scala."""
+    versions = _DELTA_JAR.search(location) or _SPARK_JAR.search(location)
+    if versions and (versions["scala"] != SCALA_VERSION or versions["spark"] != SPARK_VERSION):
+        message = f"jar {Path(location).name} is built for Spark {versions['spark']} and Scala {versions['scala']}"
         raise ConfigurationError(message, _HINT)
 
 
-def not_started() -> ConfigurationError:
+def java_start_error() -> ConfigurationError:
     """Return the error for a JVM that did not start; usually Java is missing or has an unsupported version."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    location = f"JAVA_HOME {home}" if home else "PATH"
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home) / "bin" / "java") if java_home else "java"
+    location = f"JAVA_HOME {java_home}" if java_home else "PATH"
     try:
         command = [java, "-version"]
-        output = subprocess.run(command, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False).stderr
+        output = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
-        return ConfigurationError(f"Spark's JVM did not start: no java in {location}", _HINT)
+        message = f"Spark's JVM did not start: java in {location} is missing or does not respond"
+        return ConfigurationError(message, _HINT)
     version = re.search(r'version "([^"]+)"', output)
-    actual = version.group(1) if version else "of an unknown version"
-    return ConfigurationError(
-        f"Spark's JVM did not start: java in {location} is {actual}", f"{_HINT}; the output of Spark is above"
-    )
+    actual = f"has version {version.group(1)}" if version else "printed no version"
+    message = f"Spark's JVM did not start: java in {location} {actual}"
+    return ConfigurationError(message, f"see the output of Spark above, and {_HINT}")
 
 
 def _matches(version: str, expected: str) -> bool:

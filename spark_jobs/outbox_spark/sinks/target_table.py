@@ -1,4 +1,4 @@
-"""Interface of target tables: read the progress, and write one batch together with its offsets."""
+"""Interface of target tables: read the progress, and write batches together with the progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_spark.session.persisted import DecodedCounts
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
-REBUILD_HINT = "run `outbox-rebuild` (with --restart after a rebuild that was interrupted)"
+REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
 @dataclass(frozen=True)
@@ -26,52 +26,52 @@ class StagedRows:
     """Rows that a target has received but not yet merged."""
 
     metrics: Mapping[str, Any]
-    """Observed metrics of the pass that staged the rows, by name."""
+    """Values of the metrics that `stage_early` computed, by name."""
     location: Any
-    """Location of the rows, in a form that only the target itself reads."""
+    """Location of the rows, of a type that only the target that staged them uses."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The newest rows of one range of the topic, and the progress to commit with them."""
+    """The rows to write for one range of the topic, and the progress to commit with them."""
 
     rows: DataFrame
-    """Rows of decode(), persisted because they are evaluated repeatedly. If `staged` is set, they are not evaluated.
+    """Rows of decode(). Unless `staged` is set, they are evaluated repeatedly, so they or their source are persisted.
     Per key (in history mode: per version), at most one row is readable (`_reason` is null). The other rows are for the
-    quarantine, and flag an older row of their `aggregate_id` as stale."""
+    quarantine; each of them makes an older row of the same `aggregate_id` stale."""
     counts: DecodedCounts
-    """Counts of `rows`, including records without a key and quarantined records."""
+    """Counts of `rows`; quarantined records without a key count too."""
     columns: Sequence[Column]
     reader_schema: str
-    """The Avro schema that `columns` were derived from, as JSON."""
+    """The Avro schema from which `columns` were derived, as JSON."""
     previous: TableProgress | None
     committed: TableProgress
+    """`previous` is the progress of the table before this batch; `committed` is committed with the batch."""
     staged: StagedRows | None = None
-    """The same rows, as `stage_early` returned them."""
 
 
 class TargetTable(Protocol):
-    """One table of a target, as a context manager that locks it for one run."""
+    """One table of a target; a context manager for one run."""
 
     def __enter__(self) -> Self:
-        """Lock the table. Raises UnreachableError, or OverlapError when another run holds the lock."""
+        """Lock the table if its target has locks. Raises UnreachableError, or OverlapError if another run locked it."""
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
     def committed(self) -> TableProgress | None:
-        """Return the progress of the table; None when the table does not exist."""
+        """Return the table's progress; None if there is no table. Raises RefusedError for a table without progress."""
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the existing table is incompatible with these columns. Changes nothing.
+        """Raise SchemaError or ConfigurationError when an existing table is incompatible with the columns or mode.
 
         `schema` has the Spark types of the columns.
         """
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return a condition that is true for values that the target cannot store; None when it stores all."""
+        """Return the condition that the target cannot store the value of a column; None if it can store every value."""
 
     def stage_early(
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
@@ -79,45 +79,45 @@ class TargetTable(Protocol):
         """Stage the rows of the next batch in the pass that computes `metrics`.
 
         Staged rows are invisible to readers. Returns None when the target cannot stage these rows early.
-        Staged rows that are not written are passed to `discard`, or removed at the end of the run.
+        The caller passes staged rows that it does not write to `discard`; the end of the run removes all others.
         """
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Remove staged rows. `disable`: `stage_early` returns None until the end of the run."""
+        """Remove staged rows. With `disable`, `stage_early` returns None from now on until the end of the run."""
 
     def write(self, batch: Batch) -> WriteCounts:
-        """Apply a batch: rows, deletions, tombstones, quarantine and progress become visible together or not at all.
+        """Apply a batch: rows, deletions and progress become visible together or not at all.
 
-        Idempotent: only newer versions change a row. `committed` of a batch is `previous` of the next batch. Raises
-        OverlapError when another run has committed since `committed()` or the last `write()`.
+        Idempotent, because only newer versions change a row. Lake tables write ledger and quarantine before that.
+        Raises OverlapError when another run has committed since `committed()` or the previous `write()`.
         """
 
     def current_versions(self) -> DataFrame:
-        """Return key and METADATA_COLUMNS of every row that is neither deleted nor superseded."""
+        """Return KEY_COLUMN and METADATA_COLUMNS of the rows that are neither marked as deleted nor older versions."""
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove ledger entries whose record (`_timestamp`) is older than `before`, and return their number.
+        """Remove the ledger entries whose `_timestamp` is earlier than `before`, and return their number.
 
-        Called after the commit of `ledger_since` = `before`. If the run crashes in between, the ledger has additional
-        older entries, but no later entry is missing.
+        Called after the commit of a progress with `ledger_since` = `before`. If the run crashes between the two steps,
+        the ledger still has earlier entries, but no later entry is missing.
         """
 
     def replace_by(self, shadow: Self) -> None:
         """Replace rows, ledger and progress by those of `shadow`, in one step for readers, and drop `shadow`.
 
-        Creates this table if it does not exist. Raises OverlapError when another run has committed to this table
-        since it was entered.
+        Creates this table if it does not exist. Raises RefusedError for a table of another job or when `shadow` does
+        not exist, OverlapError when another run has committed to this table at the same time.
         """
 
     def drop(self) -> None:
         """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files and remove obsolete data; return a summary line."""
+        """Compact files and remove obsolete data; return one line of text with the numbers."""
 
 
 class NoEarlyStaging:
-    """`stage_early` and `discard` of targets that write the rows with the commit."""
+    """`stage_early` and `discard` for targets without a staging table."""
 
     @staticmethod
     def stage_early(rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]) -> StagedRows | None:  # noqa: ARG004

@@ -152,7 +152,7 @@ def test_applies_the_declared_state(
     key = str(uuid4())
     event_id = send(source_dsn, "book", key, book(key), table="public.halting_event")
     (paused,) = applied("paused")
-    assert (paused["object"], paused["why"]) == ("start halting", "it was created, and has never run")
+    assert (paused["object"], paused["why"]) == ("start halting", "the connector has never run")
     (resumed,) = applied("running")
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
@@ -174,7 +174,7 @@ def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Depl
     try:
         refused = outbox("plan", pipeline="crowded")
     finally:
-        connect_lifecycle.remove(deployment.connect, "a stranger", offsets=True)
+        connect_lifecycle.remove(deployment.connect, "a stranger", with_offsets=True)
     assert refused.code == 1, refused.output
     assert "slot.name 'crowded_s' is also used by connector 'a stranger'" in refused.stderr
     assert "topic.prefix" not in refused.stderr
@@ -200,12 +200,12 @@ def test_replaces_the_old_connector_after_a_rename(
 
     refused = outbox("apply", "--yes", pipeline="changeling")
     assert refused.code == 1, refused.output
-    assert "connector changeling: changeling is deleted" in refused.stderr
-    assert "changed" not in deployment.connect.all_connectors()
+    assert "connector changeling: the offset of changeling is not used" in refused.stderr
+    assert "changed" not in deployment.connect.listed_connectors()
 
     done = outbox("apply", "--yes", "--allow", "connector changeling", pipeline="changeling")
     assert done.code == 0, done.output
-    assert "changeling" not in deployment.connect.all_connectors()
+    assert "changeling" not in deployment.connect.listed_connectors()
     assert outbox("plan", pipeline="changeling").code == 0
     wait_record(
         deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event")

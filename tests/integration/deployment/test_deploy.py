@@ -63,7 +63,10 @@ def test_verify_reports_changes_made_outside_outbox_kit(outbox: Outbox, deploy: 
     assert done.code == 1, done.output
     failed = {check["id"]: check for check in json.loads(done.stdout)["checks"] if check["status"] == "fail"}
     assert list(failed) == ["postgres.publication"]
-    assert failed["postgres.publication"]["seen"] == "insert, update of public.tampered_event, via root"
+    assert (
+        failed["postgres.publication"]["seen"]
+        == "insert, update of public.tampered_event, with publish_via_partition_root = true"
+    )
 
 
 def test_apply_rejects_a_missing_slot(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
@@ -87,7 +90,10 @@ def test_rejects_an_incompatible_schema_before_any_change(outbox: Outbox, deploy
     path.write_text(yaml.safe_dump(data))
     done = outbox("apply", "--yes", pipeline="narrowed")
     assert done.code == 1, done.output
-    assert "schema of book is not BACKWARD with version 1 of narrowed.book-value: isbn (from nothing" in done.stderr
+    assert (
+        "schema of book is not BACKWARD compatible with version 1 of narrowed.book-value: isbn (from nothing"
+        in done.stderr
+    )
     topics = deployment.kafka.describe(["narrowed.book"])
     assert topics["narrowed.book"].config["delete.retention.ms"] != "123456789"
 

@@ -69,8 +69,8 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert deleted[0] == "connector torn"
     assert deleted[-2:] == ["slot torn_s", "publication torn_p"]
     assert "topic torn.author" in deleted
-    assert "topic torn.book: it has records; --delete-topics deletes it" in report["kept"]
-    assert "schema torn.book-value: records contain its ids; --delete-schemas deletes it" in report["kept"]
+    assert "topic torn.book, because it has records (--delete-topics deletes it)" in report["kept"]
+    assert "schema torn.book-value, because records contain its ids (--delete-schemas deletes it)" in report["kept"]
     assert deployment.connect.config("torn") is None
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
@@ -95,7 +95,7 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
     send(source_dsn, "book", key, book(key), table="public.laden_event")
     refused = outbox("destroy", "--yes", "--delete-topics", pipeline="laden")
     assert refused.code == 1, refused.output
-    assert "slot 'laden_s' has 1 rows that the connector has not delivered; nothing was deleted" in refused.stderr
+    assert "slot 'laden_s' has 1 undelivered event; nothing was deleted" in refused.stderr
     assert "--drop-slot" in refused.stderr
     assert deployment.connect.config("laden") is not None
     assert "laden.book" in deployment.kafka.topics()

@@ -17,7 +17,7 @@ from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.stack import StackState
 
 Edit = Callable[..., None]
@@ -78,8 +78,7 @@ def test_adds_partitions_only_when_allowed_and_before_the_connector(
     assert deployment.kafka.topics()["growing.book"][0] == 4
     assert_rejected(
         outbox("apply", "--yes", "--only", "connect", pipeline="growing"),
-        "the connector requires objects that --only excludes and that do not exist or are not up to date: "
-        "topic growing.book",
+        "the connector requires changes that --only excludes: topic growing.book",
     )
     only = outbox("apply", "--yes", "--only", "kafka", "--allow", "topic growing.book", pipeline="growing")
     assert only.code == 0, only.output
@@ -108,19 +107,19 @@ def test_saved_plan_is_applied_once_or_rejected(
         ("book", ["isbn"], [])
     ]
     assert [step.split(":")[0].split(";")[0] for step in plan["rollout"][0]["steps"][:2]] == [
-        "outbox apply",
+        "run `outbox apply`",
         "deploy the service that writes isbn",
     ]
     deployment.kafka.set_config("saved.author", {"segment.ms": "604800000"})
     stale_plan = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
-    assert_rejected(stale_plan, "since the plan was made: update topic saved.author was not in the plan")
+    assert_rejected(stale_plan, "cannot be applied: the change `update topic saved.author` was not in the plan")
     assert objects(planned(outbox, "saved")) == ["topic saved.author", "schema saved.book-value", "connector saved"]
     deployment.kafka.set_config("saved.author", {"segment.ms": "86400000"})
     done = outbox("apply", "--yes", "--plan", str(file), "--output", "json", pipeline="saved")
     assert done.code == 0, done.output
     assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
     again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
-    assert_rejected(again, "since the plan was made: update schema saved.book-value is no longer pending")
+    assert_rejected(again, "cannot be applied: the change `update schema saved.book-value` is no longer pending")
     # A registry cannot return to an earlier version.
     edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     assert_rejected(outbox("plan", pipeline="saved"), "version 2 remains the latest")
@@ -182,13 +181,15 @@ def test_registers_shared_types_first_and_lets_them_evolve(
 
 
 def test_rejects_a_concurrent_apply(outbox: Outbox, unchanged: Deployment, source_dsn: str) -> None:
-    with exclusive(unchanged.environment.source, "steady"):
+    with pipeline_lock(unchanged.environment.source, "steady"):
         done = outbox("apply", "--yes", pipeline="steady")
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
     assert_rejected(
-        done, "another apply of 'steady' is running: pid ", "'outbox-kit apply steady' from 127.0.0.1, since 2"
+        done,
+        "another apply, adopt or destroy of 'steady' is running: pid ",
+        "'outbox-kit apply steady' from 127.0.0.1, since 2",
     )
-    assert_rejected(waited, "waited 1 s for the other apply of 'steady' to end; last seen: pid ")
+    assert_rejected(waited, "waited 1 s for the other apply, adopt or destroy of 'steady' to end; last seen: pid ")
     with psycopg.connect(source_dsn) as connection:
         row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row == (0,)
@@ -203,9 +204,9 @@ def test_next_command_does_not_wait_for_an_ended_session(
     with postgres_client.connected(database) as session:
         with monkeypatch.context() as patch:
             patch.setattr(postgres_client, "connected", lambda _: nullcontext(session))
-            with exclusive(database, "steady"):
+            with pipeline_lock(database, "steady"):
                 pass
-        with exclusive(database, "steady"):
+        with pipeline_lock(database, "steady"):
             pass
 
 
@@ -297,7 +298,7 @@ def test_rejects_a_plan_when_files_changed(
     field["default"] = "none"
     (project / "schemas" / "edited.avsc").write_text(json.dumps(schema))
     done = outbox("apply", "--yes", "--plan", str(file), pipeline="steady")
-    assert_rejected(done, "since the plan was made: pipeline, environment or schema files were changed")
+    assert_rejected(done, "cannot be applied: pipeline, environment or schema files were changed")
     assert unchanged.registry.versions("steady.book-value") == [1]
     edit("steady", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     assert planned(outbox, "steady")["changes"] == []

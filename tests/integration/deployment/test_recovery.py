@@ -63,7 +63,7 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
     )
     refused = outbox("plan", pipeline="rewound")
     assert refused.code == 1, refused.output
-    assert f"the offset of connector 'rewound' is at {ahead}, but the server is only at " in refused.stderr
+    assert f"the offset of connector 'rewound' is at LSN {ahead}, but the server is only at " in refused.stderr
     recovered = outbox("apply", "--yes", "--recover", pipeline="rewound")
     assert recovered.code == 0, recovered.output
     wait_record(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
@@ -79,7 +79,7 @@ def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, sour
 
         def poll() -> Observation[bool]:
             status = deployment.connect.status(name)
-            return Observation(True if status and "FAILED" in status.tasks else None, str(status))
+            return Observation(True if status and "FAILED" in status.task_states else None, str(status))
 
         wait_for("the task to fail", poll, seconds=60)
         connection.execute("alter table failing_event rename column other_id to aggregate_id")

@@ -219,7 +219,7 @@ def superseded(topic: Topic) -> tuple[set[oracle.RecordLocation], set[oracle.Rec
 
 def check(topic: Topic, *tables: str) -> None:
     """Check that each table equals the oracle's result for all committed records."""
-    assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
+    assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).start_offsets == {0: 0, 1: 0}
     expected = oracle.expected(oracle.ReadRecord(record) for record in topic.records)
     expected_rows = {key: (row.state, row.version) for key, row in expected.rows.items()}
     assert expected.deleted

@@ -160,7 +160,7 @@ def test_detects_and_repairs_a_missed_tombstone(
         sender.send(key, n)
     topic = describe(job.kafka, TOPIC)
     assert (topic.delete_retention, topic.min_compaction_lag) == (timedelta(0), timedelta(seconds=0.001))
-    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, now())) == ({0: 0}, topic.latest)
+    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, now())) == ({0: 0}, topic.end_offsets)
     materialize(spark, job, print)
     sender.send("removed", None)
     compacted_away(state, sender, "removed")
@@ -172,7 +172,7 @@ def test_detects_and_repairs_a_missed_tombstone(
     assert (actual.result, {k: v for k, v in actual.counts.items() if v}) == (ComparisonResult.DIFFERENT, {"zombie": 1})
     assert list(actual.examples["zombie"]) == ["removed"]  # type: ignore[index]
     repaired = reconcile(spark, job, print, repair=True)
-    assert (repaired.result, repaired.repaired) == (ComparisonResult.REPAIRED, 1)
+    assert (repaired.result, repaired.repaired_count) == (ComparisonResult.REPAIRED, 1)
     assert set(rows(state)) == {"kept", "changed"}
     materialize(spark, job, print)
     assert rows(state) == {"kept": 0, "changed": 2, "filler": 0}
@@ -215,7 +215,7 @@ def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, uncom
     sender.send("later", 2)
     second = describe(uncompacted_job.kafka, uncompacted_job.topic)
     assert second.topic_id != first.topic_id
-    assert (first.latest, second.latest) == ({0: 1}, {0: 2})
+    assert (first.end_offsets, second.end_offsets) == ({0: 1}, {0: 2})
     with pytest.raises(RefusedError, match="was deleted and recreated") as refused:
         materialize(spark, uncompacted_job, print)
     assert "outbox-rebuild" in refused.value.hint
@@ -233,7 +233,7 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
     admin.create_partitions([NewPartitions(uncompacted_job.topic, 2)])[uncompacted_job.topic].result()
 
     def has_new_partitions() -> Observation[bool]:
-        actual = describe(uncompacted_job.kafka, uncompacted_job.topic).latest
+        actual = describe(uncompacted_job.kafka, uncompacted_job.topic).end_offsets
         return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
     wait_for(f"two partitions of {uncompacted_job.topic}", has_new_partitions, seconds=30)

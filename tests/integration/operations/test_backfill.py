@@ -125,7 +125,7 @@ def test_waits_for_a_locked_row_reports_it_and_resumes(
         with pytest.raises(RejectedError) as caught:
             backfill(store, ["blocked"], silent, options)
         pid = other.info.backend_pid
-        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s, held by")
+        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s: blocked by")
         assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
         assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
         other.commit()
@@ -207,8 +207,8 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 key not written, because public.store_mended has no such row or the query does not return it: 999; "
-        "2 other keys written"
+        "1 key not written, because public.store_mended has no row of the key, or the query does not return the key: "
+        "999; 2 other keys written"
     )
     assert "--tombstones" in caught.value.hint
     assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
@@ -223,7 +223,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
     """There is no row to lock, so the table is locked; the recreated aggregate gets its state, not a tombstone."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
-        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s, held by pid "):
+        with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s: blocked by pid "):
             republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()
@@ -290,7 +290,7 @@ def test_commands_and_grants_of_the_guide_work(
     (project / "keys.txt").write_text("00000000-0000-0000-0000-00000000dead\n")
     [visible] = re.findall(r"--key (\S+)", GUIDE)
     with psycopg.connect(source_dsn) as connection:
-        service.create(connection)
+        service.create_tables(connection)
         author = service.add_author(connection, name="Ursula")
         service.add_book(connection, book_id=UUID(visible), author_id=author, title="Lavinia", price=Decimal(1))
         for statement in re.findall(r"^grant .*?;", GUIDE, re.MULTILINE):
@@ -304,7 +304,7 @@ def test_commands_and_grants_of_the_guide_work(
 def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source_dsn: str) -> None:
     outbox = in_process(library)
     with psycopg.connect(source_dsn) as connection:
-        service.create(connection)
+        service.create_tables(connection)
         author = service.add_author(connection, name="Ursula", born=date(1929, 10, 21), pen_names=["U. K."])
         book = service.add_book(connection, author_id=author, title="Lavinia ${x}", price=Decimal("12.50"), tags=["ä"])
         assert book is not None

@@ -227,7 +227,7 @@ def test_poisoned_config(scenario: Scenario, run_incident: RunIncident) -> None:
     name = scenario.deployment.pipeline.connector.name
     config = scenario.deployment.connect.config(name)
     assert config is not None
-    scenario.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
+    scenario.deployment.connect.update_config(name, {**config, "poll.interval.ms": "77"})
     connect_lifecycle.wait_for_state(scenario.deployment.connect, name)
     done = run_incident("poisoned-config")
     assert "connect.config" in done[0].stderr
@@ -260,7 +260,7 @@ def test_stuck_aggregates(scenario: Scenario, run_incident: RunIncident) -> None
     done = run_incident("stuck")
     listed = done[0].stdout
     assert re.search(r"book +silent +no record on the topic", listed)
-    assert re.search(r"book +ghost +a record on the topic, no aggregate", listed)
+    assert re.search(r"book +ghost +a record on the topic, but no aggregate", listed)
     scenario.wait_state("silent", live=True)
     scenario.wait_state("ghost", live=False)
 

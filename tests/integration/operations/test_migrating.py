@@ -25,7 +25,7 @@ from outbox_kit.connect.config_diff import PIPELINE_KEY, was_edited
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.progress import Reporter, silent
 from outbox_kit.waiting import Observation, wait_for
 
@@ -268,15 +268,23 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: ExistingCon
         (deployment, "nobody", "connector 'nobody' does not exist"),
         (with_source(slot="nowhere"), "old-freed", "slot 'nowhere' does not exist"),
         (with_source(publication="nowhere"), "old-freed", "publication 'nowhere' does not exist"),
-        (with_source(slot=library.pipeline.source.slot), "old-freed", "has slot.name 'freed_s', the pipeline 'library"),
-        (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the connector of the pipeline"),
-        (with_connector("library-outbox"), "old-freed", "both exist, and 'old-freed' is RUNNING"),
+        (
+            with_source(slot=library.pipeline.source.slot),
+            "old-freed",
+            "has slot.name 'freed_s', but source.slot is 'library",
+        ),
+        (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the pipeline's own connector"),
+        (
+            with_connector("library-outbox"),
+            "old-freed",
+            "exists although 'old-freed', which it is to replace, is still RUNNING",
+        ),
     ):
         with pytest.raises(RefusedError, match=message):
             adopt(target, old, silent)
     with (
-        exclusive(deployment.environment.source, "freed"),
-        pytest.raises(RefusedError, match="another apply of 'freed' is running"),
+        pipeline_lock(deployment.environment.source, "freed"),
+        pytest.raises(RefusedError, match="another apply, adopt or destroy of 'freed' is running"),
     ):
         adopt(deployment, "old-freed", silent)
     assert connect_lifecycle.is_running(deployment.connect.status("old-freed"))

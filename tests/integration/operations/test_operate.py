@@ -83,7 +83,7 @@ def test_status_of_a_running_pipeline(run: Run) -> None:
 def test_stop_keeps_rows_and_can_be_repeated(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     stopped = run("stop")
     assert "connector STOPPED" in stopped.stderr
-    assert "`outbox apply` makes it running; set connector.state: stopped to keep" in stopped.stderr
+    assert "`outbox apply` makes the connector running; set connector.state: stopped to keep" in stopped.stderr
     assert document(run("stop", "--output", "json")) == {"connector": "STOPPED", "tasks": []}
     event = write()
     actual = document(run("status", "--output", "json", code=1))
@@ -298,9 +298,9 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
     assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2
-    assert "has no dead letter at PARTITION/OFFSET 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
+    assert "has no dead letter at 0/9999 (PARTITION/OFFSET)" in run("dead-letter", "show", "0/9999", code=1).stderr
     assert "has no partition 7" in run("dead-letter", "show", "7/0", code=1).stderr
-    assert "has no record at PARTITION" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
+    assert "has no record at 0/9999" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 
 
 def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment, source_dsn: str) -> None:

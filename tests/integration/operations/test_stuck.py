@@ -133,4 +133,4 @@ def test_reports_a_missing_business_table(pipeline: Deployment, source_dsn: str)
         finally:
             connection.execute("alter table stuck_books rename to stuck_book")
     assert "error: backfill of table public.stuck_book: relation" in messages
-    assert "hint: correct table, key and query of that `backfill`" in messages
+    assert "hint: correct `table`, `key` and `query` of this `backfill`" in messages

@@ -38,7 +38,7 @@ def dsn(source_dsn: str) -> Iterator[str]:
             database_dsn = make_conninfo(source_dsn, dbname=name)
             with psycopg.connect(database_dsn) as connection:
                 connection.execute(OUTBOX)
-                library_service.create(connection)
+                library_service.create_tables(connection)
             yield database_dsn
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

@@ -56,7 +56,7 @@ def test_columns_match_the_fields_of_the_schema(connection: Connection, kind: st
 
 def test_repeated_create_changes_nothing(connection: Connection) -> None:
     add_one_book(connection)
-    library_service.create(connection)
+    library_service.create_tables(connection)
     assert len(events(connection)) == 2
 
 

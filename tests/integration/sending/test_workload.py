@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from outbox_kit.demo import workload
-from outbox_kit.demo.compare_values import canonical_forms, compare, table_rows
+from outbox_kit.demo.compare_values import canonical_conversions, compare, table_rows
 from outbox_kit.demo.workload import WorkloadCounts
 from outbox_kit.demo.writer import Ids, SharedIds, Writer
 from outbox_kit.pipeline.avro import read_definition
@@ -180,12 +180,12 @@ def test_writer_continues_without_existing_aggregates(connection: Connection) ->
 
 
 def test_invalid_events_violate_schema_and_contract(connection: Connection, second_session: Connection) -> None:
-    events = workload.write_invalid(connection)
+    events = workload.write_invalid_events(connection)
     rows = second_session.execute(
         "select aggregate_type, aggregate_id, payload from outbox_event order by seq"
     ).fetchall()
     assert [row[:2] for row in rows] == [(event.aggregate_type, event.aggregate_id) for event in events]
-    fields = canonical_forms(read_definition(SCHEMAS / "book.avsc"))
+    fields = canonical_conversions(read_definition(SCHEMAS / "book.avsc"))
     assert fields.keys() - rows[0][2].keys()
     assert not (SCHEMAS / f"{rows[1][0]}.avsc").exists()
 

@@ -15,7 +15,7 @@ from tests.integration.support import Deploy, decode, headers, records, wait_rec
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment, apply_prerequisites, make_plan
-from outbox_kit.deployment.execution import connector_start
+from outbox_kit.deployment.execution import start_position
 from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
@@ -185,7 +185,7 @@ def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: De
     key = str(uuid4())
     event = send(source_dsn, "book", key, book(key), table="public.seeded_event")
     config = deployment.render(lock)
-    start = connector_start(deployment, lock, deployment.read_database())
+    start = start_position(deployment, lock, deployment.read_database())
     actual = connect_state.read_actual(deployment.connect, name)
     changes = connect_state.diff(name, config, actual)
     connect_apply.apply(deployment.connect, name, config, changes, start=start, progress=silent)

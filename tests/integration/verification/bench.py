@@ -113,7 +113,7 @@ class Bench:
     def update(self, config: dict[str, str]) -> None:
         """Update the config and wait for the new task: Connect reports the old task as RUNNING for a moment."""
         old_pid = self.slot_pid()
-        self.deployment.connect.update(self.name, config)
+        self.deployment.connect.update_config(self.name, config)
         self.wait_running(old_pid)
 
     def restart(self) -> None:

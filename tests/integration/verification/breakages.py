@@ -131,7 +131,7 @@ def another_reader(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def old_prepared_transaction(bench: Bench, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(postgres_checks, "MAX_PREPARED_S", -1)
+    patch.setattr(postgres_checks, "MAX_PREPARED_AGE_S", -1)
     bench.sql("begin", f"lock table {bench.table} in row share mode", "prepare transaction 'forgotten'")
 
 

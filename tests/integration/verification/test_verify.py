@@ -159,7 +159,7 @@ BREAKAGES = [
         canary=10,
     ),
     live("canary.record", {"transforms.outbox.source.epoch": "7"}, canary=30),
-    Breakage("canary.latency", lambda _, patch: patch.setattr(canary, "LATENCY_S", 0), canary=30),
+    Breakage("canary.latency", lambda _, patch: patch.setattr(canary, "MAX_LATENCY_S", 0), canary=30),
 ]
 NOT_BROKEN_HERE = {
     "postgres.primary": "a standby is another server: tests/unit/postgres/test_checks.py",

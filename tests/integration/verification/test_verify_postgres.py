@@ -45,7 +45,7 @@ class Database:
     def checks(self) -> dict[str, Check]:
         actual = state.read_actual(self.connection, self.pipeline, self.environment)
         additional = verify_queries.read_additional_state(
-            self.connection, self.pipeline, self.environment, role=bool(actual.role)
+            self.connection, self.pipeline, self.environment, role_exists=bool(actual.role)
         )
         live = DatabaseState(self.pipeline, self.environment, self.locked, actual, additional)
         return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], live)}
@@ -102,7 +102,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
             actual = state.read_actual(opened, pipeline, environment)
             changes = state.diff(pipeline, environment, actual)
             postgres_apply.apply(opened, pipeline, environment, changes, silent)
-            locked = postgres_apply.identity(opened, pipeline, environment, None)
+            locked = postgres_apply.source_identity(opened, pipeline, environment, None)
             yield Database(int(request.param), pipeline, environment, locked, opened)
 
 
@@ -174,8 +174,11 @@ def test_reports_a_publication_filter_where_supported(database: Database) -> Non
         assert database.checks()["postgres.publication-filter"].status is Status.PASS
         return
     for broken, observed in (
-        ("outbox_event where (event_type <> 'x')", "some rows only"),
-        ("outbox_event (id, event_type)", "without aggregate_id, aggregate_type, created_at, headers, payload"),
+        ("outbox_event where (event_type <> 'x')", "a row filter"),
+        (
+            "outbox_event (id, event_type)",
+            "a column list without aggregate_id, aggregate_type, created_at, headers, payload",
+        ),
     ):
         database.sql(f"alter publication library_outbox set table {broken}")
         assert database.failing_checks() == {"postgres.publication-filter", "postgres.slot-active"}
@@ -190,7 +193,7 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
     actual = database.checks()["postgres.slot-failover"]
     assert actual.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
     missing = f"PostgreSQL {database.version} has no failover slots"
-    assert actual.seen == ("no failover" if database.version >= FAILOVER else missing)
+    assert actual.seen == ("not a failover slot" if database.version >= FAILOVER else missing)
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
     assert database.failing_checks() == {"postgres.slot-active"}
@@ -271,7 +274,7 @@ def test_partition_field_applies_to_one_aggregate_only(database: Database) -> No
     )
     database.connection.execute(ddl.create_table(pipeline))
     try:
-        assert state.column_problems(pipeline, client.read_columns(database.connection, source.table)) == []
+        assert state.column_problems(pipeline, client.read_column_types(database.connection, source.table)) == []
         row = sql.SQL("values (gen_random_uuid(), {}, '1', 'sent', '{{}}'::jsonb)").format(
             sql.Literal(CANARY_AGGREGATE)
         )
@@ -322,8 +325,10 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
     )
 
     def sampled() -> tuple[dict[str, int] | None, str]:
-        actual = verify_queries.read_additional_state(database.connection, pipeline, database.environment, role=False)
-        return actual.moved_keys, actual.sampling_error
+        actual = verify_queries.read_additional_state(
+            database.connection, pipeline, database.environment, role_exists=False
+        )
+        return actual.moved_key_counts, actual.sampling_error
 
     try:
         assert sampled() == ({"book": 2}, "")

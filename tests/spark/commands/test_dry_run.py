@@ -81,7 +81,7 @@ def test_checks_a_postgres_table_without_spark_or_lock(
     assert exit_of(actual) == Exit.FINDINGS
     assert actual[0].committed == COMMITTED
     assert as_text(actual) == (
-        f"test.thing -> target.thing: run 3 of {COMMITTED.committed_at:%Y-%m-%d %H:%M:%S} UTC; 4 offsets to read\n"
+        f"test.thing -> target.thing: commit 3 of {COMMITTED.committed_at:%Y-%m-%d %H:%M:%S} UTC; 4 offsets to read\n"
         "  partition 0: 5 to 9, 4 offsets"
     )
 
@@ -90,7 +90,7 @@ def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
     actual = preview(structs.replace(warehouse, table="none"), no_spark)
     assert actual.committed is None
     assert actual.has_work
-    assert actual.offsets == 16
+    assert actual.offset_count == 16
     assert as_text([actual]).startswith("test.thing -> target.none: the table does not exist yet; 16 offsets to read\n")
 
 
@@ -98,7 +98,7 @@ def test_reports_nothing_to_read(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "unchanged", COMMITTED)
-    topic.setattr(module, "describe", lambda *_: replace(STATE, latest=COMMITTED.offsets))
+    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
     actual = dry_run([structs.replace(warehouse, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
@@ -131,7 +131,7 @@ def test_reports_an_unreachable_server(warehouse: MaterializeJob) -> None:
     assert exit_of(actual) == Exit.FAILED
     assert messages[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
     assert "s3cret" not in "".join(messages)
-    assert as_text(actual) == "test.thing -> target.thing: a run would fail; see the error above"
+    assert as_text(actual) == "test.thing -> target.thing: a run would fail; the error is on stderr"
 
 
 def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def preview_of(
     state: TopicDescription = STATE,
     missed: MissedTombstones = MissedTombstones.RECONCILE,
 ) -> Preview:
-    monkeypatch.setattr(module, "_committed", lambda *_: committed)
+    monkeypatch.setattr(module, "_read_progress", lambda *_: committed)
     monkeypatch.setattr(module, "describe", lambda *_: state)
     return preview(
         structs.replace(job_for(DeltaTarget("/lake")), options=MaterializeOptions(missed_tombstones=missed)), no_spark
@@ -171,7 +171,7 @@ def preview_of(
 
 
 def test_reports_new_partitions(topic: pytest.MonkeyPatch) -> None:
-    grown = replace(STATE, earliest={0: 0, 1: 0, 2: 0}, latest={0: 5, 1: 7, 2: 0})
+    grown = replace(STATE, start_offsets={0: 0, 1: 0, 2: 0}, end_offsets={0: 5, 1: 7, 2: 0})
     actual = preview_of(topic, COMMITTED, grown)
     assert actual.new_partitions == [2]
     assert as_text([actual]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
@@ -181,7 +181,7 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
     assert as_text([preview_of(topic, old)]).splitlines()[-1] == (
         "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
-        "the run may miss some; the run would compare the table with the topic"
+        "the run may miss tombstones; the run would compare the table with the topic"
     )
     assert preview_of(topic, COMMITTED).missed_warning is None
     assert preview_of(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed_warning is None
@@ -192,8 +192,8 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
     """A table without `committed_at` is compared by the next run, even if the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)
-    actual = preview_of(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
-    assert actual.offsets == 0
+    actual = preview_of(topic, unknown, replace(STATE, end_offsets=COMMITTED.offsets))
+    assert actual.offset_count == 0
     assert exit_of([actual]) == Exit.FINDINGS
     assert "the time of the last update is unknown" in as_text([actual])
 
@@ -245,7 +245,7 @@ def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run uses a separate query, which must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    actual = module._committed(postgres_target.job, no_spark, lambda _: None)
+    actual = module._read_progress(postgres_target.job, no_spark, lambda _: None)
     assert actual == postgres_target.committed()
     assert actual is not None
     assert actual.run == 1

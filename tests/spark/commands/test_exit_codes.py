@@ -59,7 +59,7 @@ def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pyt
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(run_each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
     try:
-        run_each.start("outbox-maintain")
+        run_each.start_spark("outbox-maintain")
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

@@ -68,23 +68,23 @@ def test_runs_all_tables_in_every_round_until_stopped() -> None:
     assert rounds.run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
     assert script.messages[0] == "materializing 2 tables every 0.001 s; send SIGTERM or SIGINT to stop"
-    assert "stopped after a batch" in script.messages[-2]
+    assert "stopped after a commit" in script.messages[-2]
     assert script.messages[-1] == "stopped"
-    assert [out.status for out in rounds.last.values()] == [Status.CHANGED, Status.CHANGED]
+    assert [out.status for out in rounds.last_outcomes.values()] == [Status.CHANGED, Status.CHANGED]
 
 
 def test_retries_a_failed_table() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert "t.a -> target.a: the next round retries (1 of 10 failures in a row)" in script.messages
+    assert "t.a -> target.a: the next round retries (1 consecutive failures, limit 10)" in script.messages
 
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
     script = Script(a=[DOWN] * 9, b=[None] * 9)
     assert script.rounds(RoundRules(0.001, max_failures=3)).run() == Exit.FAILED
     assert script.ran == ["a", "b", "a", "b", "a"]
-    assert script.messages[-1] == "ending: t.a -> target.a failed 3 times in a row"
+    assert script.messages[-1] == "ending: t.a -> target.a failed in 3 consecutive rounds"
 
 
 def test_counts_only_consecutive_failures() -> None:
@@ -154,7 +154,7 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.messages.append):
         assert rounds.run() == Exit.DONE
-    assert f"{number.name}: stopping after the batch in progress; send it again to stop at once" in script.messages
+    assert f"{number.name}: stopping after the batch in progress; send it again to stop now" in script.messages
     assert signal.getsignal(number) == before
 
 

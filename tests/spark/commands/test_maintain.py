@@ -19,7 +19,7 @@ from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.maintain import MaintainedTable, failed_maintenance, main, maintain
-from outbox_spark.commands.run_each import for_each
+from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
@@ -110,7 +110,7 @@ def test_maintains_remaining_tables_after_a_failure(
     def work(_: SparkSession, job: MaterializeJob) -> MaintainedTable:
         return maintain(spark, job, messages.append)
 
-    first, second = for_each(jobs, messages.append, work, failed_maintenance, debug=True)
+    first, second = run_jobs(jobs, messages.append, work, failed_maintenance, debug=True)
     assert (first.error, first.transient) == ("ZeroDivisionError: division by zero", True)
     assert "good" in second.done
     assert any("Traceback" in line for line in messages)

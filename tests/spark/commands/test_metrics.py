@@ -31,7 +31,7 @@ from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
 from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.runs import materialize_table
-from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, StageMetrics
+from outbox_spark.session.stage_metrics import JOB_GROUP_PREFIX, OBSERVATION, StageMetrics
 
 JOB = job_for(DeltaTarget("/lake"))
 LINE_KEYS = [
@@ -255,7 +255,7 @@ def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, two_batches
     """UI, history server and lineage tools show these names."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     actual = [jobs.apply(index) for index in range(jobs.size())]
-    group = f"{GROUP_PREFIX}{two_batches.job}"
+    group = f"{JOB_GROUP_PREFIX}{two_batches.job}"
     ours = [job for job in actual if job.jobGroup().isDefined() and job.jobGroup().get() == group]
     steps = {job.description().get().partition(": ")[2] for job in ours}
     assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}

@@ -151,7 +151,7 @@ def test_key_with_new_records_is_not_a_zombie(spark: SparkSession, postgres_targ
     actual = compared(postgres_target, live)
     assert keys(actual) == {}
     # The first pass reads `b`, the third reads `a`, which was moved twice more; no candidate remains.
-    assert actual.passes == 3
+    assert actual.pass_count == 3
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
@@ -166,13 +166,14 @@ def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     live.before_read = lambda _: put(live.log, "b", 10 + len(live.reads))
     actual = compared(postgres_target, live)
     assert keys(actual) == {"unproven": ["a"]}
-    assert actual.scan.startswith("pass 2 still had ")
+    assert actual.scan_result.startswith("pass 2 still had ")
     # Compaction does not remove records younger than the lag, so the first pass completes the scan.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     actual = compared(postgres_target, live)
     assert keys(actual) == {"zombie": ["a"]}
-    assert (actual.passes, actual.scan) == (1, "all records of pass 1 are younger than min.compaction.lag.ms")
+    assert actual.pass_count == 1
+    assert actual.scan_result == "all records of pass 1 are younger than min.compaction.lag.ms"
 
 
 def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:

@@ -19,12 +19,12 @@ from job_files import job
 
 from outbox_spark.commands import maintain, metrics, reconcile
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.materialize import _check, _parser
+from outbox_spark.commands.materialize import _parser, _validate
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session import spark_session
-from outbox_spark.session.stage_metrics import FIGURES, GROUP_PREFIX, OBSERVATION
-from outbox_spark.session.version_check import JAVA, SCALA, SPARK
+from outbox_spark.session.stage_metrics import JOB_GROUP_PREFIX, METRIC_METHODS, OBSERVATION
+from outbox_spark.session.version_check import SPARK_VERSION, SUPPORTED_VERSIONS
 from outbox_spark.spark_submit_files import ZIP_NAME
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -109,7 +109,7 @@ def example_commands() -> list[list[str]]:
 @pytest.mark.parametrize("arguments", [*guide_commands(), *example_commands()], ids=" ".join)
 def test_accepts_every_command_line(arguments: list[str]) -> None:
     parser = _parser()
-    _check(parser, parser.parse_args(arguments))
+    _validate(parser, parser.parse_args(arguments))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_continuous_unit_signals_only_the_command() -> None:
 
 def test_manifests_name_the_built_files() -> None:
     application = manifest("spark_application.yaml")["spec"]["template"]
-    assert application["sparkVersion"].startswith(f"{SPARK}.")
+    assert application["sparkVersion"].startswith(f"{SPARK_VERSION}.")
     assert application["deps"]["pyFiles"] == [f"local:///opt/outbox/{ZIP_NAME}"]
     assert application["mainApplicationFile"].endswith("/materialize.py")
     mounted = [m["name"] for m in cron_job()["template"]["spec"]["containers"][0]["volumeMounts"]]
@@ -242,12 +242,12 @@ def test_table_of_exit_codes_is_complete() -> None:
 
 
 def test_documented_versions_equal_the_checked_versions() -> None:
-    assert f"Spark and PySpark {SPARK}.x, Java {JAVA[0]} or {JAVA[1]}, jars for Scala {SCALA}" in GUIDE
+    assert SUPPORTED_VERSIONS in GUIDE
 
 
 def test_documented_metrics_line_has_the_written_keys() -> None:
     visible = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
     assert set(metrics._KEYS) == set(visible) - {"time", "event", "aggregate", "topic", "target", "table"}
-    assert list(visible["spark"]) == list(FIGURES)
+    assert list(visible["spark"]) == list(METRIC_METHODS)
     assert f"`{OBSERVATION}`" in GUIDE
-    assert f"`{GROUP_PREFIX}<topic>" in GUIDE
+    assert f"`{JOB_GROUP_PREFIX}<topic>" in GUIDE

@@ -39,16 +39,16 @@ def check(writer: object, reader: object) -> None:
 @pytest.mark.parametrize(
     ("writer", "reader", "message"),
     [
-        (MILLIS, MICROS, "field f: schema 7 writes timestamp-millis; .* as timestamp-micros"),
-        (MICROS, MILLIS, "field f: schema 7 writes timestamp-micros; .* as timestamp-millis"),
-        (MICROS, logical("long", "local-timestamp-micros"), "as local-timestamp-micros"),
-        (logical("int", "time-millis"), logical("long", "time-micros"), "writes time-millis; .* as time-micros"),
-        (logical("int", "date"), "int", "writes date; .* as int"),
-        ("int", logical("int", "date"), "writes int; .* as date"),
-        ("int", MICROS, "writes int; .* as timestamp-micros"),
+        (MILLIS, MICROS, "field f: schema 7 has timestamp-millis; .* has timestamp-micros, and would"),
+        (MICROS, MILLIS, "field f: schema 7 has timestamp-micros; .* has timestamp-millis, and would"),
+        (MICROS, logical("long", "local-timestamp-micros"), "has local-timestamp-micros, and would"),
+        (logical("int", "time-millis"), logical("long", "time-micros"), "has time-millis; .* has time-micros"),
+        (logical("int", "date"), "int", "has date; .* has int, and would"),
+        ("int", logical("int", "date"), "has int; .* has date, and would"),
+        ("int", MICROS, "has int; .* has timestamp-micros, and would"),
         (CENTS, logical("bytes", "decimal", precision=12, scale=3), "decimal of scale 2; .* decimal of scale 3"),
-        (CENTS, "bytes", "writes decimal of scale 2; .* as bytes"),
-        ("string", CENTS, "writes string; .* as decimal of scale 2"),
+        (CENTS, "bytes", "has decimal of scale 2; .* has bytes, and would"),
+        ("string", CENTS, "has string; .* has decimal of scale 2, and would"),
         (["null", MILLIS], ["null", MICROS], "field f: "),
         (MILLIS, ["null", "string", MICROS], "field f: "),
         (["null", "string", MILLIS], [MICROS, "string"], "field f: "),
@@ -120,17 +120,17 @@ def test_accepts_fields_of_one_side_and_non_records() -> None:
 @pytest.mark.parametrize(
     ("writer", "reader", "message"),
     [
-        ("string", "int", "field f: schema 7 writes string; the newest schema reads int"),
-        ("long", "int", "writes long; .* reads int"),
-        ("double", "float", "writes double; .* reads float"),
-        (["null", "string"], "string", "writes null; .* reads string"),
-        (["null", "string", "int"], ["null", "string"], "writes int; .* reads null or string"),
-        (logical("int", "date"), "string", "writes int; .* reads string"),
-        ({"type": "array", "items": "int"}, {"type": "map", "values": "int"}, "writes array; .* reads map"),
+        ("string", "int", "field f: schema 7 has string; the reader schema has int, and cannot read the field"),
+        ("long", "int", "has long; .* has int, and cannot"),
+        ("double", "float", "has double; .* has float, and cannot"),
+        (["null", "string"], "string", "has null; .* has string, and cannot"),
+        (["null", "string", "int"], ["null", "string"], "has int; .* has null or string, and cannot"),
+        (logical("int", "date"), "string", "has int; .* has string, and cannot"),
+        ({"type": "array", "items": "int"}, {"type": "map", "values": "int"}, "has array; .* has map, and cannot"),
         (
             {"type": "fixed", "name": "F", "size": 2},
             {"type": "fixed", "name": "F", "size": 3},
-            "writes F; .* reads a different F",
+            "has F; .* has a different F, and cannot",
         ),
     ],
 )
@@ -144,7 +144,7 @@ def test_rejects_an_unreadable_version(writer: object, reader: object, message: 
 
 def test_rejects_a_missing_required_field() -> None:
     reader = {"type": "record", "name": "Thing", "fields": [{"name": "g", "type": "int"}]}
-    with pytest.raises(SchemaError, match=r"field g: schema 7 writes nothing; .* int without a default"):
+    with pytest.raises(SchemaError, match=r"field g: schema 7 has nothing; .* int without a default"):
         check_writer(json.dumps(record(MILLIS)), json.dumps(reader), "schema 7")
 
 

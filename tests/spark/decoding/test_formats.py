@@ -110,7 +110,7 @@ def test_raw_framed_and_unframed_key_are_one_key(spark: SparkSession) -> None:
     append(log, b"plain", framed(THING, 1, {"n": 9, "s": ""}), key_id=guid_bytes())
     table = MemoryTable()
     applied = run(spark, table, log, Schemas({1: THING}, newest=1))
-    assert (applied.records, applied.keys) == (7, 3)
+    assert (applied.record_count, applied.key_count) == (7, 3)
     assert table.state("n", "s") == {"a": (0, "bare"), long_key: (1, "bare"), "plain": (9, "")}
 
 

@@ -146,7 +146,7 @@ def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSess
     log.append("k", framed(older, 2, {"n": "x"}), sequence(1))
     log.append("k", BAD, sequence(2))
     table = MemoryTable()
-    with pytest.raises(SchemaError, match=r"field n: schema 2 .* writes string; the newest schema reads int"):
+    with pytest.raises(SchemaError, match=r"field n: schema 2 .* has string; the reader schema has int"):
         run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.progress is None
     # A record that a valid one supersedes is not decoded.

@@ -100,7 +100,7 @@ def test_sends_basic_authentication() -> None:
         (
             403,
             RegistrySettings("", "u", "s3cret"),
-            ["basic authentication as 'u' and was authenticated, but not authorized", "registry.password"],
+            ["basic authentication as 'u' and was not authorized", "registry.password"],
         ),
         (401, RegistrySettings(""), ["no credentials and was rejected", "registry.username"]),
     ],

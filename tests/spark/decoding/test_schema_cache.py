@@ -118,7 +118,7 @@ def test_inlines_types_of_references(registry: SchemaRegistry, requested_paths: 
     ("number", "message"),
     [
         (4, "schema id 4 is PROTOBUF"),
-        (5, r"schema id 5 references io\.Other: the registry has no version 1 of gone-o"),
+        (5, r"schema id 5 references io\.Other, but the registry has no version 1 of subject gone-o"),
     ],
 )
 def test_rejects_unreadable_schemas(registry: SchemaRegistry, number: int, message: str) -> None:

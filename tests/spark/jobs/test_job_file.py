@@ -199,7 +199,7 @@ def test_command_writes_the_file_and_lists_requirements(
     path = tmp_path / "job.json"
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", str(path)]) == Exit.DONE
     assert [item.aggregate for item in read_jobs(path)] == ["author", "book"]
-    messages = "2 jobs written; environment variables that they require: REGISTRY_PASSWORD\n"
+    messages = "jobs in the file: 2; environment variables that they require: REGISTRY_PASSWORD\n"
     assert capsys.readouterr() == ("", messages)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", "-"]) == Exit.DONE
     assert capsys.readouterr().out == path.read_text()

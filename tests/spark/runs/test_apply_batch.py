@@ -41,7 +41,7 @@ def log_of(*schema_ids: int) -> Log:
 def run(spark: SparkSession, log: Log, schemas: Schemas) -> tuple[MemoryTable, int]:
     live, table = LiveTopic(spark, log, schemas), MemoryTable()
     applied = apply(JOB, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
-    assert applied.records == len(log.records)
+    assert applied.record_count == len(log.records)
     return table, len(live.reads)
 
 
@@ -70,7 +70,7 @@ def test_second_read_does_not_use_results_of_the_first(spark: SparkSession) -> N
     live, table = LiveTopic(spark, log, schemas), MemoryTable()
     live.before_read = lambda _: live.compact("k0") if len(live.reads) == 2 else None
     applied = apply(JOB, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
-    assert applied.records == 1
+    assert applied.record_count == 1
     assert set(table.rows) == {"k1"}
 
 
@@ -106,7 +106,7 @@ def test_stages_postgres_rows_while_reading(
     with postgres_target.open() as table:
         applied = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
         assert staging_tables(postgres_target) == []
-    assert (applied.records, len(live.reads)) == (2, reads)
+    assert (applied.record_count, len(live.reads)) == (2, reads)
     expected = {f"k{number}": {"n": number} for number, item in enumerate(schema_ids) if item in (1, 2)}
     assert postgres_target.state("n") == expected
     assert len(postgres_target.rows("__quarantine")) == 2 - len(expected)

@@ -92,7 +92,7 @@ def test_pending_changes_are_not_differences(
         pipeline.delete(3)
 
     actual = compared(pipeline, source, meanwhile)
-    assert (actual.missing, actual.extra, actual.candidates) == (1, 1, 5)
+    assert (actual.missing_count, actual.extra_count, actual.candidate_count) == (1, 1, 5)
     assert actual.examples == {"missing": ["10"], "extra": ["1"]}
 
 
@@ -128,5 +128,5 @@ def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     )
     assert sources == {"book": book}
     assert "admin_password" not in repr(book)
-    with pytest.raises(ConfigurationError, match="no selected aggregate has `backfill`"):
+    with pytest.raises(ConfigurationError, match="no selected aggregate type has `backfill`"):
         load_sources(connectors / "library.yaml", "local", {"other"})

@@ -78,7 +78,7 @@ def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, targe
     assert set(target.state()) == {"b", "c"}
     assert (outcome.upserts, outcome.deletes) == (1, 1)
     assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in messages)
-    assert any("1 rows whose tombstones were missed, 1 of them removed" in line for line in messages)
+    assert any("1 rows had missed tombstones; 1 of these rows were deleted" in line for line in messages)
     # The next run does not compare.
     put(live.log, "d", 5)
     messages.clear()
@@ -160,12 +160,12 @@ def noon(later: Clock) -> datetime:
 def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
     due = retention_of(delta_target, progress(at))
-    assert due.advance(progress(noon), read_range=SOME, last=False).committed_at == at
-    assert due.advance(progress(noon), read_range=SOME, last=True).committed_at == noon
+    assert due.advance(progress(noon), read_range=SOME, is_last=False).committed_at == at
+    assert due.advance(progress(noon), read_range=SOME, is_last=True).committed_at == noon
     late = retention_of(delta_target, progress(noon - 2 * DAY))
-    assert late.advance(progress(noon), read_range=SOME, last=True).committed_at is None
+    assert late.advance(progress(noon), read_range=SOME, is_last=True).committed_at is None
     unknown = retention_of(delta_target, progress(None))
-    assert unknown.advance(progress(noon), read_range=NOTHING, last=True).committed_at is None
+    assert unknown.advance(progress(noon), read_range=NOTHING, is_last=True).committed_at is None
     assert unknown.may_miss_tombstones(NOTHING)
     assert unknown.commit_is_due
 
@@ -177,9 +177,9 @@ def test_compares_after_a_first_run_longer_than_the_retention(
     assert not first.may_miss_tombstones(SOME)
     later(2 * DAY)
     assert first.may_miss_tombstones(SOME)
-    assert first.advance(progress(noon), read_range=SOME, last=True).committed_at is None
+    assert first.advance(progress(noon), read_range=SOME, is_last=True).committed_at is None
     # If the run stops before the last batch, the time of its start is committed.
-    assert first.advance(progress(None), read_range=SOME, last=False).committed_at == noon
+    assert first.advance(progress(None), read_range=SOME, is_last=False).committed_at == noon
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
@@ -187,20 +187,20 @@ def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime
     quiet = retention_of(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
     assert not quiet.may_miss_tombstones(NOTHING)
-    assert quiet.advance(progress(noon), read_range=NOTHING, last=True).committed_at == noon
+    assert quiet.advance(progress(noon), read_range=NOTHING, is_last=True).committed_at == noon
 
 
 def test_expires_the_ledger_at_most_hourly(delta_target: Target, noon: datetime) -> None:
     first = retention_of(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
-    assert first.advance(progress(noon), read_range=SOME, last=True).ledger_since == noon - 30 * DAY
+    assert first.advance(progress(noon), read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY
     assert first.expire_before is None
     recent = retention_of(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
-    assert recent.advance(fresh, read_range=SOME, last=True).ledger_since == fresh.ledger_since
+    assert recent.advance(fresh, read_range=SOME, is_last=True).ledger_since == fresh.ledger_since
     assert recent.expire_before is None
     old = progress(noon, noon - 30 * DAY - timedelta(minutes=61))
-    assert recent.advance(old, read_range=SOME, last=False).ledger_since == old.ledger_since
-    assert recent.advance(old, read_range=SOME, last=True).ledger_since == noon - 30 * DAY == recent.expire_before
+    assert recent.advance(old, read_range=SOME, is_last=False).ledger_since == old.ledger_since
+    assert recent.advance(old, read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY == recent.expire_before
 
 
 def test_stores_times_with_their_zone(noon: datetime) -> None:

@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
     def cut(self, upto: list[float]) -> ReadRange:
         """Return a range from the committed offsets, at least to the end of the last crashed run."""
         ends = self.log.end()
-        topic = TopicDescription(self.log.topic, self.log.topic_id, earliest=dict.fromkeys(ends, 0), latest=ends)
+        topic = TopicDescription(self.log.topic, self.log.topic_id, dict.fromkeys(ends, 0), end_offsets=ends)
         read_range = resolve_range(topic, self.committed)
         cut = {
             p: read_range.start[p] + round((end - read_range.start[p]) * upto[p]) for p, end in read_range.end.items()

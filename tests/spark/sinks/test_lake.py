@@ -21,7 +21,7 @@ from outbox_spark.decoding.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, Mode
 from outbox_spark.sinks import DeltaTable
-from outbox_spark.sinks.iceberg.catalog import table_name, use_catalog
+from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
 from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
@@ -152,7 +152,7 @@ def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
 def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
     """Event log and UI redact settings in the same way as SET."""
     secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
-    catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
+    catalog = configure_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
     prefix = f"spark.sql.catalog.{catalog}"
     try:
         visible = {row["key"]: row["value"] for row in spark.sql("SET").collect()}

@@ -53,7 +53,7 @@ def test_takes_over_an_expired_lease_and_stops_its_holder(spark: SparkSession, f
     new.acquire()
     try:
         assert len(messages) == 1
-        assert f"took over {file} from a run that has ended: process {os.getpid()}" in messages[0]
+        assert f"took over the lease {file} of a run that has ended: process {os.getpid()}" in messages[0]
         assert not expired.renew()
         with pytest.raises(OverlapError, match="was taken over by process"):
             expired.check()

@@ -83,7 +83,7 @@ def test_columns_and_comments_follow_the_latest_schema(postgres_target: Target) 
     described = comments(postgres_target)
     assert (described["n"], described["note"], described["rate"]) == ("How many, since '26", "New", "by hand")
 
-    with pytest.raises(SchemaError, match=r"column .*\.thing\.n is bigint; the latest schema has integer"):
+    with pytest.raises(SchemaError, match=r"column .*\.thing\.n has type bigint; the schema requires integer"):
         postgres_target.run(log, SCHEMAS)
 
 

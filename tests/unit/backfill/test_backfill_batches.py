@@ -15,8 +15,8 @@ def stored(rows: int, skipped: int = 0, *, finished: bool = False) -> BackfillPr
     return BackfillProgress("k", rows, skipped, datetime(2026, 1, 1, tzinfo=UTC) if finished else None)
 
 
-def meter(estimate: int | None, start: BackfillProgress, messages: list[str] | None = None) -> ProgressMeter:
-    return ProgressMeter("book", estimate, start, (messages if messages is not None else []).append)
+def meter(total: int | None, start: BackfillProgress, messages: list[str] | None = None) -> ProgressMeter:
+    return ProgressMeter("book", total, start, (messages if messages is not None else []).append)
 
 
 @pytest.mark.parametrize(

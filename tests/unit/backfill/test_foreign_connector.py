@@ -11,7 +11,7 @@ from tests.unit.postgres.samples import SLOT
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.backfill.foreign_connector import (
-    POSTGRES_CONNECTOR,
+    POSTGRES_CONNECTOR_CLASS,
     ForeignConnector,
     offset_of,
     read_foreign,
@@ -23,7 +23,7 @@ from outbox_kit.pipeline import Connect
 from outbox_kit.postgres.state import ActualDatabase
 
 CONFIG = {
-    "connector.class": POSTGRES_CONNECTOR,
+    "connector.class": POSTGRES_CONNECTOR_CLASS,
     "slot.name": "library_outbox",
     "publication.name": "library_outbox",
     "database.dbname": "library",
@@ -42,7 +42,7 @@ def database(*, active: bool = True, **publication: bool) -> ActualDatabase:
         wal_level="logical",
         system_identifier="1",
         timeline=1,
-        standby=False,
+        is_standby=False,
         wal_position=10**9,
         columns={},
         publication={**INSERTS, **publication},
@@ -52,7 +52,7 @@ def database(*, active: bool = True, **publication: bool) -> ActualDatabase:
 
 
 def test_applies_defaults_of_debezium() -> None:
-    old = ForeignConnector("old", {"connector.class": POSTGRES_CONNECTOR}, is_running=True)
+    old = ForeignConnector("old", {"connector.class": POSTGRES_CONNECTOR_CLASS}, is_running=True)
     assert (old.slot, old.publication) == ("debezium", "dbz_publication")
 
 

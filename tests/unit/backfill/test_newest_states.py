@@ -12,7 +12,7 @@ def states(query: str, *, partition_field: str | None = None, key_type: str = "u
     columns = Columns(id="event", aggregate_id="key", payload="Body")
     source = Source(table="Shop.outbox", publication="p", slot="s", columns=columns)
     backfill = Backfill(table="shop.item", key="Id", query=query)
-    return AggregateStates("item", source, backfill, key_type, partition_field, delete=False)
+    return AggregateStates("item", source, backfill, key_type, partition_field, deletes_rows=False)
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ def states(query: str, *, partition_field: str | None = None, key_type: str = "u
     ],
 )
 def test_inserts_the_query_unchanged_except_its_keys(query: str, text: str) -> None:
-    assert states(query)._query().as_string() == text
+    assert states(query)._subquery().as_string() == text
 
 
 def test_accepts_key_types_with_brackets() -> None:
-    actual = states("select 1 where id = any(:keys)", key_type="character varying(20)")._query().as_string()
+    actual = states("select 1 where id = any(:keys)", key_type="character varying(20)")._subquery().as_string()
     assert "::text[]::character varying(20)[]" in actual
 
 
@@ -52,8 +52,8 @@ def test_inserts_rows_with_the_column_names_of_the_pipeline() -> None:
 
     recorder = Recorder()
     actual = states("select 1", partition_field="Tenant")
-    actual._insert(recorder, actual._states(), {})  # type: ignore[arg-type]
-    actual._insert(recorder, actual._tombstones(), {})  # type: ignore[arg-type]
+    actual._insert(recorder, actual._state_rows(), {})  # type: ignore[arg-type]
+    actual._insert(recorder, actual._tombstone_rows(), {})  # type: ignore[arg-type]
     inserted, tombstones = recorder.statements
     names = '"Shop"."outbox" ("event", "aggregate_type", "key", "event_type", "Body", "Tenant")'
     assert inserted.startswith(f"insert into {names} select gen_random_uuid(), ")

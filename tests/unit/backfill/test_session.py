@@ -15,7 +15,7 @@ from outbox_kit.errors import RefusedError
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
-        ("outbox", "pipeline library uses messages"),
+        ("outbox", "pipeline library has no outbox table"),
         (None, "pipeline library is not deployed to fixed"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: cannot read ")
     assert error.endswith("connectors/none.yaml: No such file or directory")
-    assert hint.startswith("hint:  name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
+    assert hint.startswith("hint:  name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
 
 
 def test_debug_prints_the_traceback_of_the_error(run_main: Callable[..., tuple[int, str, str]]) -> None:

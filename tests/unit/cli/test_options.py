@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from outbox_kit.cli.app import app, group
+from outbox_kit.cli.app import app, group_callback
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
 
@@ -48,7 +48,7 @@ def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOpt
     def show(common: CommonOptions) -> None:
         received.append(common)
 
-    app.add_typer(subcommands, name="things", callback=group)
+    app.add_typer(subcommands, name="things", callback=group_callback)
     result = CliRunner().invoke(app, line.split(), env=environ)
     assert result.exit_code == 0, result.output
     return received[-1]
@@ -108,7 +108,7 @@ def test_accepts_an_option_without_effect_before_the_command(received: list[Comm
 
 
 def test_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
-    assert CommonOptions(tmp_path / "connectors" / "a.yaml", "local").project == tmp_path
+    assert CommonOptions(tmp_path / "connectors" / "a.yaml", "local").project_folder == tmp_path
 
 
 def test_settings_override_the_files(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}
 OLD = {**VERSIONS, ROUTER: "0.0.1"}
 OBSERVED = ObservedConnect(
     actual=ActualConnector(CONFIG, RUNNING, MOVED),
-    cluster="k1",
+    cluster_id="k1",
     versions=VERSIONS,
     workers=[Worker("http://a:8083", VERSIONS)],
     conflicts=[],
@@ -63,7 +63,7 @@ def test_passes_for_a_deployed_connector() -> None:
 
 
 CASES: list[tuple[ConnectState, str, str]] = [
-    (observed(cluster="k2"), "connect.cluster", "k2"),
+    (observed(cluster_id="k2"), "connect.cluster", "k2"),
     (observed(versions=OLD, workers=[Worker("http://a:8083", OLD)]), "connect.smt-version", "0.0.1"),
     (observed(workers=[Worker("http://b:1", {}, error="it is down")]), "connect.workers", "it is down"),
     (
@@ -79,7 +79,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
     (
         observed(workers=[Worker("http://b:1", {**VERSIONS, ROUTER: "0.0.1"})]),
         "connect.workers",
-        f"http://b:1 has a different version of {ROUTER}",
+        f"http://b:1 has another version of {ROUTER}",
     ),
     (
         # The value is the name of a class, but the key is not one that names a class.
@@ -92,7 +92,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
             desired={**CONFIG, "note": "x.Other"},
         ),
         "connect.workers",
-        "http://b:1 has a different version of x.Other",
+        "http://b:1 has another version of x.Other",
     ),
     (connector(status=FAILED), "connect.running", "connector RUNNING, tasks: FAILED; java.X: inner"),
     (connector(status=NO_TASK), "connect.running", "connector RUNNING, tasks: no task yet"),
@@ -133,7 +133,7 @@ def test_a_missing_plugin() -> None:
     versions = {PLUGIN: "3.7.0.Final"}
     actual = run(observed(versions=versions, workers=[Worker("http://a:8083", versions)]))
     assert {name for name, check in actual.items() if check.status is Status.FAIL} == {"connect.plugins"}
-    assert actual["connect.plugins"].seen == f"missing: {ROUTER}"
+    assert actual["connect.plugins"].seen == f"not installed: {ROUTER}"
     assert actual["connect.smt-version"].status is Status.UNKNOWN
 
 

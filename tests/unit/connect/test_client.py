@@ -73,7 +73,7 @@ def test_validate_returns_errors_without_values(serve: Serve) -> None:
     }
     server = serve([(200, body)])
     actual = client(server).validate("library-outbox", {"connector.class": "x.Y", "b": "1"})
-    assert actual == Validation(errors={"b": ["is wrong", "very"]}, unresolved=["host", "user"])
+    assert actual == Validation(errors={"b": ["is wrong", "very"]}, unresolved_keys=["host", "user"])
     assert server.seen == [
         Request(
             "PUT",
@@ -95,7 +95,7 @@ def test_reads_all_connectors_in_one_call(serve: Serve) -> None:
     }
     bodies: dict[str, object] = {**connectors, "young": {"info": {"config": {}}}, "going": {"status": None}}
     server = serve([(200, bodies)])
-    actual = client(server).all_connectors()
+    actual = client(server).listed_connectors()
     assert [(request.method, request.path) for request in server.seen] == [
         ("GET", "/connectors?expand=info&expand=status")
     ]
@@ -129,7 +129,7 @@ def test_encodes_names(serve: Serve, name: str, segment: str) -> None:
 
 
 CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] = [
-    (lambda c: c.root(), {"a": 1}, Request("GET", "/"), {"a": 1}),
+    (lambda c: c.worker_info(), {"a": 1}, Request("GET", "/"), {"a": 1}),
     (lambda c: c.config("c"), {"a": "1"}, Request("GET", "/connectors/c/config"), {"a": "1"}),
     (
         lambda c: c.create_stopped("c", {"a": "1"}),
@@ -137,7 +137,7 @@ CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] =
         Request("POST", "/connectors", {"name": "c", "config": {"a": "1"}, "initial_state": "STOPPED"}),
         None,
     ),
-    (lambda c: c.update("c", {"a": "1"}), {}, Request("PUT", "/connectors/c/config", {"a": "1"}), None),
+    (lambda c: c.update_config("c", {"a": "1"}), {}, Request("PUT", "/connectors/c/config", {"a": "1"}), None),
     (lambda c: c.resume("c"), None, Request("PUT", "/connectors/c/resume"), None),
     (lambda c: c.stop("c"), None, Request("PUT", "/connectors/c/stop"), None),
     (lambda c: c.pause("c"), None, Request("PUT", "/connectors/c/pause"), None),

@@ -9,7 +9,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import (
     FINGERPRINT_KEY,
-    OWN_KEYS,
+    OUTBOX_KIT_KEYS,
     PIPELINE_KEY,
     KeyChange,
     compare,
@@ -110,7 +110,7 @@ def test_masked_value_next_to_a_visible_change() -> None:
 
 def test_masked_value_without_fingerprint_is_unknown_and_unchanged() -> None:
     live = {**DESIRED, "database.password": "****"}
-    assert [change.unknown for change in compare(DESIRED, live)] == [True]
+    assert [change.is_unknown for change in compare(DESIRED, live)] == [True]
     assert different_keys(DESIRED, live) == []
     assert diff("c", DESIRED, ActualConnector(live, RUNNING, MOVED)) == []
 
@@ -125,11 +125,11 @@ def only(live: dict[str, str]) -> Change:
 
 def test_shows_a_connector_not_written_by_outbox_kit() -> None:
     change = only(DESIRED)
-    assert change.reason.startswith("has no fingerprint")
+    assert change.reason.startswith("the live config has no fingerprint")
     assert change.after == "outboxkit.pipeline: (absent) → library"
 
 
-@pytest.mark.parametrize("key", sorted(OWN_KEYS))
+@pytest.mark.parametrize("key", sorted(OUTBOX_KIT_KEYS))
 def test_shows_a_removed_key_of_outbox_kit(key: str) -> None:
     change = only({name: value for name, value in written(DESIRED).items() if name != key})
     assert f"{key}: (absent) → " in change.after
@@ -145,13 +145,13 @@ def test_shows_a_removed_key_of_outbox_kit(key: str) -> None:
     ids=["added", "added, with a mask", "removed"],
 )
 def test_shows_a_change_made_outside_outbox_kit(live: dict[str, str]) -> None:
-    assert only(live).reason.startswith("was changed outside outbox-kit")
+    assert only(live).reason.startswith("the live config was changed outside outbox-kit")
 
 
 def test_change_by_outbox_kit_is_not_an_outside_edit() -> None:
     live = written({**DESIRED, "max.batch.size": "1"})
     assert not was_edited(live)
-    assert only(live).reason == "restarts the task"
+    assert only(live).reason == "the update restarts the task"
 
 
 def test_shows_an_edited_fingerprint() -> None:

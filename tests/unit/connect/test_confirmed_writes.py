@@ -51,7 +51,7 @@ def test_makes_an_update(serve: Serve, faults: list[Fault], attempts: int) -> No
     assert connect.configs == {"c": CONFIG}
     updates = [request for request in server.seen if request.method == "PUT"]
     assert updates == [Request("PUT", "/connectors/c/config", CONFIG)] * attempts
-    assert ("checking the outcome" in " ".join(messages)) is bool(faults)
+    assert ("checking whether" in " ".join(messages)) is bool(faults)
 
 
 def test_reports_an_unconfirmed_update_after_two_attempts(serve: Serve) -> None:

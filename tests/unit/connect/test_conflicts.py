@@ -141,7 +141,7 @@ def test_removes_orphans_first(config: dict[str, str] | None) -> None:
     others = {"old": LiveConnector(written(OUR_CONFIG), None)}
     changes = diff("c", written(OUR_CONFIG), ActualConnector(config, RUNNING if config else None, MOVED, others))
     assert (changes[0].object, changes[0].action) == ("connector old", "delete")
-    assert "old is deleted" in changes[0].danger
+    assert "the offset of old is not used" in changes[0].danger
     assert [change.action for change in changes[1:]] == ([] if config else ["create"])
     refuse_duplicates("c", written(OUR_CONFIG), others)
 

@@ -48,7 +48,7 @@ def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, d
 
 
 @pytest.mark.parametrize(
-    ("key", "danger"), [("slot.name", "only the old slot retains"), ("database.dbname", "another database")]
+    ("key", "danger"), [("slot.name", "only the previous slot retains"), ("database.dbname", "another database")]
 )
 def test_reports_a_changed_slot_or_database(key: str, danger: str) -> None:
     assert danger in dangers(key, "new")
@@ -73,8 +73,11 @@ def test_reports_every_danger_of_an_update() -> None:
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
     assert "topic.prefix library → shop: records are written to another topic" in change.danger
-    assert "slot.name library_outbox → shop_outbox: rows that only the old slot retains" in change.danger
-    assert "database.dbname library → shop: the LSN of the offset is not valid in another database" in change.danger
+    assert "slot.name library_outbox → shop_outbox: rows that only the previous slot retains" in change.danger
+    assert (
+        "database.dbname library → shop: the LSN in the connector's offset is not valid in another database"
+        in change.danger
+    )
     assert change.danger.count(REPUBLISH_HINT) == 1
 
 

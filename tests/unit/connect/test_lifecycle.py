@@ -146,7 +146,7 @@ def test_timeout_reports_the_last_status(serve: Serve, script: list[tuple[int, o
         wait_for_state(client(serve(script)), "c", seconds=0.1, stability_seconds=STABLE_S)
     expected = f"waited 0.135 s for connector c and its tasks to be RUNNING; last seen: {observed}"
     assert caught.value.message == expected
-    assert "rebalance delay" in caught.value.hint
+    assert "scheduled.rebalance.max.delay.ms" in caught.value.hint
 
 
 def test_flapping_connector_is_not_running(serve: Serve) -> None:
@@ -174,7 +174,7 @@ def test_wait_for_declared_state_leaves_a_paused_or_stopped_connector(
     messages: list[str] = []
     wait_for_declared_state(client(server), "c", messages.append, started=False)
     assert server.seen == [GET_STATUS]
-    assert messages == [f"connector c is {state}: left unchanged"]
+    assert messages == [f"connector c is {state}, and remains in this state"]
 
 
 @pytest.mark.parametrize("script", [[RUNNING], [NO_STATUS, NO_STATUS, RUNNING], [status("UNASSIGNED"), RUNNING]])
@@ -283,7 +283,7 @@ def test_remove_waits_for_the_deletion(
     connect = worker(polls, faults)
     connect.offsets = {"c": [{"partition": {"server": "p"}, "offset": {"lsn": 5}}]}
     server = serve(connect)
-    remove(client(server), "c", offsets=offsets)
+    remove(client(server), "c", with_offsets=offsets)
     assert writes(server) == expected
     assert connect.configs == {}
     assert bool(connect.offsets["c"]) is not offsets

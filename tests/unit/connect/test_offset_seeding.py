@@ -19,10 +19,20 @@ from outbox_kit.progress import silent
         (CREATE, StartPosition("p", 5, 9), 9, ""),
         (CREATE, StartPosition("p", 5), 5, ""),
         (CREATE, StartPosition("p", 5), 4, "the stored LSN is before the slot's LSN"),
-        (CREATE, StartPosition("p", 5, 8), 9, "the server's LSN is only 8"),
-        (CREATE, StartPosition("p", 5, 20, ignore_stored_offset=True), 9, "the offset belongs to an earlier connector"),
-        (START, StartPosition("p", 5, 8), 9, "the server's LSN is only 8"),
-        (START, StartPosition("p", 5, 20, ignore_stored_offset=True), 9, "the offset belongs to an earlier connector"),
+        (CREATE, StartPosition("p", 5, 8), 9, "the stored LSN is beyond the server's LSN 8"),
+        (
+            CREATE,
+            StartPosition("p", 5, 20, ignore_stored_offset=True),
+            9,
+            "the stored offset is from an earlier slot or connector",
+        ),
+        (START, StartPosition("p", 5, 8), 9, "the stored LSN is beyond the server's LSN 8"),
+        (
+            START,
+            StartPosition("p", 5, 20, ignore_stored_offset=True),
+            9,
+            "the stored offset is from an earlier slot or connector",
+        ),
         (STATE, StartPosition("p", 5, 8), 4, "the stored LSN is before the slot's LSN"),
         # Server and connector advanced between the read and the stop.
         (STATE, StartPosition("p", 5, 8, ignore_stored_offset=True), 9, ""),
@@ -40,7 +50,7 @@ def test_uses_a_stored_offset_only_where_valid(
     apply(client(serve(connect)), "c", {"a": "1"}, [change], start=start, progress=messages.append)
     assert connect.offsets["c"] == (stored(SEED) if reason else offsets)
     assert connect.states == {"c": "RUNNING"}
-    replaced = [f"set connector c to the slot's LSN 5 instead of its stored LSN {lsn}: {reason}"]
+    replaced = [f"set the offset of connector c from LSN {lsn} to the slot's LSN 5: {reason}"]
     assert messages[1:] == (replaced if reason else [])
 
 

@@ -73,7 +73,7 @@ def test_retries_during_a_rebalance(serve: Serve, rebalance: tuple[int, object])
 def test_reports_a_rebalance_that_does_not_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "REBALANCE_BUDGET_S", 0.3)
     with pytest.raises(RebalanceError, match=r"conflicting operation .* \(HTTP 409\)") as caught:
-        client(serve([REBALANCES[0]])).update("library-outbox", {})
+        client(serve([REBALANCES[0]])).update_config("library-outbox", {})
     assert "workers' logs" in caught.value.hint
 
 
@@ -115,7 +115,7 @@ def test_does_not_repeat_a_write_that_timed_out(serve: Serve, timed_out: tuple[i
 def test_rejection_reports_url_request_and_reason(serve: Serve, status: int, content: object, message: str) -> None:
     server = serve([(status, content)])
     with pytest.raises(RejectedError) as caught:
-        client(server).update("c", {"database.password": "s3cret"})
+        client(server).update_config("c", {"database.password": "s3cret"})
     expected = f"Kafka Connect at {server.url}: PUT /connectors/c/config: {message} (HTTP {status})"
     assert caught.value.message == expected
 
@@ -129,7 +129,7 @@ def test_reports_an_unreachable_worker(free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}"
     service = HttpService(url=url, username="me", password=SecretStr("s3cret"))
     with pytest.raises(UnreachableError) as caught:
-        ConnectClient(service).root()
+        ConnectClient(service).worker_info()
     assert caught.value.message == f"cannot reach Kafka Connect at {url}: connection refused"
     assert "connect.url" in caught.value.hint
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
@@ -147,7 +147,7 @@ def test_tries_each_worker_until_one_responds(
     requests.stop("c")
     assert (requests.url, len(second.seen)) == (second.url, 2)
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith(f"; this command uses {second.url}")
+    assert caplog.messages[0].endswith(f"; requests are sent to {second.url}")
 
 
 def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
@@ -173,7 +173,7 @@ def test_does_not_send_a_write_to_another_worker(serve: Serve, free_port: int) -
 def test_does_not_repeat_a_rejected_request_at_another_worker(serve: Serve) -> None:
     first, second = serve([answer(403, "no")]), serve([])
     with pytest.raises(RejectedError):
-        ConnectClient(HttpService(url=first.url), [first.url, second.url]).root()
+        ConnectClient(HttpService(url=first.url), [first.url, second.url]).worker_info()
     assert (len(first.seen), second.seen) == (1, [])
 
 
@@ -183,7 +183,7 @@ def test_reports_each_worker_when_none_responds(
     monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
     urls = [f"http://127.0.0.1:{port}" for port in (free_port, silent_port)]
     with pytest.raises(UnreachableError) as caught:
-        ConnectClient(HttpService(url=urls[0]), urls).root()
+        ConnectClient(HttpService(url=urls[0]), urls).worker_info()
     assert [caught.value.message.count(url) for url in urls] == [1, 1]
 
 
@@ -214,7 +214,7 @@ def test_reports_a_malformed_json_response(serve: Serve, content: bytes) -> None
 def test_sends_credentials_in_the_header(serve: Serve) -> None:
     server = serve([(200, {"version": "4.3.1"})])
     service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
-    assert ConnectClient(service).root() == {"version": "4.3.1"}
+    assert ConnectClient(service).worker_info() == {"version": "4.3.1"}
     assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
 
 
@@ -226,7 +226,7 @@ def test_does_not_use_credentials_of_netrc(
     monkeypatch.setenv("NETRC", str(netrc))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     server = serve([(200, {})])
-    client(server).root()
+    client(server).worker_info()
     assert server.seen[0].authorization is None
 
 
@@ -235,7 +235,7 @@ def test_does_not_use_credentials_of_netrc(
 
 WRITES: list[Callable[[ConnectClient], object]] = [
     lambda c: c.create_stopped("c", {}),
-    lambda c: c.update("c", {}),
+    lambda c: c.update_config("c", {}),
     lambda c: c.delete("c"),
     lambda c: c.patch_offsets("c", {}, {}),
 ]
@@ -279,11 +279,11 @@ def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatc
     unresponsive = ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}"))
     location = f"Kafka Connect at http://127.0.0.1:{silent_port}"
     with pytest.raises(UnreachableError) as caught:
-        unresponsive.all_connectors()
+        unresponsive.listed_connectors()
     assert caught.value.message == f"{location}: GET /connectors: no response within 0.2 s"
     assert "connect.url" in caught.value.hint
     with pytest.raises(UnknownOutcomeError) as unknown_outcome:
-        unresponsive.update("c", {"database.password": "s3cret"})
+        unresponsive.update_config("c", {"database.password": "s3cret"})
     assert unknown_outcome.value.message == f"{location}: PUT /connectors/c/config: no response within 0.3 s"
 
 
@@ -336,7 +336,7 @@ def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
     target = serve([(200, {})])
     server = serve([(status, Redirect(f"{target.url}/connectors/c/config?token=s3cret"))])
     with pytest.raises(UnreachableError) as caught:
-        client(server).update("c", {"a": "1"})
+        client(server).update_config("c", {"a": "1"})
     request = f"Kafka Connect at {server.url}: PUT /connectors/c/config"
     assert caught.value.message == f"{request}: redirected to {target.url} (HTTP {status})"
     assert caught.value.hint == f"set connect.url to {target.url}"
@@ -345,4 +345,4 @@ def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
 
 def test_reports_a_redirect_without_a_target(serve: Serve) -> None:
     with pytest.raises(UnreachableError, match=r"redirected to an unknown address \(HTTP 302\)"):
-        client(serve([(302, b"")])).update("c", {"a": "1"})
+        client(serve([(302, b"")])).update_config("c", {"a": "1"})

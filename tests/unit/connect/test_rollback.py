@@ -73,7 +73,7 @@ def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) ->
     error = error_of(serve(worker(lambda _: True)), LAST_WORKING)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
     assert "with which the connector FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
-    assert "not in the config" in error.hint
+    assert "outside the config" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_reads_the_validated_config(serve: Serve) -> None:
     with closing(ConnectClient(Connect(url=server.url))) as client:
         actual = client.validate("c", DESIRED)
     assert actual.errors == {"c": ["not a number"]}
-    assert actual.unresolved == ["b", "c"]
+    assert actual.unresolved_keys == ["b", "c"]
     assert SECRET not in repr(actual), "resolved values are dropped"
     assert server.seen[0].method == "PUT"
     assert server.seen[0].body == {"name": "c", **DESIRED}
@@ -41,7 +41,7 @@ def test_sends_one_request_for_all_connectors(serve: Serve) -> None:
     answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
     server = serve([(200, answer)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
-        actual = client.all_connectors()
+        actual = client.listed_connectors()
     assert len(actual) == 200
     assert [request.path for request in server.seen] == ["/connectors?expand=info&expand=status"]
 
@@ -59,7 +59,7 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
     server = serve(script)
     with closing(ConnectClient(Connect(url=server.url))) as client:
         actual = observe(client, Connect(url=server.url), "c", DESIRED)
-    assert (actual.cluster, actual.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
+    assert (actual.cluster_id, actual.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
     assert actual.conflicts[0] == "slot.name 's' is also used by connector 'other'"
     assert actual.actual.status
     assert actual.actual.status.text == RUNNING.text

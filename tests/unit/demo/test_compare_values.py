@@ -19,7 +19,7 @@ from outbox_kit.demo.compare_values import (
     MAX_EXAMPLES,
     Comparison,
     DifferentRow,
-    canonical_forms,
+    canonical_conversions,
     compare,
     json_rows,
 )
@@ -121,7 +121,7 @@ def test_reports_one_different_column(column: str, value: Any) -> None:
 
 @given(value=st.none() | st.text() | st.integers() | st.floats() | st.lists(st.text()) | st.binary() | st.datetimes())
 def test_compares_any_value(value: Any) -> None:
-    for column in canonical_forms(BOOK):
+    for column in canonical_conversions(BOOK):
         result = books([source_row()], [target_row(**{column: value})])
         assert result.target_rows == 1
 
@@ -211,8 +211,8 @@ class TestSchemas:
         ],
     )
     def test_rejects_unsupported_types(self, avro: Any) -> None:
-        with pytest.raises(ConfigurationError, match="field x: unsupported Avro type"):
-            canonical_forms({"fields": [{"name": "x", "type": avro}]})
+        with pytest.raises(ConfigurationError, match="field x: the comparison does not support Avro type"):
+            canonical_conversions({"fields": [{"name": "x", "type": avro}]})
 
 
 class TestJsonRows:

@@ -19,9 +19,9 @@ WORKLOAD = WorkloadCounts(2800, 200, 9, 4500, 480, {"author": 700, "book": 3800}
 def report(*comparisons: Comparison) -> DemoReport:
     return DemoReport(
         workload=WORKLOAD,
-        rows={"warehouse": {"book": 1200}},
-        dead_letters=2,
-        dead_letters_expected=2,
+        row_counts={"warehouse": {"book": 1200}},
+        dead_letter_count=2,
+        expected_dead_letter_count=2,
         seconds={"stack up": 12.34, "workload": 2.5},
         comparisons=list(comparisons),
     )
@@ -38,7 +38,7 @@ def test_empty_comparison_is_not_a_match() -> None:
 
 
 def test_reports_mismatches() -> None:
-    assert replace(report(EQUAL, UNEQUAL), dead_letters=7).mismatches == [
+    assert replace(report(EQUAL, UNEQUAL), dead_letter_count=7).mismatches == [
         UNEQUAL.summary(),
         "7 dead letters, expected 2",
     ]
@@ -46,7 +46,7 @@ def test_reports_mismatches() -> None:
 
 @pytest.mark.parametrize("dead_letters", [0, 1, 3])
 def test_match_requires_the_expected_dead_letters(dead_letters: int) -> None:
-    assert not replace(report(EQUAL), dead_letters=dead_letters).match
+    assert not replace(report(EQUAL), dead_letter_count=dead_letters).match
 
 
 @pytest.mark.parametrize(

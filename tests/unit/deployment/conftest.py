@@ -16,7 +16,9 @@ from outbox_kit.pipeline import Environment, Pipeline
 def kafka(library: Pipeline, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     """The Kafka cluster of every deployment, with the desired topics."""
     topics = desired_topics(library, environment)
-    fake = FakeKafka({topic.name: ActualTopic(topic.partitions, topic.replicas, topic.config) for topic in topics})
+    fake = FakeKafka(
+        {topic.name: ActualTopic(topic.partitions, topic.replication_factor, topic.config) for topic in topics}
+    )
     monkeypatch.setattr(Deployment, "kafka", fake)
     monkeypatch.setattr(lifecycle, "POLL_INTERVAL_S", 0.01)
     return fake

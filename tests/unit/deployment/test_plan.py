@@ -138,7 +138,7 @@ def test_plan_with_recover_accepts_a_lost_slot(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"standby": True}, "the database is a standby"),
+        ({"is_standby": True}, "the database is a standby"),
         ({"wal_level": "replica"}, "wal_level is 'replica'"),
         ({"publication": None}, "exists but publication"),
         ({"publication": {**PUBLICATION, "filtered": True}}, "has a row filter"),

@@ -32,28 +32,28 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
 @pytest.mark.parametrize(
     ("now", "message"),
     [
-        ({"changes": (ADD_PARTITIONS,)}, "update compatibility b is no longer pending"),
-        ({"changes": (ADD_PARTITIONS, CHANGE_COMPATIBILITY, SLOT)}, "create slot s was not in the plan"),
+        ({"changes": (ADD_PARTITIONS,)}, "the change `update compatibility b` is no longer pending"),
+        ({"changes": (ADD_PARTITIONS, CHANGE_COMPATIBILITY, SLOT)}, "the change `create slot s` was not in the plan"),
         (
             {"changes": (replace(ADD_PARTITIONS, before="5 partitions"), CHANGE_COMPATIBILITY)},
-            "update topic a was planned as 4 partitions → 8 partitions, and is now 5 partitions → 8 partitions",
+            "`update topic a` was planned as 4 partitions → 8 partitions, and is now 5 partitions → 8 partitions",
         ),
         (
             {"changes": (replace(ADD_PARTITIONS, action="create"), CHANGE_COMPATIBILITY)},
-            "create topic a was not in the plan",
+            "the change `create topic a` was not in the plan",
         ),
         ({"files": "f2"}, "pipeline, environment or schema files were changed"),
-        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, but the current Kafka cluster is k2"),
-        ({"registry": "http://b"}, "the plan was made for registry http://a, but the current registry is http://b"),
-        ({"database": "2/library"}, "the plan was made for database 1/library, but the current database is 2/library"),
-        ({"database": None}, "the plan was made for database 1/library, but the current database is unknown"),
-        ({"environment": "production"}, "the plan is for 'library' in 'local'"),
+        ({"cluster_id": "k2"}, "it was made for Kafka cluster k1, but the current Kafka cluster is k2"),
+        ({"registry": "http://b"}, "it was made for registry http://a, but the current registry is http://b"),
+        ({"database": "2/library"}, "it was made for database 1/library, but the current database is 2/library"),
+        ({"database": None}, "it was made for database 1/library, but the current database is unknown"),
+        ({"environment": "production"}, "it is for pipeline 'library' in environment 'local'"),
     ],
 )
 def test_rejects_a_stale_plan_with_its_first_difference(now: dict[str, Any], message: str) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_stale_plan(IDENTIFIED_PLAN, replace(IDENTIFIED_PLAN, **now))
-    assert caught.value.message == f"the state changed since the plan was made: {message}"
+    assert caught.value.message == f"the plan cannot be applied: {message}"
 
 
 def test_accepts_a_plan_of_the_same_state() -> None:
@@ -71,9 +71,7 @@ def test_accepts_the_registered_planned_version(lock: Lock) -> None:
 
 def test_rejects_an_unplanned_version(lock: Lock) -> None:
     plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
-    with pytest.raises(
-        RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, but the plan has 1 \(id 7\)"
-    ):
+    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, but 1 \(id 7\) in the plan"):
         refuse_unplanned_schemas(plan, with_new_book(lock))
 
 
@@ -94,6 +92,6 @@ def test_ignores_keys_of_new_schemas() -> None:
 
 @pytest.mark.parametrize("now", [[], [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]])
 def test_rejects_other_pending_changes_of_the_connector(now: list[Change]) -> None:
-    with pytest.raises(RefusedError, match="since the plan was made: pending changes of the connector") as caught:
+    with pytest.raises(RefusedError, match="cannot be applied: the connector's pending changes") as caught:
         refuse_unplanned_changes(PLAN, now)
-    assert "the connector was not changed" in caught.value.hint
+    assert "but not the connector" in caught.value.hint

@@ -24,7 +24,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import plan
-from outbox_kit.deployment.execution import connector_start
+from outbox_kit.deployment.execution import start_position
 from outbox_kit.deployment.plan import lock_for, plan_connect
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
@@ -58,7 +58,7 @@ def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, depl
 @pytest.mark.parametrize("missing", [entry["class"] for entry in PLUGINS])
 def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
     server = serve(FakeConnect([entry for entry in PLUGINS if entry["class"] != missing]))
-    with pytest.raises(RefusedError, match=rf"lacks plugin {re.escape(missing)}$"):
+    with pytest.raises(RefusedError, match=rf"lacks {re.escape(missing)}$"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
@@ -122,7 +122,7 @@ def test_plan_rejects_an_outdated_lock_file(serve: Serve, deployed: Deployed, lo
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
     server = serve(deployed_connector(live))
-    with pytest.raises(RefusedError, match="writes source epoch 3, but the lock file results in"):
+    with pytest.raises(RefusedError, match="writes source epoch 3, but would get source epoch"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
@@ -201,13 +201,13 @@ def test_starts_a_connector_at_the_current_lsn_of_the_slot(
     deployed: Deployed, lock: Lock, update: dict[str, object], ignored: bool
 ) -> None:
     database = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=77))
-    start = connector_start(deployed(), lock.model_copy(update=update), database)
+    start = start_position(deployed(), lock.model_copy(update=update), database)
     assert start == StartPosition("library", 77, DEPLOYED.wal_position, ignored)
 
 
 def test_does_not_start_a_connector_without_a_slot(deployed: Deployed, lock: Lock) -> None:
-    with pytest.raises(ValueError, match="requires a slot"):
-        connector_start(deployed(), lock, replace(DEPLOYED, slot=None))
+    with pytest.raises(ValueError, match="the slot does not exist"):
+        start_position(deployed(), lock, replace(DEPLOYED, slot=None))
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_recovery_does_not_allow_other_dangers() -> None:
 
 def test_connector_changes_come_after_their_requirements() -> None:
     refuse_missing_prerequisites(PLAN)
-    with pytest.raises(RefusedError, match="not up to date: slot s, topic a"):
+    with pytest.raises(RefusedError, match="--only excludes: slot s, topic a"):
         refuse_missing_prerequisites(replace(PLAN, waits_for=("slot s", "topic a")))
 
 

@@ -15,7 +15,7 @@ from tests.unit.support import Request
 
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
-from outbox_kit.deployment.teardown import delivered_range
+from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
@@ -72,11 +72,11 @@ def test_retains_data_without_the_option(deployment: Deployment) -> None:
         ("publication library_outbox", "delete", ""),
     ]
     assert actual.retained == (
-        "schema library.author-value: records contain its ids; --delete-schemas deletes it",
-        "schema library.book-value: records contain its ids; --delete-schemas deletes it",
-        "schema library.outbox-canary-value: records contain its ids; --delete-schemas deletes it",
-        "topic library.book: it has records; --delete-topics deletes it",
-        "table public.outbox_event and its rows: they belong to the service",
+        "schema library.author-value, because records contain its ids (--delete-schemas deletes it)",
+        "schema library.book-value, because records contain its ids (--delete-schemas deletes it)",
+        "schema library.outbox-canary-value, because records contain its ids (--delete-schemas deletes it)",
+        "topic library.book, because it has records (--delete-topics deletes it)",
+        "table public.outbox_event and its rows, which belong to the service",
     )
 
 
@@ -96,7 +96,7 @@ def test_deletes_all_objects_except_the_table_in_reverse_order(deployment: Deplo
         "topic library.book",
         "slot library_outbox",
     ]
-    assert actual.retained == ("table public.outbox_event and its rows: they belong to the service",)
+    assert actual.retained == ("table public.outbox_event and its rows, which belong to the service",)
 
 
 def test_reports_nothing_to_delete(
@@ -119,7 +119,7 @@ def test_rejects_objects_without_a_lock_file(deployment: Deployment) -> None:
 
 def test_rejects_another_database(deployment: Deployment, database: FakePostgres) -> None:
     database.actual = replace(DEPLOYED, system_identifier="99")
-    with pytest.raises(RefusedError, match=r"system identifier 99, but the lock file has 7301"):
+    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file 7301"):
         plan_destroy(deployment, DestroyOptions(drop_slot=True))
 
 
@@ -153,7 +153,7 @@ def test_deletes_the_lock_file_with_the_last_topic(
     ids=["none", "reset", "seed", "in a transaction"],
 )
 def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expected: DeliveredPosition) -> None:
-    assert delivered_range(ActualConnector({}, None, offsets)) == expected
+    assert delivered_position(ActualConnector({}, None, offsets)) == expected
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "STOPPED"])
@@ -161,7 +161,7 @@ def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expe
     ("events", "error", "message"),
     [
         (psycopg.errors.QueryCanceled("timeout"), RejectedError, "whether it contains undelivered events is unknown"),
-        (2, RefusedError, "has 2 rows that the connector has not delivered; nothing was deleted"),
+        (2, RefusedError, "has 2 undelivered events; nothing was deleted"),
     ],
     ids=["unreadable", "undelivered rows"],
 )
@@ -181,4 +181,4 @@ def test_deletes_nothing_if_rows_would_be_lost(
         destroy(deployment, messages.append, DestroyOptions())
     assert connect.states == {NAME: state}
     assert (database.actual, deployment.lock()) == (DEPLOYED, before)
-    assert ("resume connector library-outbox: nothing was changed" in messages) == (state == "RUNNING")
+    assert ("resume connector library-outbox, because the command failed" in messages) == (state == "RUNNING")

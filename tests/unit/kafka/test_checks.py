@@ -16,7 +16,7 @@ from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check, Status, evaluate
 
 IDS = [rule.id for rule in checks.RULES]
-IN_SYNC = PartitionState(replicas=3, in_sync=3, has_leader=True)
+IN_SYNC = PartitionState(replica_count=3, in_sync_count=3, has_leader=True)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_passes_for_a_deployed_cluster(state: KafkaState) -> None:
 SETTINGS = [
     ("kafka.cleanup-policy", {"cleanup_policy": "delete"}, "library.book: cleanup.policy is delete, not compact"),
     ("kafka.min-insync", {"min_insync_replicas": "1"}, "library.book: min.insync.replicas is 1, not 2"),
-    ("kafka.min-insync", {"min_insync_replicas": "4"}, "library.book needs 4 of 3 replicas"),
+    ("kafka.min-insync", {"min_insync_replicas": "4"}, "library.book needs 4 in-sync replicas, but has 3 replicas"),
     (
         "kafka.timestamp-limit",
         {"message_timestamp_after_max_ms": "3600000"},
@@ -92,7 +92,7 @@ def test_reports_added_partitions(state: KafkaState) -> None:
     [
         (PartitionState(3, 1, True), "kafka.in-sync", "library.book-0: 1 of 3 in sync"),
         (PartitionState(3, 3, False), "kafka.in-sync", "library.book-0: no leader"),
-        (PartitionState(2, 2, True), "kafka.replication", "library.book has 2"),
+        (PartitionState(2, 2, True), "kafka.replication", "library.book has 2 replicas"),
     ],
 )
 def test_replicas(state: KafkaState, partition: PartitionState, identifier: str, seen: str) -> None:
@@ -114,19 +114,19 @@ def test_replicas(state: KafkaState, partition: PartitionState, identifier: str,
 )
 def test_cluster(state: KafkaState, configured: str | None, locked: str | None, status: Status) -> None:
     kafka = state.kafka.model_copy(update={"cluster_id": configured})
-    assert run(replace(state, kafka=kafka, recorded_cluster=locked))["kafka.cluster"].status is status
+    assert run(replace(state, kafka=kafka, recorded_cluster_id=locked))["kafka.cluster"].status is status
 
 
 @pytest.mark.parametrize(
     ("letters", "status", "seen"),
     [
-        (0, Status.PASS, "none"),
-        (3, Status.FAIL, "3 not acknowledged"),
+        (0, Status.PASS, "no records after the acknowledged offsets"),
+        (3, Status.FAIL, "3 unacknowledged dead letters"),
         (None, Status.UNKNOWN, "the dead letters could not be counted"),
     ],
 )
 def test_dead_letters(state: KafkaState, letters: int | None, status: Status, seen: str) -> None:
-    actual = run(replace(state, dead_letters=letters))["kafka.dead-letters"]
+    actual = run(replace(state, dead_letter_count=letters))["kafka.dead-letters"]
     assert (actual.status, actual.seen) == (status, seen)
 
 

@@ -9,7 +9,14 @@ import pytest
 from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import ActualTopic
-from outbox_kit.kafka.state import SETTING_PURPOSES, Topic, desired_topics, diff, different_settings, refuse_unsafe
+from outbox_kit.kafka.state import (
+    SETTING_PURPOSES,
+    Topic,
+    desired_topics,
+    diff,
+    different_settings,
+    refuse_fewer_partitions,
+)
 from outbox_kit.pipeline import Environment, Pipeline
 
 COMMON = {
@@ -126,7 +133,7 @@ def test_explains_every_setting(library: Pipeline, environment: Environment) -> 
 def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: actual_topic(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
-    assert change.reason == "as declared in the pipeline file; the topic is changed before the connector"
+    assert change.reason == "partitions: as declared in the pipeline file; the topic is changed before the connector"
     for message in ("keys move", "tombstones do not reach", "outbox backfill --restart"):
         assert message in change.danger
 
@@ -214,16 +221,16 @@ def test_returns_no_changes(library: Pipeline, environment: Environment) -> None
     topics = desired_topics(library, environment)
     actual = {topic.name: actual_topic(topic) for topic in topics}
     assert diff(topics, actual) == []
-    refuse_unsafe(topics, actual)
+    refuse_fewer_partitions(topics, actual)
 
 
 @pytest.mark.parametrize("partitions", [5, 8])
 def test_rejects_fewer_partitions(partitions: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_unsafe([BOOK], {BOOK.name: actual_topic(BOOK, partitions=partitions)})
+        refuse_fewer_partitions([BOOK], {BOOK.name: actual_topic(BOOK, partitions=partitions)})
     assert f"topic library.book has {partitions} partitions" in caught.value.message
     assert f"set `partitions` to {partitions}" in caught.value.hint
 
 
 def test_accepts_a_missing_topic() -> None:
-    refuse_unsafe([BOOK], {})
+    refuse_fewer_partitions([BOOK], {})

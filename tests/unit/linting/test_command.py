@@ -31,7 +31,7 @@ def production(workspace: Path) -> Path:
 def test_passes_valid_files(workspace: Path) -> None:
     result = lint(workspace, "lint")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"{len(RULES)} rules passed\n"
+    assert result.stderr == f"{len(RULES)} checks passed\n"
 
 
 def test_json_has_the_structure_of_verify(workspace: Path) -> None:
@@ -55,7 +55,7 @@ def test_warning_fails_only_with_strict(workspace: Path, option: list[str], code
     result = lint(workspace, "lint", *option)
     assert result.exit_code == code
     assert "lint.replication.copies" in result.stdout
-    assert f"{len(RULES) - 1} rules passed, 1 finding\n" in result.stderr
+    assert f"{len(RULES) - 1} checks passed, 1 did not pass\n" in result.stderr
 
 
 def test_arguments_win_over_the_global_option(workspace: Path) -> None:
@@ -79,7 +79,7 @@ def test_prints_a_remedy_once(workspace: Path) -> None:
     result = lint(workspace, "lint", str(workspace / "connectors" / "library.yaml"), str(other_file))
     assert result.stdout.count("lint.setting.snapshot.mode") == 2
     assert result.stderr.count("lint.setting.snapshot.mode") == 1
-    assert "2 findings" in result.stderr
+    assert "2 did not pass" in result.stderr
 
 
 PLANTED = "pl4nted-s3cret"

@@ -24,7 +24,7 @@ from tests.unit.linting.samples import (
 )
 
 from outbox_kit.linting import RULES, LintInput, lint, lint_deployment
-from outbox_kit.linting.rule_catalogue import JOB_RULES
+from outbox_kit.linting.rule_catalogue import JOB_RULE_IDS
 from outbox_kit.rules import Severity, Status
 
 Inputs = LintInput | Sequence[LintInput]
@@ -104,7 +104,7 @@ def test_applies_the_same_rules_to_a_deployment() -> None:
     config = {**valid.config, "snapshot.mode": "initial"}
     actual = lint_deployment(valid.pipeline, valid.environment, config)
     assert [check.id for check in actual if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
-    assert [check.id for check in actual] == [rule.id for rule in RULES if rule.id not in JOB_RULES]
+    assert [check.id for check in actual] == [rule.id for rule in RULES if rule.id not in JOB_RULE_IDS]
 
 
 def test_findings_name_their_file_among_several() -> None:

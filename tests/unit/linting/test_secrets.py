@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.linting.samples import configured, failed_checks, valid_input
 
-from outbox_kit.linting.rules.secrets import is_secret, plain_text_secrets
+from outbox_kit.linting.rules.secrets import is_secret_key, plain_text_secrets
 
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required username='me' "
 
@@ -29,7 +29,7 @@ JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required usernam
     ],
 )
 def test_detects_secret_keys(key: str) -> None:
-    assert is_secret(key)
+    assert is_secret_key(key)
     assert [check.id for check in failed_checks(configured(valid_input(), {key: "s3cret password=s3cret"}))] == [
         "lint.secret.connector"
     ]
@@ -52,7 +52,7 @@ def test_detects_secret_keys(key: str) -> None:
     ],
 )
 def test_accepts_keys_that_only_mention_secrets(key: str) -> None:
-    assert not is_secret(key)
+    assert not is_secret_key(key)
 
 
 @pytest.mark.parametrize(

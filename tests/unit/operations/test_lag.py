@@ -37,7 +37,7 @@ def test_sizes(count: int, text: str) -> None:
     [
         (positions(confirmed=None), "the slot does not exist"),
         (positions(connector=None), "the connector has no offset"),
-        (positions(connector=6000), "the connector is ahead of the restored server"),
+        (positions(connector=6000), "the connector is ahead of the server"),
         (positions(connector=900), "the slot is 100 bytes ahead of the connector"),
         (positions(connector=1000), "3.9 KiB of WAL (of all tables) are not yet read"),
         (positions(connector=1200), "200 bytes of WAL are in Kafka and not yet confirmed"),

@@ -36,7 +36,7 @@ def test_restart(
 ) -> None:
     connect.failed = {NAME} if failed else set()
     status = lifecycle.restart(deployment, silent, only_failed=only_failed)
-    assert (status.connector, status.tasks) == ("RUNNING", ("RUNNING",))
+    assert (status.connector_state, status.task_states) == ("RUNNING", ("RUNNING",))
     assert writes(server) == [f"POST {PATH}/restart?{query}"]
 
 
@@ -67,7 +67,7 @@ def test_a_paused_or_stopped_connector_is_not_restarted(
 @pytest.mark.parametrize("state", ["STOPPED", "PAUSED"])
 def test_resume(deployment: Deployment, connect: FakeConnect, server: ScriptedServer, state: str) -> None:
     connect.states[NAME] = state
-    assert lifecycle.resume(deployment, silent).tasks == ("RUNNING",)
+    assert lifecycle.resume(deployment, silent).task_states == ("RUNNING",)
     assert writes(server) == [f"PUT {PATH}/resume"]
 
 
@@ -106,7 +106,7 @@ def test_rejects_a_start_that_could_lose_rows(
 
 def test_pause_waits_for_every_task(deployment: Deployment, connect: FakeConnect, server: ScriptedServer) -> None:
     connect.polls = [("PAUSED", "RUNNING")]
-    assert lifecycle.pause(deployment, silent).tasks == ("PAUSED",)
+    assert lifecycle.pause(deployment, silent).task_states == ("PAUSED",)
     assert writes(server) == [f"PUT {PATH}/pause"]
 
 
@@ -129,7 +129,7 @@ def test_pause_times_out(deployment: Deployment, connect: FakeConnect, monkeypat
 @pytest.mark.parametrize(("state", "failed"), [("RUNNING", False), ("RUNNING", True), ("STOPPED", False)])
 def test_stop(deployment: Deployment, connect: FakeConnect, server: ScriptedServer, state: str, failed: bool) -> None:
     connect.states[NAME], connect.failed = state, {NAME} if failed else set()
-    assert lifecycle.stop(deployment, silent).connector == "STOPPED"
+    assert lifecycle.stop(deployment, silent).connector_state == "STOPPED"
     assert writes(server) == [f"PUT {PATH}/stop"]
 
 
@@ -146,4 +146,4 @@ def test_note_on_the_declared_state(deployed: Callable[..., Deployment], declare
     deployment = deployed(connector=ConnectorSettings.model_validate({"state": declared}))
     text = lifecycle.declared_state_note(deployment, state)
     assert bool(text) is note
-    assert not note or (f"`outbox apply` makes it {declared}" in text and f"connector.state: {state} to keep" in text)
+    assert not note or (f"makes the connector {declared}" in text and f"connector.state: {state} to keep" in text)

@@ -20,12 +20,12 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
 from outbox_kit.operations import offsets
 from outbox_kit.operations.lag import Positions
-from outbox_kit.operations.offsets import OffsetChange, refuse_invalid_offset
+from outbox_kit.operations.offsets import OffsetChange, validated_change
 from outbox_kit.progress import silent
 
 PATH = f"/connectors/{NAME}"
 OWN_PARTITION, OTHER_PARTITION = {"server": "library"}, {"server": "old"}
-SLOT_AT_1000 = replace(SLOT, confirmed_flush=1000, restart=900)
+SLOT_AT_1000 = replace(SLOT, confirmed_flush=1000, restart_lsn=900)
 PATCH = (f"PATCH {PATH}/offsets", {"offsets": [{"partition": OWN_PARTITION, "offset": seed(1000)}]})
 STOP, RESUME, DELETE = (f"PUT {PATH}/stop", None), (f"PUT {PATH}/resume", None), (f"DELETE {PATH}/offsets", None)
 
@@ -129,7 +129,7 @@ def test_a_failed_resume_is_reported_and_the_first_error_raised(
     messages: list[str] = []
     with pytest.raises(ConfigurationError, match="cannot write"):
         offsets.reset(deployment, None, messages.append)
-    assert "start it with `outbox resume`" in messages[-1]
+    assert "run `outbox resume`" in messages[-1]
 
 
 def test_rejected_preview_does_not_stop_the_connector(
@@ -158,18 +158,18 @@ def test_passes_skip(deployment: Deployment, connect: FakeConnect) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "skips_rows", "countable", "fragment"),
     [
-        (1000, 1000, False, True, "nothing is sent again, and nothing is lost"),
+        (1000, 1000, False, True, "no row is sent again, and no row is lost"),
         (1200, 1000, False, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are sent again"),
         (1000, 1200, True, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are SKIPPED"),
         # The slot was recreated beyond the connector's offset: the WAL in between was removed.
         (900, 1000, True, False, "3 outbox rows in 100 bytes of WAL between 0/384 and 0/3E8 are SKIPPED"),
-        (None, 1000, False, True, "nothing is sent again, and nothing is lost"),
+        (None, 1000, False, True, "no row is sent again, and no row is lost"),
         (None, 1200, True, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are SKIPPED"),
     ],
 )
 def test_effect_of_a_change(before: int | None, after: int, skips_rows: bool, countable: bool, fragment: str) -> None:
     change = OffsetChange(before, after, confirmed=1000)
-    assert (change.skips_rows, change.countable) == (skips_rows, countable)
+    assert (change.skips_rows, change.rows_countable) == (skips_rows, countable)
     assert change.describe(3).startswith(fragment)
 
 
@@ -189,16 +189,16 @@ def test_effect_of_a_change_whose_rows_are_not_counted() -> None:
 )
 def test_rejects_an_offset_that_would_lose_rows(actual: Positions, target: int, message: str) -> None:
     with pytest.raises(RefusedError, match=message) as refused:
-        refuse_invalid_offset(actual, target, skip=False)
+        validated_change(actual, target, skip=False)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("target", [999, 5001])
 def test_rejects_offsets_outside_the_slot_also_with_skip(target: int) -> None:
     with pytest.raises(RefusedError):
-        refuse_invalid_offset(positions(), target, skip=True)
+        validated_change(positions(), target, skip=True)
 
 
 @pytest.mark.parametrize(("target", "skip"), [(1000, False), (1200, False), (1201, True), (5000, True)])
 def test_accepts_offsets_inside_the_slot(target: int, skip: bool) -> None:
-    assert refuse_invalid_offset(positions(connector=1200), target, skip=skip) == OffsetChange(1200, target, 1000)
+    assert validated_change(positions(connector=1200), target, skip=skip) == OffsetChange(1200, target, 1000)

@@ -15,7 +15,7 @@ from tests.unit.postgres.samples import DEPLOYED, SLOT
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.resume_guard import refuse_replaced_source, refuse_unsafe_start, require_connector
+from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock
 
 
@@ -29,7 +29,7 @@ def test_accepts_a_connector_that_matches_the_lock_file(deployment: Deployment) 
         ({"slot": None}, "slot 'library_outbox'"),
         ({"system_identifier": "7302"}, "system identifier of the database is 7302"),
         ({"timeline": 2}, "timeline of the server is 2"),
-        ({"standby": True}, "is a standby"),
+        ({"is_standby": True}, "is a standby"),
         ({"wal_position": 5}, "the server is only at 5"),
         ({"slot": replace(SLOT, confirmed_flush=CONFIRMED + 1)}, "beyond the offset of connector"),
     ],
@@ -73,7 +73,7 @@ def test_rejects_a_connector_with_a_later_epoch(deployment: Deployment, connect:
 
 def test_requires_a_lock_file(deployed: Callable[..., Deployment]) -> None:
     with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not contain the slot"):
-        refuse_replaced_source(deployed())
+        require_unchanged_source(deployed())
 
 
 def test_requires_a_connector(deployment: Deployment, connect: FakeConnect) -> None:

@@ -25,7 +25,7 @@ from outbox_kit.operations.status import read_status
 from outbox_kit.pipeline import Connect, Login
 from outbox_kit.postgres.replication_slot import Slot
 
-SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart=900)
+SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart_lsn=900)
 
 
 @pytest.fixture(autouse=True)

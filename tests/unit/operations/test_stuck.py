@@ -237,7 +237,7 @@ def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, datab
 
 
 def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
-    with pytest.raises(RefusedError, match="aggregate author has no `backfill`") as refused:
+    with pytest.raises(RefusedError, match="aggregate type author has no `backfill`") as refused:
         stuck.resend(without_backfill(deployed()), [StuckAggregate("author", "k", "missing")], silent)
     assert "add `backfill`" in refused.value.hint
 

@@ -268,7 +268,7 @@ def test_lists_the_known_environments(workspace: Path) -> None:
         load_environment("prod", pipeline_file(workspace), Overrides(environ={}))
     path = workspace / "connectors" / "environments" / "prod.yaml"
     assert caught.value.message == f"environment 'prod': no file {path}"
-    assert caught.value.hint == "known environments: compose, compose-secure, local, production.example"
+    assert caught.value.hint == "choose one of: compose, compose-secure, local, production.example"
 
 
 # A password in plain text would be in the connector's config, which Connect's REST API returns to every client.

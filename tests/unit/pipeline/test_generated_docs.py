@@ -18,7 +18,7 @@ from tests.unit.draft7 import errors
 from outbox_kit.pipeline import Environment, Pipeline, generated_docs
 from outbox_kit.pipeline.generated_docs import environment_schema, pipeline_schema
 
-MODELS = [entry for _, entries in generated_docs.PAGES for entry in entries]
+MODELS = [entry for _, entries in generated_docs.REFERENCE_SECTIONS for entry in entries]
 WRITE = "run: python -m outbox_kit.pipeline.generated_docs --write ."
 
 
@@ -44,7 +44,7 @@ def test_command_writes_files_and_keeps_the_introduction(tmp_path: Path) -> None
 def test_rejects_a_page_without_the_marker(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "pipeline.md").write_text("# Mine\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="has no"):
+    with pytest.raises(ValueError, match="does not contain"):
         generated_docs.files(tmp_path)
 
 

@@ -159,7 +159,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     # settings that would break the guarantees
     (
         {"aggregates/book/topic": {"cleanup.policy": "delete"}},
-        "cleanup.policy is 'delete'; a topic keyed by aggregate_id must be 'compact'",
+        "cleanup.policy is 'delete'; the topic of an aggregate type must be 'compact'",
     ),
     (
         {"aggregates/book/topic": {"cleanup.policy": "compact,delete"}},
@@ -178,7 +178,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"aggregates/outbox-canary": {"schema": "schemas/book.avsc"}},
-        "aggregate 'outbox-canary' is reserved; choose another name",
+        "aggregate type 'outbox-canary' is reserved; choose another name",
     ),
 ]
 
@@ -190,7 +190,7 @@ def test_reports_each_error(workspace: Path, changes: dict[str, Any], message: s
         load_pipeline(path)
     assert re.match(rf"{re.escape(str(path))}:\d+: ", caught.value.message)
     assert message in caught.value.message
-    assert caught.value.hint == "keys and allowed values are described in docs/pipeline.md"
+    assert caught.value.hint == "see docs/pipeline.md for the keys and their allowed values"
 
 
 BROKEN = """name: library

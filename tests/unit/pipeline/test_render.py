@@ -279,7 +279,7 @@ def test_reports_a_missing_template_with_the_existing_ones(
     with pytest.raises(ConfigurationError) as caught:
         render_connector(with_connector(library, template="nope"), environment, None, templates)
     assert caught.value.message == f"no template {templates}/nope.json.j2"
-    assert re.match(r"known templates: .*\boutbox-postgres\b", caught.value.hint)
+    assert re.match(r"use one of the templates .*\boutbox-postgres\b", caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "0-Order.avsc: type io.acme.Price is not defined in it or in a reference",
         "the listed files define: io.acme.Currency",
     ),
-    (record("Order", "Price"), [], "type io.acme.Price", "the listed files define: nothing"),
+    (record("Order", "Price"), [], "type io.acme.Price", "the listed files define: no type"),
     (
         record("Order", "Money"),
         [MONEY],
         "1-Money.avsc: type io.acme.Currency is not defined in it or in a reference",
-        "add its file to `references:`",
+        "add the file of the type to `references`",
     ),
     (
         record("Order", "A"),
@@ -159,28 +159,28 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "in one file",
     ),
     (record("Order", "A"), [record("A", "Order")], "0-Order.avsc → 1-A.avsc → 0-Order.avsc", "in one file"),
-    (record("Order", "Currency"), [CURRENCY, CURRENCY], "io.acme.Currency is also defined in ", "remove one"),
-    (record("Order", HASH, "Hash"), [HASH], "io.acme.Hash is also defined in ", "remove one"),
+    (record("Order", "Currency"), [CURRENCY, CURRENCY], "io.acme.Currency is also defined in ", "remove the type"),
+    (record("Order", HASH, "Hash"), [HASH], "io.acme.Hash is also defined in ", "remove the type"),
     (
         record("Order", "Flag"),
         [{"type": "enum", "name": "Flag", "symbols": ["A"]}],
         "1-Flag.avsc: Flag has no namespace, but other types have one",
         "give every type a `namespace`",
     ),
-    (record("Order", "Hash"), [{**HASH, "size": "two"}, {"type": "record"}], "it has no name", "correct the file"),
+    (record("Order", "Hash"), [{**HASH, "size": "two"}, {"type": "record"}], "it has no name", "add `name`"),
     (
         record("Order", "Currency"),
         [{**CURRENCY, "symbols": ["a b"]}],
         "1-Currency.avsc: not a valid Avro schema",
-        "correct the file",
+        "correct the schema",
     ),
     (
         record("Order", "Currency"),
         [{**CURRENCY, "type": "string"}],
         "the top level must be a record (in a reference also an enum or a fixed)",
-        "correct the file",
+        "define one of these types",
     ),
-    ({**CURRENCY, "name": "Order"}, [], "0-Order.avsc: the top level must be a record", "correct the file"),
+    ({**CURRENCY, "name": "Order"}, [], "0-Order.avsc: the top level must be a record", "define a record there"),
 ]
 
 

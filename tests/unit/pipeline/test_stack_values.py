@@ -40,7 +40,7 @@ def local(workspace: Path) -> Environment:
 def test_reports_that_the_stack_is_not_running(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$") as caught:
         local(workspace)
-    assert caught.value.hint == "start it with `outbox stack up`"
+    assert caught.value.hint == "run `outbox stack up`"
 
 
 def test_reports_a_stopped_stack_as_not_running(workspace: Path) -> None:
@@ -65,7 +65,7 @@ def test_rejects_an_unknown_value_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
     with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
         local(workspace)
-    assert caught.value.hint == "known values: connect, kafka"
+    assert caught.value.hint == "use one of the values connect, kafka"
 
 
 @pytest.mark.parametrize("state", ["", "{", "[]", '{"services": ["postgres"]}'])

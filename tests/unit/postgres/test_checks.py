@@ -12,7 +12,7 @@ from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.state import COLUMN_TYPES
-from outbox_kit.postgres.verify_queries import milliseconds
+from outbox_kit.postgres.verify_queries import parse_milliseconds
 from outbox_kit.rules import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
@@ -54,7 +54,7 @@ class Case:
 
 
 CASES = [
-    Case("postgres.primary", "a standby", {"standby": True}),
+    Case("postgres.primary", "a standby", {"is_standby": True}),
     Case("postgres.identity", "system identifier 7302, timeline 1", {"system_identifier": "7302"}),
     Case("postgres.identity", "system identifier 7301, timeline 2", {"timeline": 2}),
     Case("postgres.wal-level", "replica", {"wal_level": "replica"}),
@@ -62,23 +62,28 @@ CASES = [
         "postgres.connector-role",
         "reader lacks login, replication, select on the table, execute pg_logical_emit_message",
         {"role": None},
-        {"may_emit": False},
+        {"can_emit": False},
     ),
     Case("postgres.connector-role", "reader lacks replication", {"role": {**ROLE, "can_replicate": False}}),
-    Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"may_emit": False}),
+    Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"can_emit": False}),
     Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
-    Case("postgres.not-null", "nullable: event_type", {}, {"nullable": ["event_type", "payload", "seq"]}),
-    Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"constraints": []}),
-    Case("postgres.partition-field", "book: 3 keys with several values", {}, {"moved_keys": {"author": 0, "book": 3}}),
+    Case("postgres.not-null", "nullable: event_type", {}, {"nullable_columns": ["event_type", "payload", "seq"]}),
+    Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"check_constraints": []}),
+    Case(
+        "postgres.partition-field",
+        "book: 3 keys with several values",
+        {},
+        {"moved_key_counts": {"author": 0, "book": 3}},
+    ),
     Case(
         "postgres.prepared-transactions",
-        "1 prepared, the oldest for 3601 s",
+        "1 prepared transactions, maximum age 3601 s",
         {},
         {"usage": {**USAGE, "prepared": 1, "prepared_s": 3601}},
     ),
     Case(
         "postgres.prepared-transactions",
-        "the slot is two-phase, max_prepared_transactions is 0",
+        "max_prepared_transactions is 0, but the slot is two-phase",
         {"slot": replace(SLOT, two_phase=True)},
     ),
     Case("postgres.free-slots", "10 of 10 in use", {}, {"usage": {**USAGE, "slots": 10}}),
@@ -91,26 +96,26 @@ CASES = [
     ),
     Case(
         "postgres.publication",
-        "insert, delete of public.outbox_event, via root",
+        "insert, delete of public.outbox_event, with publish_via_partition_root = true",
         {"publication": {**PUBLICATION, "pubdelete": True}},
     ),
     Case(
         "postgres.publication",
-        "insert of public.outbox_event, not via root",
+        "insert of public.outbox_event, with publish_via_partition_root = false",
         {"publication": {**PUBLICATION, "pubviaroot": False}},
     ),
     Case(
         "postgres.publication",
-        "insert of public.a, public.outbox_event, via root",
+        "insert of public.a, public.outbox_event, with publish_via_partition_root = true",
         {"publication": {**PUBLICATION, "tables": ["public.a", "public.outbox_event"]}},
     ),
     Case("postgres.publication", "no publication library_outbox", {"publication": None}),
-    Case("postgres.publication-filter", "some rows only", {"publication": {**PUBLICATION, "filtered": True}}),
+    Case("postgres.publication-filter", "a row filter", {"publication": {**PUBLICATION, "filtered": True}}),
     Case(
         "postgres.publication-filter",
-        "without headers, payload",
+        "a column list without headers, payload",
         {},
-        {"published": PUBLISHED_COLUMNS},
+        {"published_columns": PUBLISHED_COLUMNS},
     ),
     Case("postgres.publication-older-than-slot", "oid 17000", {"publication": {**PUBLICATION, "oid": 17000}}),
     Case("postgres.slot", "no slot library_outbox", {"slot": None}),
@@ -125,15 +130,17 @@ CASES = [
     Case("postgres.slot-wal", "unreserved", {"slot": replace(SLOT, wal_status="unreserved")}),
     Case("postgres.slot-wal", "reserved (rows_removed)", {"slot": replace(SLOT, invalidation_reason="rows_removed")}),
     Case(
-        "postgres.slot-retained", "5121 MB retained", {"slot": replace(SLOT, restart=DEPLOYED.wal_position - 5121 * MB)}
+        "postgres.slot-retained",
+        "5121 MB retained",
+        {"slot": replace(SLOT, restart_lsn=DEPLOYED.wal_position - 5121 * MB)},
     ),
     Case(
         "postgres.slot-retained",
         "51 MB retained",
-        {"slot": replace(SLOT, restart=DEPLOYED.wal_position - 51 * MB)},
+        {"slot": replace(SLOT, restart_lsn=DEPLOYED.wal_position - 51 * MB)},
         {"settings": {**SETTINGS, "max_slot_wal_keep_size": 100}},
     ),
-    Case("postgres.slot-failover", "no failover", {"slot": replace(SLOT, failover=False)}),
+    Case("postgres.slot-failover", "not a failover slot", {"slot": replace(SLOT, failover=False)}),
 ]
 
 
@@ -167,7 +174,7 @@ def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> No
     ],
 )
 def test_accepts_constraints_that_reject_an_empty_key(state: DatabaseState, constraint: str) -> None:
-    assert failing(replace(state, additional=replace(DETAILS, constraints=[constraint]))) == {}
+    assert failing(replace(state, additional=replace(DETAILS, check_constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,13 +187,13 @@ def test_accepts_constraints_that_reject_an_empty_key(state: DatabaseState, cons
     ],
 )
 def test_reports_constraints_that_accept_an_empty_key(state: DatabaseState, constraint: str) -> None:
-    assert list(failing(replace(state, additional=replace(DETAILS, constraints=[constraint])))) == [
+    assert list(failing(replace(state, additional=replace(DETAILS, check_constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
 def test_identity_is_unknown_without_a_lock_file(state: DatabaseState) -> None:
-    actual = run(replace(state, recorded=None))
+    actual = run(replace(state, locked_source=None))
     failed = [check.id for check in actual.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
     assert actual["postgres.slot-identity"].status is Status.UNKNOWN
@@ -204,7 +211,7 @@ def test_missing_partition_field_fails_the_table_check(state: DatabaseState) -> 
 
 
 def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None:
-    additional = replace(DETAILS, published=None, may_emit=False, constraints=[])
+    additional = replace(DETAILS, published_columns=None, can_emit=False, check_constraints=[])
     actual = run(replace(state, actual=EMPTY, additional=additional))
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
@@ -221,7 +228,7 @@ def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None
 
 def test_accepts_servers_without_failover_and_filter(state: DatabaseState) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
-    additional = replace(DETAILS, published=None, settings=settings)
+    additional = replace(DETAILS, published_columns=None, settings=settings)
     actual = run(
         replace(
             state, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), additional=additional
@@ -239,7 +246,7 @@ def test_stopped_connector_needs_no_active_slot(state: DatabaseState) -> None:
 
 
 def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
-    actual = run(replace(state, additional=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
+    actual = run(replace(state, additional=replace(DETAILS, moved_key_counts=None)))["postgres.partition-field"]
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "no permission to read the table")
 
 
@@ -253,13 +260,13 @@ def test_accepts_valid_limits(state: DatabaseState) -> None:
     [("5s", 5000), ("60000", 60_000), ("1min", 60_000), ("2h", 7_200_000), ("0", 0), ("10ms", 10), ("1d", 86_400_000)],
 )
 def test_parses_durations(text: str, expected: int) -> None:
-    assert milliseconds(text) == expected
+    assert parse_milliseconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 weeks", "-1"])
 def test_rejects_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
-        milliseconds(text)
+        parse_milliseconds(text)
 
 
 def test_table_checks_pass_for_messages(state: DatabaseState) -> None:
@@ -267,7 +274,9 @@ def test_table_checks_pass_for_messages(state: DatabaseState) -> None:
     actual = replace(
         state.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
-    additional = replace(state.additional, nullable=["id"], constraints=[], published=None, moved_keys={})
+    additional = replace(
+        state.additional, nullable_columns=["id"], check_constraints=[], published_columns=None, moved_key_counts={}
+    )
     observed = replace(
         state, pipeline=state.pipeline.model_copy(update={"source": source}), actual=actual, additional=additional
     )

@@ -148,7 +148,7 @@ def failures(
 
 
 ALL_OPERATIONS = {"pubupdate": True, "pubdelete": True, "pubtruncate": True}
-TABLE_VIA_ROOT = "of public.outbox_event, via root"
+TABLE_VIA_ROOT = "of public.outbox_event, with publish_via_partition_root = true"
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_column_list_includes_additional_columns(library: Pipeline, environment:
     pipeline = with_source(library, **ADDITIONAL)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
-    for published, message in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
-        live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
+    for published, message in (([*columns], []), ([*COLUMN_TYPES], ["a column list without seq, tenant, version"])):
+        live = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, published_columns=published))
         result = [check.seen for check in evaluate(slot_checks.RULES, live) if check.status is Status.FAIL]
         assert result == message
 

@@ -136,7 +136,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": None},
         None,
         "slot 'library_outbox' exists but publication 'library_outbox' does not",
-        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
+        f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
     ),
     ({"publication": None}, LOCKED, "publication 'library_outbox' does not", RECOVER_HINT),
     (
@@ -175,15 +175,15 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": {**PUBLICATION, "oid": 17000}},
         LOCKED,
         "publication 'library_outbox' was recreated after the slot",
-        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
+        f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
     ),
-    *(({"standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
+    *(({"is_standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
     *(
         (
             {"publication": {**PUBLICATION, "filtered": True}},
             locked,
             "publication 'library_outbox' has a row filter",
-            "alter publication library_outbox set table public.outbox_event;",
+            "run `alter publication library_outbox set table public.outbox_event`",
         )
         for locked in (None, LOCKED)
     ),
@@ -192,7 +192,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
             {"slot": replace(SLOT, wal_status="lost")},
             locked,
             "slot 'library_outbox' is lost",
-            f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
+            f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
         )
         for locked in (None, LOCKED)
     ),
@@ -219,7 +219,7 @@ def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
     ("changes", "message"),
     [
         # A standby has its primary's identifier, but not the positions of its slots.
-        ({"standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
+        ({"is_standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
         # A different database is the cause of a missing slot or publication.
         ({"system_identifier": "7302", "slot": None, "publication": None}, "system identifier of the database is 7302"),
         ({"system_identifier": "7302", "timeline": 2}, "system identifier of the database is 7302"),

@@ -147,7 +147,8 @@ def test_rejects_an_incompatible_schema_with_its_fields(serve: Callable[[Script]
     with pytest.raises(RefusedError) as caught:
         refuse_incompatible(client, [SUBJECT], state(OTHER))
     assert caught.value.message == (
-        "schema of book is not BACKWARD with version 3 of library.book-value: x (from nothing to int without a default)"
+        "schema of book is not BACKWARD compatible with version 3 of library.book-value: "
+        "x (from nothing to int without a default)"
     )
     assert "default" in caught.value.hint
 
@@ -171,7 +172,7 @@ def test_does_not_test_with_the_old_level_after_a_change(serve: Callable[[Script
 
 def test_tests_a_stricter_level_before_setting_it(serve: Callable[[Script], ScriptedServer]) -> None:
     client = RegistryClient(HttpService(url=serve([NO_SCHEMA]).url))
-    with pytest.raises(RefusedError, match=r"is not BACKWARD with version 3 of library\.book-value: x "):
+    with pytest.raises(RefusedError, match=r"is not BACKWARD compatible with version 3 of library\.book-value: x "):
         refuse_incompatible(client, [SUBJECT], state(OTHER, "NONE"))
 
 
@@ -236,7 +237,9 @@ def test_restores_the_old_level_when_registration_fails(serve: Callable[[Script]
     level = {"compatibility": "NONE"}
     server = serve([(200, level), (200, {"is_compatible": False}), (200, level), (200, latest)])
     client = RegistryClient(HttpService(url=server.url))
-    with pytest.raises(RefusedError, match=r"is not BACKWARD: x \(.*; the compatibility of .* is NONE again"):
+    with pytest.raises(
+        RefusedError, match=r"is not BACKWARD compatible: x \(.*; the compatibility level of .* was set back to NONE"
+    ):
         registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), lambda _: None)
     assert [(request.method, request.body) for request in server.seen if request.method == "PUT"] == [
         ("PUT", {"compatibility": "BACKWARD"}),

@@ -14,7 +14,7 @@ from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.kafka import single_node_settings
-from outbox_kit.stack.services.postgres import REPLICATION
+from outbox_kit.stack.services.postgres import SERVER_SETTINGS
 from outbox_kit.stack.services.registry import storage_variables
 
 
@@ -54,7 +54,7 @@ def test_broker_settings_match(services: dict[str, Any], example: dict[str, str]
 
 
 def test_postgres_settings_match(services: dict[str, Any]) -> None:
-    assert {f"-c{name}={value}" for name, value in REPLICATION.items()} <= set(services["postgres"]["command"])
+    assert {f"-c{name}={value}" for name, value in SERVER_SETTINGS.items()} <= set(services["postgres"]["command"])
 
 
 def test_registry_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:

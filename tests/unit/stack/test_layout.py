@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack.layout import LONGEST_SOCKET_PATH, Layout, private_folder
+from outbox_kit.stack.layout import MAX_SOCKET_PATH_BYTES, Layout, create_own_folder
 
 
 def mode(path: Path) -> int:
@@ -28,13 +28,13 @@ def test_folders_with_secrets_are_private(tmp_path: Path) -> None:
 def test_socket_of_a_long_project_path_has_a_short_path(tmp_path: Path) -> None:
     """The kernel limits the path of a unix socket to about 100 bytes."""
     layout = Layout(tmp_path.joinpath(*["a-folder-with-a-long-name"] * 5))
-    assert len(os.fsencode(layout.socket)) <= LONGEST_SOCKET_PATH
+    assert len(os.fsencode(layout.socket)) <= MAX_SOCKET_PATH_BYTES
     assert layout.stack_id in str(layout.socket)
 
 
 def test_counts_path_length_in_bytes(tmp_path: Path) -> None:
     layout = Layout(tmp_path / ("書" * 25))
-    assert len(os.fsencode(layout.socket)) <= LONGEST_SOCKET_PATH
+    assert len(os.fsencode(layout.socket)) <= MAX_SOCKET_PATH_BYTES
 
 
 def test_projects_have_distinct_names(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_rejects_a_linked_folder(tmp_path: Path) -> None:
     """Guards against a name under a world-writable folder that another user created first."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "mine").symlink_to(tmp_path / "theirs")
-    with pytest.raises(StackError, match="belongs to uid"):
-        private_folder(tmp_path / "mine", 0o700)
+    with pytest.raises(StackError, match="is a link or a file"):
+        create_own_folder(tmp_path / "mine", 0o700)
 
 
 def test_reuses_its_own_folder(tmp_path: Path) -> None:
     for _ in range(2):
-        private_folder(tmp_path / "mine", 0o700)
+        create_own_folder(tmp_path / "mine", 0o700)
     assert mode(tmp_path / "mine") == 0o700

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack.ports import HIGHEST_PORT, HOST, LOWEST_PORT, PORT_NAMES, choose_ports, free_port, is_free
+from outbox_kit.stack.ports import (
+    FIRST_CHOSEN_PORT,
+    HOST,
+    LAST_CHOSEN_PORT,
+    PORT_NAMES,
+    choose_ports,
+    free_port,
+    is_free,
+)
 
 
 @pytest.fixture
@@ -26,7 +34,7 @@ def test_assigns_a_port_to_every_service() -> None:
 
 def test_free_ports_are_below_the_ephemeral_range() -> None:
     """A port in the ephemeral range could be in use by an outgoing connection at the next start."""
-    assert all(LOWEST_PORT <= port < HIGHEST_PORT for port in choose_ports({}, {}).values())
+    assert all(FIRST_CHOSEN_PORT <= port < LAST_CHOSEN_PORT for port in choose_ports({}, {}).values())
 
 
 def test_detects_a_busy_port(busy_port: int) -> None:

@@ -15,7 +15,7 @@ from outbox_kit.stack.properties import render_properties, write_properties
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
 from outbox_kit.stack.services.jvm import kafka_class_path
 from outbox_kit.stack.services.kafka import broker_settings
-from outbox_kit.stack.services.postgres import HBA, render_settings, server_settings
+from outbox_kit.stack.services.postgres import PG_HBA, render_settings, server_settings
 from outbox_kit.stack.services.registry import registry_environment
 from outbox_kit.stack.services.service import Options, Program
 from outbox_kit.stack.state import StackState
@@ -110,7 +110,7 @@ def test_postgresql_has_logical_decoding_prepared_transactions_and_durability() 
 
 
 def test_every_postgresql_connection_needs_a_password() -> None:
-    assert {line.split()[-1] for line in HBA.splitlines()} == {"scram-sha-256"}
+    assert {line.split()[-1] for line in PG_HBA.splitlines()} == {"scram-sha-256"}
 
 
 @pytest.mark.parametrize(

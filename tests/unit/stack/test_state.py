@@ -44,7 +44,7 @@ def test_reports_a_damaged_file_without_quoting_it(state: StackState, tmp_path: 
     file = tmp_path / "state.json"
     content = state.model_dump(mode="json") | {"ports": "secret-of-the-file"}
     file.write_text(json.dumps(content))
-    with pytest.raises(StackError, match=r"see: ports") as caught:
+    with pytest.raises(StackError, match=r"invalid: ports") as caught:
         read_state(file)
     assert "secret-of-the-file" not in str(caught.value)
     assert "--purge" in caught.value.hint

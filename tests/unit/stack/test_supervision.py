@@ -154,7 +154,7 @@ def test_ends_an_unresponsive_supervisor(layout: Layout, state: StackState, monk
     control = start(layout, state, SmallService(layout, "kafka"))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
-    monkeypatch.setattr("outbox_kit.stack.control.CALL_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_kit.stack.control.CALL_TIMEOUT_S", 0.5)
     os.kill(supervisor, signal.SIGSTOP)
     stop_all(layout, silent)
     assert find_processes(layout) == []

@@ -44,7 +44,7 @@ def record(value: bytes | None, **changes: Any) -> Message:  # noqa: ANN401 - ar
 
 def contract_of(lock: Lock, **changes: Any) -> CanaryContract:  # noqa: ANN401 - fields of CanaryContract
     schemas = {entry.id: entry.text for entry in lock.schemas[CANARY_AGGREGATE]}
-    return CanaryContract(**{"strict": True, "partitions": 1, "epoch": 2, "schemas": schemas, **changes})
+    return CanaryContract(**{"is_strict": True, "partition_count": 1, "source_epoch": 2, "schemas": schemas, **changes})
 
 
 def checks_of(message: Message, tombstone: Message, contract: CanaryContract, seconds: float = 0.1) -> dict[str, Check]:
@@ -103,10 +103,10 @@ def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda _: None, "schema id -1 is not in the lock file"),
-        (lambda _: b"", "schema id -1 is not in the lock file"),
-        (lambda valid: valid[:5], "schema id -1 is not in the lock file"),
-        (lambda valid: b"\x01" + valid[1:], "schema id 5 is not in the lock file"),
+        (lambda _: None, "the value has no schema id"),
+        (lambda _: b"", "the value has no schema id"),
+        (lambda valid: valid[:5], "the value has no schema id"),
+        (lambda valid: b"\x01" + valid[1:], "the value has no schema id"),
         (lambda valid: b"\x00\x00\x00\x00\x63" + valid[5:], "schema id 99 is not in the lock file"),
         (lambda _: b'{"token": "x"}', "schema id"),
         (lambda valid: valid.replace(TOKEN.encode(), b"OTHER!"), "the payload does not decode to the token"),
@@ -143,7 +143,7 @@ def test_rejects_a_schema_missing_in_the_lock_file(value: bytes, lock: Lock) -> 
 
 def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
     """Sinks ignore records of an older epoch."""
-    actual = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
+    actual = checks_of(record(value), record(None), contract_of(lock, source_epoch=3))["canary.record"]
     assert (actual.status, actual.seen) == (Status.FAIL, "source epoch 2, not 3")
 
 
@@ -159,7 +159,7 @@ def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
 def test_identifies_records_of_other_templates_by_key(
     lock: Lock, key: bytes | None, value: bytes, status: Status
 ) -> None:
-    contract = contract_of(lock, strict=False)
+    contract = contract_of(lock, is_strict=False)
     headers = [("event_id", b"x")]
     actual = checks_of(record(value, key=key, headers=headers), record(None, key=key), contract)
     assert actual["canary.record"].status is status
@@ -182,7 +182,7 @@ def test_warns_about_a_slow_canary(value: bytes, lock: Lock) -> None:
     ("state", "tombstone", "status"), [(2, 2, Status.PASS), (0, 0, Status.FAIL), (2, 1, Status.FAIL)]
 )
 def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
-    contract = contract_of(lock, partitions=4)
+    contract = contract_of(lock, partition_count=4)
     assert partition_of(b"outbox-canary", 4) == 2, "the partition of the parameters"
     actual = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
     assert actual["canary.partition"].status is status
@@ -190,7 +190,7 @@ def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombsto
 
 @pytest.mark.parametrize(
     ("changes", "seen"),
-    [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, wrong key")],
+    [({"value": b"x"}, "non-null value, same key"), ({"key": b"other"}, "null value, different key")],
 )
 def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
     actual = checks_of(
@@ -244,7 +244,7 @@ def sent(
         payload: canary.Payload | None, field: str | None = None, payload_format: str = "json", **changes: object
     ) -> _Connection:
         connection = _Connection()
-        monkeypatch.setattr(canary, "database", lambda _: nullcontext(connection))
+        monkeypatch.setattr(canary, "connect_database", lambda _: nullcontext(connection))
         deployment = deployed()
         pipeline = deployment.pipeline
         book = pipeline.aggregates["book"].model_copy(update={"partition_field": field, "payload": payload_format})

@@ -40,20 +40,20 @@ def test_passes_for_a_deployed_pipeline(live: LiveState) -> None:
 
 
 CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
-    ({f"{PREFIX}book.partitions": "9"}, "path.partitions", "library.book has 4, the route 9"),
-    ({f"{PREFIX}book.partitions": None}, "path.partitions", "library.book has 4, the route 0"),
+    ({f"{PREFIX}book.partitions": "9"}, "path.partitions", "library.book has 4 partitions, its route has 9"),
+    ({f"{PREFIX}book.partitions": None}, "path.partitions", "library.book has 4 partitions, its route has 0"),
     (
         {"transforms.outbox.max.record.bytes": "2000000"},
         "path.record-size",
-        "2000000 (the router) > 1065536 (max.request.size); "
-        "2000000 (the router) > 1065536 (max.message.bytes of library.author); "
-        "2000000 (the router) > 1065536 (max.message.bytes of library.book); "
-        "2000000 (the router) > 1065536 (max.message.bytes of library.outbox-canary)",
+        "max.record.bytes 2000000 > max.request.size 1065536; "
+        "max.record.bytes 2000000 > max.message.bytes of library.author 1065536; "
+        "max.record.bytes 2000000 > max.message.bytes of library.book 1065536; "
+        "max.record.bytes 2000000 > max.message.bytes of library.outbox-canary 1065536",
     ),
     (
         {"producer.override.buffer.memory": "1000"},
         "path.record-size",
-        "1065536 (a request) > 1000 (buffer.memory)",
+        "max.request.size 1065536 > buffer.memory 1000",
     ),
     (
         {f"{PREFIX}book.schema.1.id": "8"},
@@ -100,7 +100,7 @@ def test_detects_an_offset_ahead_of_the_server(live: LiveState) -> None:
     assert state is not None
     behind = replace(state, actual=replace(state.actual, wal_position=REACHED - 1))
     moved = replace(live, postgres=ReadResult(behind), wal_position=REACHED - 1)
-    assert not_passed(moved) == {"path.offset-not-ahead": f"connector at {REACHED}, server at {REACHED - 1}"}
+    assert not_passed(moved) == {"path.offset-not-ahead": f"connector's offset at {REACHED}, server at {REACHED - 1}"}
     assert not_passed(replace(moved, wal_position=REACHED)) == {}
 
 
@@ -109,7 +109,7 @@ def test_detects_a_slot_ahead_of_the_offset(live: LiveState) -> None:
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, confirmed_flush=REACHED + 1))
     result = not_passed(replace(live, postgres=ReadResult(replace(state, actual=actual))))
-    assert result == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector at {REACHED}"}
+    assert result == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector's offset at {REACHED}"}
 
 
 @pytest.mark.parametrize(("timeout", "passed"), [(0, True), (20_000, True), (19_999, False)])
@@ -123,7 +123,7 @@ def test_checks_the_timeout_of_the_server(live: LiveState, timeout: int, passed:
 def test_detects_a_version_missing_in_the_registry(live: LiveState) -> None:
     removed: dict[tuple[str, int], SchemaVersion | None] = {**live.registered, ("library.author-value", 1): None}
     actual = not_passed(replace(live, registered=removed))
-    assert actual == {"path.schema-ids": "library.author-value has no version 1"}
+    assert actual == {"path.schema-ids": "library.author-value has no version 1, which the router has"}
 
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])

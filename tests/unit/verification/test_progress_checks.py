@@ -54,9 +54,9 @@ def test_passes_when_everything_advances() -> None:
     ("last", "expected"),
     [
         (replace(LAST, slot=slot_at(10, 7)), {"postgres.slot-moving": Status.FAIL}),
-        (replace(LAST, heartbeat=5), {"kafka.heartbeat": Status.FAIL}),
-        (replace(LAST, heartbeat=None), {"kafka.heartbeat": Status.UNKNOWN}),
-        (replace(LAST, offset=20), {"connect.offsets-moving": Status.FAIL}),
+        (replace(LAST, heartbeat_offset=5), {"kafka.heartbeat": Status.FAIL}),
+        (replace(LAST, heartbeat_offset=None), {"kafka.heartbeat": Status.UNKNOWN}),
+        (replace(LAST, offset_lsn=20), {"connect.offsets-moving": Status.FAIL}),
         (replace(LAST, slot=slot_at(11, 8)), {"connect.restarts": Status.WARN}),
         (replace(LAST, slot=slot_at(11, None)), {"connect.restarts": Status.WARN}),
         (replace(LAST, status=None), {"connect.restarts": Status.WARN}),
@@ -69,7 +69,7 @@ def test_each_fault_is_reported_alone(last: Sample, expected: dict[str, Status])
 
 def test_connector_without_transactions_confirms_nothing() -> None:
     """Debezium searches the WAL for the first transaction; heartbeats arrive nevertheless."""
-    last = replace(LAST, slot=FIRST.slot, offset=FIRST.offset, seeded=True)
+    last = replace(LAST, slot=FIRST.slot, offset_lsn=FIRST.offset_lsn, is_seeded=True)
     assert not_passed(run(FIRST, last)) == {
         "postgres.slot-moving": Status.UNKNOWN,
         "connect.offsets-moving": Status.UNKNOWN,
@@ -97,7 +97,7 @@ def replace_sample(monkeypatch: pytest.MonkeyPatch, *values: Sample) -> list[Sam
 def test_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     position = 2**63
     unchanged = Sample(slot_at(position, 7), 5, position, RUNNING)
-    samples = replace_sample(monkeypatch, unchanged, unchanged, replace(unchanged, heartbeat=6))
+    samples = replace_sample(monkeypatch, unchanged, unchanged, replace(unchanged, heartbeat_offset=6))
     monkeypatch.setattr(progress_checks, "POLL_S", 0.001)
     assert {check.status for check in progress_checks.check(live, canary_sent=False)} == {Status.PASS}
     assert len(samples) == 3
@@ -119,8 +119,8 @@ def test_the_timeout_follows_the_live_heartbeat(live: LiveState) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kafka": ReadResult(None, UnreachableError("x"))}, "a system does not respond"),
-        ({"postgres": ReadResult(None, UnreachableError("x"))}, "a system does not respond"),
+        ({"kafka": ReadResult(None, UnreachableError("x"))}, "the state of a system could not be read"),
+        ({"postgres": ReadResult(None, UnreachableError("x"))}, "the state of a system could not be read"),
     ],
 )
 def test_does_not_wait_where_no_progress_is_possible(live: LiveState, changes: dict[str, object], reason: str) -> None:

@@ -76,8 +76,8 @@ def test_fails_checks_of_unreachable_systems(deployment: Deployment, lock: Lock)
 def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> None:
     with pytest.raises(RefusedError) as caught:
         verify(deployment, lambda _: None)
-    assert caught.value.message == "pipeline 'library' is not deployed to 'fixed' yet: run `outbox apply`"
-    assert caught.value.hint == ""
+    assert caught.value.message == "pipeline 'library' is not deployed to 'fixed' yet"
+    assert caught.value.hint == "run `outbox apply`"
 
 
 def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lock) -> None:
@@ -94,7 +94,7 @@ def test_passes_for_a_deployed_pipeline_with_canary(live: LiveState, monkeypatch
     not_passed = {check.id: check.seen for check in actual if check.status is not Status.PASS}
     assert not_passed == {}
     ((contract, seconds),) = sent
-    assert (contract.strict, contract.partitions, contract.epoch, list(contract.schemas), seconds) == (
+    assert (contract.is_strict, contract.partition_count, contract.source_epoch, list(contract.schemas), seconds) == (
         True,
         1,
         2,

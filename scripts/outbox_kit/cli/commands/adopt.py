@@ -24,7 +24,7 @@ def adopt(
 ) -> None:
     """Replace a connector that outbox-kit did not create.
 
-    The pipeline's connector continues at the same slot and offset: no row is lost and none is sent twice.
+    The pipeline's connector continues with the slot and offset of CONNECTOR: no row is lost or sent twice.
     """
     with common.deployment() as deployment:
         question = (

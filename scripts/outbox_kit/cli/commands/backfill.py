@@ -16,7 +16,7 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
 
 LockTimeoutOption = Annotated[
-    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this long for a lock.")
+    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this long for database locks.")
 ]
 DeleteOption = Annotated[
     bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it.")
@@ -29,25 +29,25 @@ def backfill(
     aggregates: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="AGGREGATE", help="Aggregate types. Default: all types with a `backfill` in the pipeline file."
+            metavar="AGGREGATE", help="Aggregate types. Default: all that have a key `backfill` in the pipeline file."
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, max=100_000, metavar="ROWS", help="Rows per transaction.")
+        int, typer.Option("--batch-size", min=1, max=100_000, metavar="ROWS", help="Number of rows per transaction.")
     ] = 500,
     rows_per_second: Annotated[
         float | None,
         typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate, in rows per second."),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start again from the first aggregate, even after completion.")
+        bool, typer.Option("--restart", help="Start again at the first aggregate, even if all have been written.")
     ] = False,
     delete: DeleteOption = False,
     lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of every aggregate to the outbox.
 
-    Run it again to resume after an interruption.
+    Run the command again to resume it after an interruption.
     """
     options = backfills.BackfillOptions(batch_size, rows_per_second, restart, delete, lock_timeout)
     with common.deployment() as deployment:
@@ -56,7 +56,7 @@ def backfill(
         print_json({"aggregates": [dataclasses.asdict(result) for result in results]})
         return
     rows = [[entry.aggregate_type, str(entry.rows), str(entry.skipped), f"{entry.seconds:.1f}"] for entry in results]
-    print_table(["aggregate", "rows", "skipped", "seconds"], rows)
+    print_table(["aggregate_type", "rows", "skipped", "seconds"], rows)
 
 
 @common_options("output")
@@ -77,31 +77,31 @@ def republish(
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 
-    Exit code 1 when a key has no row in the source table.
+    Exit code 1 when a key has no row in the source table, unless --tombstones is given.
     """
-    selected = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
-    if not selected:
-        raise typer.BadParameter("--key AGGREGATE_ID or --keys-from FILE is required")
+    selected_keys = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
+    if not selected_keys:
+        raise typer.BadParameter("no key is given: use --key AGGREGATE_ID or --keys-from FILE")
     with common.deployment() as deployment:
-        rows = backfills.republish(
+        row_count = backfills.republish(
             deployment,
             aggregate,
-            selected,
+            selected_keys,
             print_message,
             tombstones=tombstones,
             delete=delete,
             lock_seconds=lock_timeout,
         )
     if common.output is Output.JSON:
-        print_json({"rows": rows})
+        print_json({"rows": row_count})
 
 
 def _read_keys(path: Path) -> list[str]:
-    """Return the non-empty lines of a file. Spaces are part of a key."""
+    """Return the non-empty lines of a file (`-`: of stdin). Spaces are part of a key."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigurationError(f"cannot read keys from {path}: {reason}", "use UTF-8, one key per line") from None
-    # splitlines() would split a key that contains U+2028.
+        message = f"cannot read keys from {path}: {error.strerror if isinstance(error, OSError) else 'not UTF-8'}"
+        raise ConfigurationError(message, "name a readable UTF-8 file with one key per line") from None
+    # splitlines() would also split a key at U+2028.
     return [key for line in text.split("\n") if (key := line.removesuffix("\r"))]

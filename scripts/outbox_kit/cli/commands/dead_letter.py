@@ -19,16 +19,16 @@ COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "mess
 
 @app.command("list")
 @common_options("output")
-def list_(
+def list_dead_letters(
     common: CommonOptions,
     include_acknowledged: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
 ) -> None:
     """List the dead letters that are not acknowledged.
 
-    The list contains keys, never payloads.
+    The output contains keys and reasons, never payloads.
     """
     with common.deployment() as deployment:
-        letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline, everything=include_acknowledged)
+        letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline, list_all=include_acknowledged)
     documents = [letter.to_dict() for letter in letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
@@ -41,7 +41,7 @@ def list_(
 @common_options()
 def show(
     common: CommonOptions,
-    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place shown by `dead-letter list`.")],
+    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `outbox dead-letter list`.")],
 ) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
@@ -55,13 +55,13 @@ def acknowledge(
     common: CommonOptions,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge a partition up to this offset, inclusive."),
+        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge PARTITION up to and including OFFSET."),
     ] = None,
     acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all existing dead letters.")] = False,
 ) -> None:
     """Mark dead letters as handled, without deleting them."""
     if acknowledge_all == (to is not None):
-        raise typer.BadParameter("either --to PARTITION/OFFSET or --all is required", param_hint="--to")
+        raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
     with common.deployment() as deployment:
         count = dead_letters.acknowledge(
             deployment.kafka, deployment.pipeline, None if to is None else _parse_place(to, "--to")
@@ -74,7 +74,7 @@ def acknowledge(
 def _parse_place(text: str, option: str) -> Place:
     place = Place.parse(text)
     if place is None:
-        raise typer.BadParameter(f"{text!r} is not PARTITION/OFFSET", param_hint=option)
+        raise typer.BadParameter(f"{text!r} does not have the form PARTITION/OFFSET", param_hint=option)
     return place
 
 

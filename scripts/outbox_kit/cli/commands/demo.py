@@ -32,13 +32,13 @@ def demo(
 ) -> None:
     """Run the worked example on the embedded stack.
 
-    It writes outbox rows, materializes them into two targets and compares every row with the source. The result is
-    written to build/demo/result.json. Exit code 1 when a row differs.
+    The demo writes outbox rows, materializes them into two targets, compares the targets with the source tables, and
+    writes build/demo/result.json. Exit code 1 when a target or the number of dead letters is not as expected.
     """
     from outbox_kit.demo.run import Demo  # noqa: PLC0415 - only this command needs the import
 
-    run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, print_message)
-    report = run.run(keep=keep)
+    demo_run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, print_message)
+    report = demo_run.run(keep=keep)
     if common.output is Output.JSON:
         print_json(report.to_dict())
     else:

@@ -11,7 +11,7 @@ import typer
 from outbox_kit import deployment as deployments
 from outbox_kit.changes import System
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, stderr, write_report
+from outbox_kit.cli.console import print_json, print_message, stderr, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes, print_plan_notes
 from outbox_kit.deployment import Plan
@@ -20,11 +20,11 @@ from outbox_kit.progress import plural
 
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="SYSTEM", help="System: postgres, kafka, registry or connect; repeatable."),
+    typer.Option("--only", metavar="SYSTEM", help="Include only postgres, kafka, registry or connect; repeatable."),
 ]
 RecoverOption = Annotated[
     bool,
-    typer.Option("--recover", help="Accept a replaced slot or database, increase the source epoch."),
+    typer.Option("--recover", help="Accept a replaced slot or database, and increase the source epoch."),
 ]
 
 
@@ -33,8 +33,8 @@ def plan(
     common: CommonOptions,
     only: OnlyOption = None,
     recover: RecoverOption = False,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the plan for `outbox apply --plan FILE`.")
+    saved_plan_file: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Save the plan to FILE for `outbox apply --plan`.")
     ] = None,
 ) -> None:
     """Show the changes that apply would make.
@@ -42,17 +42,17 @@ def plan(
     Exit code 3 when changes are pending.
     """
     with common.deployment() as deployment:
-        pending = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
-    if save is not None:
-        write_report(save, json.dumps(deployments.to_document(pending), indent=2) + "\n")
+        new_plan = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
+    if saved_plan_file is not None:
+        write_file(saved_plan_file, json.dumps(deployments.to_document(new_plan), indent=2) + "\n")
     if common.output is Output.JSON:
-        print_json(deployments.to_document(pending))
-    elif pending.changes:
-        print_changes(pending.changes)
-        print_plan_notes(pending)
+        print_json(deployments.to_document(new_plan))
+    elif new_plan.changes:
+        print_changes(new_plan.changes)
+        print_plan_notes(new_plan)
     else:
-        print_message("no changes: the deployment matches the files")
-    if pending.changes:
+        print_message("no changes are pending")
+    if new_plan.changes:
         raise typer.Exit(exit_codes.CHANGES_PENDING)
 
 
@@ -61,18 +61,18 @@ def apply(
     common: CommonOptions,
     only: OnlyOption = None,
     recover: RecoverOption = False,
-    allow: Annotated[
+    allowed_objects: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change of this object; repeatable."),
     ] = None,
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of a saved plan.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of the plan in FILE.")
     ] = None,
-    wait: Annotated[
+    wait_seconds: Annotated[
         float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another apply to end.")
     ] = 0,
     rollback: Annotated[
-        bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the connector fails.")
+        bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new one fails.")
     ] = True,
 ) -> None:
     """Deploy database objects, topics, schemas and connector."""
@@ -84,7 +84,7 @@ def apply(
         if not common.yes:
             shown_plan = shown_plan or deployments.make_plan(deployment, recover=recover, only=systems)
             if shown_plan.changes:
-                print_changes(shown_plan.changes, to=stderr)
+                print_changes(shown_plan.changes, console=stderr)
                 print_plan_notes(shown_plan)
                 question = f"Make {plural(len(shown_plan.changes), 'change')}?"
                 common.confirm(question, hint="run `outbox plan`, then `outbox apply --yes`")
@@ -93,9 +93,9 @@ def apply(
             print_message,
             recover=recover,
             only=systems,
-            allow=allow or [],
+            allow=allowed_objects or [],
             shown_plan=shown_plan,
-            wait_seconds=wait,
+            wait_seconds=wait_seconds,
             rollback=rollback,
         )
     if common.output is Output.JSON:
@@ -104,10 +104,10 @@ def apply(
 
 
 def _parse_systems(names: list[str] | None) -> list[System]:
-    """Validate the names of systems and sort them by the order of deployment. Raises BadParameter."""
+    """Return the named systems in the order of deployment. Raises BadParameter for an unknown name."""
     unknown = set(names or []).difference(deployments.SYSTEMS)
     if unknown:
-        message = f"unknown system {min(unknown)!r}; known: {', '.join(deployments.SYSTEMS)}"
+        message = f"unknown system {min(unknown)!r}: use {', '.join(deployments.SYSTEMS)}"
         raise typer.BadParameter(message, param_hint="--only")
     return [system for system in deployments.SYSTEMS if system in (names or [])]
 

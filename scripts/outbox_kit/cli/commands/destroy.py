@@ -25,34 +25,34 @@ def destroy(
     delete_schemas: Annotated[
         bool, typer.Option("--delete-schemas", help="Also delete the aggregates' schema subjects (soft deletion).")
     ] = False,
-    wait: Annotated[
+    wait_seconds: Annotated[
         float,
         typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for a running apply to end."),
     ] = 0,
 ) -> None:
-    """Delete connector, topics, slot and publication.
+    """Delete connector, slot, publication and topics.
 
-    The outbox table and its rows are retained.
+    A topic with records is deleted only with --delete-topics. The outbox table and its rows are retained.
     """
     options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas)
     with common.deployment() as deployment:
         shown_removal = None
         if not common.yes:
             shown_removal = deployments.plan_destroy(deployment, options)
-            for retained in shown_removal.retained:
-                print_message(f"retained: {retained}")
+            for description in shown_removal.retained:
+                print_message(f"retained: {description}")
             if shown_removal.changes:
-                print_changes(shown_removal.changes, to=stderr)
-                for change in filter(lambda entry: entry.danger, shown_removal.changes):
+                print_changes(shown_removal.changes, console=stderr)
+                for change in filter(lambda change: change.danger, shown_removal.changes):
                     print_message(f"DANGER  {change.object}: {change.danger}")
                 question = f"Delete {plural(len(shown_removal.changes), 'object')}?"
-                common.confirm(question, hint="check the list above, then run `outbox destroy --yes`")
+                common.confirm(question, hint="check the objects listed above, then run `outbox destroy --yes`")
         removal = deployments.destroy(
-            deployment, print_message, options, shown_removal=shown_removal, wait_seconds=wait
+            deployment, print_message, options, shown_removal=shown_removal, wait_seconds=wait_seconds
         )
     if common.output is Output.JSON:
         changes = [change.to_dict() for change in removal.changes]
         print_json({"changes": changes, "kept": list(removal.retained)})
-    for retained in removal.retained:
-        print_message(f"retained: {retained}")
+    for description in removal.retained:
+        print_message(f"retained: {description}")
     print_message(f"{plural(len(removal.changes), 'object')} deleted" if removal.changes else "nothing to delete")

@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 def status(common: CommonOptions) -> None:
     """Show connector, slot, WAL positions and dead letters.
 
-    Exit code 1 unless the connector and its tasks are RUNNING and the slot is usable.
+    Exit code 1 unless every system responds, connector and tasks are RUNNING, and the slot is active.
     """
     with common.deployment() as deployment:
         report = pipeline_status.read_status(deployment)
@@ -48,7 +48,7 @@ def restart(
 ) -> None:
     """Restart connector and tasks, and wait until they run.
 
-    The command fails, without a change, if rows could be lost.
+    The command fails before any change if a start could lose rows.
     """
     with common.deployment() as deployment:
         _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
@@ -58,7 +58,7 @@ def restart(
 def pause(common: CommonOptions) -> None:
     """Pause the connector.
 
-    Its task stays assigned and keeps the replication slot active, but reads nothing.
+    Its task stays assigned and keeps the replication slot active, but sends no records to Kafka.
     """
     _change_state(common, lifecycle.pause, "paused")
 
@@ -67,7 +67,7 @@ def pause(common: CommonOptions) -> None:
 def resume(common: CommonOptions) -> None:
     """Resume a paused or stopped connector, and wait until it runs.
 
-    The command fails, without a change, if rows could be lost.
+    The command fails before any change if a start could lose rows.
     """
     _change_state(common, lifecycle.resume, "running")
 
@@ -76,7 +76,7 @@ def resume(common: CommonOptions) -> None:
 def stop(common: CommonOptions) -> None:
     """Stop the connector.
 
-    Its task ends and releases the replication slot; config and offsets are retained.
+    Its task ends and releases the replication slot. The connector's config and offsets are retained.
     """
     _change_state(common, lifecycle.stop, "stopped")
 
@@ -88,7 +88,7 @@ def _change_state(common: CommonOptions, change: Callable[[Deployment, Reporter]
 
 def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = "") -> None:
     if common.output is Output.JSON:
-        print_json({"connector": result.connector, "tasks": list(result.tasks)})
+        print_json({"connector": result.connector_state, "tasks": list(result.task_states)})
     print_message(result.text)
     if note:
         print_message(f"note: {note}")

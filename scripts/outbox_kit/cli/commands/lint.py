@@ -28,17 +28,17 @@ def lint(
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Pipeline files to check together. Default: the file of --pipeline."),
     ] = None,
-    connect: Annotated[
-        bool, typer.Option("--connect", help="Check config keys against the plugins of the Connect worker.")
+    with_connect: Annotated[
+        bool, typer.Option("--connect", help="Also check that the worker's plugins define every config key.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Check pipeline files, without network access.
+    """Check pipeline files. Only --connect accesses the network.
 
-    Exit code 1 when a rule is violated.
+    Exit code 1 when a rule of severity error is violated, or with --strict any rule.
     """
     pipeline_files = files or [common.pipeline]
-    with _connect_rules(common, pipeline_files[0], connect) as connect_rules:
+    with _connect_rules(common, pipeline_files[0], with_connect) as connect_rules:
         checks = linting.lint_files(pipeline_files, common.environment, common.overrides, connect_rules)
     _print_checks(checks, common.output)
     failing_statuses = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
@@ -47,9 +47,9 @@ def lint(
 
 
 @contextmanager
-def _connect_rules(common: CommonOptions, pipeline_file: Path, connect: bool) -> Iterator[list[linting.LintRule]]:
-    """Yield the rules that query a Connect worker."""
-    if not connect:
+def _connect_rules(common: CommonOptions, pipeline_file: Path, enabled: bool) -> Iterator[list[linting.LintRule]]:
+    """Yield the rules that query a Connect worker; no rules unless `enabled`."""
+    if not enabled:
         yield []
         return
     environment = load_environment(common.environment, pipeline_file, common.overrides, needs=("connect",))
@@ -58,14 +58,14 @@ def _connect_rules(common: CommonOptions, pipeline_file: Path, connect: bool) ->
 
 
 def _print_checks(checks: list[Check], output: Output) -> None:
-    """Print violated rules with their remedies, and the number of passed rules; as JSON, every check."""
+    """Print the checks that did not pass, their remedies and the number of passed checks; as JSON, every check."""
     if output is Output.JSON:
         print_json({"checks": [dataclasses.asdict(check) for check in checks]})
         return
-    violated = [check for check in checks if check.status is not Status.PASS]
-    if violated:
-        print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in violated])
-    for advice in dict.fromkeys(f"{check.id}: expected {check.expected}; {check.remedy}" for check in violated):
-        print_message(advice)
-    findings = f", {plural(len(violated), 'finding')}" if violated else ""
-    print_message(f"{plural(len(checks) - len(violated), 'rule')} passed{findings}")
+    violations = [check for check in checks if check.status is not Status.PASS]
+    if violations:
+        print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in violations])
+    for remedy_line in dict.fromkeys(f"{check.id}: expected {check.expected}; {check.remedy}" for check in violations):
+        print_message(remedy_line)
+    not_passed = f", {len(violations)} did not pass" if violations else ""
+    print_message(f"{plural(len(checks) - len(violations), 'check')} passed{not_passed}")

@@ -38,20 +38,20 @@ def log_level(
         ),
     ] = None,
 ) -> None:
-    """Show the log levels of the Connect workers, or set one."""
+    """Show the log levels of a worker, or set one on every worker."""
     with common.deployment() as deployment:
         if logger and level:
             deployment.connect.set_log_level(logger, level.value)
-            # `will`, because each worker receives the change through a topic, shortly after the response.
-            print_message(f"{logger} will log at {level.value} on every worker until it restarts")
+            # The message says `will`: each worker receives the change through a topic, shortly after the response.
+            print_message(f"{logger} will log at {level.value} on every worker until the worker restarts")
             return
         loggers = deployment.connect.loggers()
-    selected = {
+    selected_loggers = {
         name: value for name, value in sorted(loggers.items()) if logger is None or f"{name}.".startswith(f"{logger}.")
     }
     if common.output is Output.JSON:
-        print_json({"loggers": selected})
+        print_json({"loggers": selected_loggers})
         return
-    if logger is not None and logger not in selected:
-        print_message(f"{logger} has no level: it inherits the level of its parent")
-    print_table(["logger", "level"], [list(entry) for entry in selected.items()])
+    if logger is not None and logger not in selected_loggers:
+        print_message(f"{logger} has no own level: it inherits the level of its parent logger")
+    print_table(["logger", "level"], [list(entry) for entry in selected_loggers.items()])

@@ -17,7 +17,7 @@ app = typer.Typer(help="Show, export and reset the connector's offset.", no_args
 
 
 class ResetTarget(StrEnum):
-    """Offset to which `reset` sets the connector, if --from is not given."""
+    """Values of --to: the position to which `reset` sets the offset unless --from is given."""
 
     SLOT = "slot"
 
@@ -25,7 +25,7 @@ class ResetTarget(StrEnum):
 @app.command()
 @common_options("output")
 def show(common: CommonOptions) -> None:
-    """Compare the WAL positions of connector, slot and server."""
+    """Show and compare the WAL positions of connector, slot and server."""
     with common.deployment() as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
@@ -53,7 +53,7 @@ def export(
     """
     with common.deployment() as deployment:
         offsets.export(deployment, file)
-    print_message(f"written: {file}")
+    print_message(f"wrote the offset to {file}")
 
 
 @app.command()
@@ -62,18 +62,18 @@ def reset(
     common: CommonOptions,
     to: Annotated[  # noqa: ARG001 - the only value
         ResetTarget,
-        typer.Option("--to", help="Position to reset the offset to. `slot`: the slot's confirmed_flush_lsn."),
+        typer.Option("--to", help="Reset the offset to this position; slot: the slot's confirmed_flush_lsn."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file of `offsets export`.")
     ] = None,
     skip_rows: Annotated[
         bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
     ] = False,
 ) -> None:
-    """Stop the connector, back up and set its offset, and resume it.
+    """Back up and set the offset of the connector.
 
-    The command prints which rows are sent again or lost, and then asks for confirmation.
+    The connector is stopped meanwhile. Before the confirmation, the command prints whether rows are sent again or lost.
     """
     with common.deployment() as deployment:
         offset_change = offsets.preview(deployment, backup_file, skip=skip_rows)

@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """Formats of `outbox render`."""
+    """Values of --format of `outbox render`."""
 
     CONNECT = "connect"
     SQL = "sql"
@@ -29,10 +29,10 @@ def render(
 ) -> None:
     """Print the connector config or database script of a pipeline.
 
-    Reads only the files. Placeholders that the Connect worker resolves are printed unresolved.
+    The command reads only files. Placeholders that the Connect worker resolves are printed unresolved.
     """
     if output_format is Format.SQL:
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))
         return
-    name, config = deployment.render_files(common.pipeline, common.environment, common.overrides)
+    name, config = deployment.render_config(common.pipeline, common.environment, common.overrides)
     print_json({"name": name, "config": config})

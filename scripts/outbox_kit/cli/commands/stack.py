@@ -22,12 +22,12 @@ def up(
     common: CommonOptions,
     ports: Annotated[
         list[str] | None,
-        typer.Option("--port", metavar="SERVICE=PORT", help="Port of a service, for example kafka=9092; repeatable."),
+        typer.Option("--port", metavar="SERVICE=PORT", help="Port for a service, for example kafka=9092; repeatable."),
     ] = None,
 ) -> None:
     """Start the stack and wait until every service is ready.
 
-    Services without --port use free ports.
+    A service without --port uses a free port.
     """
     state = _stack(common).up(print_message, ports=_parse_ports(ports or []))
     _print_addresses(state.addresses(), common.output)
@@ -45,14 +45,14 @@ def down(
 @app.command()
 @common_options("output")
 def status(common: CommonOptions) -> None:
-    """Show addresses and processes.
+    """Show the addresses and processes of the stack.
 
     The printed DSNs contain passwords. Exit code 1 when the stack is not running.
     """
     stack = _stack(common)
     state = stack.state()
     if state is None:
-        print_message("the embedded stack is not running; run `outbox stack up` (containers: `make ps`)")
+        print_message("the embedded stack is not running: run `outbox stack up` (stack in containers: `make ps`)")
         raise typer.Exit(exit_codes.ERROR)
     _print_addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:
@@ -65,7 +65,7 @@ def status(common: CommonOptions) -> None:
 def logs(
     common: CommonOptions,
     service: Annotated[
-        str, typer.Argument(metavar="SERVICE", help="Name: postgres, kafka, registry, connect or supervisor.")
+        str, typer.Argument(metavar="SERVICE", help="Service: postgres, kafka, registry, connect or supervisor.")
     ],
     lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:
@@ -76,7 +76,7 @@ def logs(
 def _stack(common: CommonOptions) -> Stack:
     from outbox_kit.stack import Stack  # noqa: PLC0415 - only these commands need the import
 
-    return Stack(common.project)
+    return Stack(common.project_folder)
 
 
 def _parse_ports(options: list[str]) -> dict[str, int]:
@@ -84,7 +84,7 @@ def _parse_ports(options: list[str]) -> dict[str, int]:
     for option in options:
         service, _, port = option.partition("=")
         if not port.isdecimal():
-            raise typer.BadParameter(f"{option!r} is not SERVICE=PORT", param_hint="--port")
+            raise typer.BadParameter(f"{option!r} does not have the form SERVICE=PORT", param_hint="--port")
         ports[service] = int(port)
     return ports
 

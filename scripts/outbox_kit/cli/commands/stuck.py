@@ -21,21 +21,21 @@ def stuck(
         float,
         typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states younger than this many seconds."),
     ] = 60,
-    resend: Annotated[bool, typer.Option("--resend", help="Write the latest states to the outbox again.")] = False,
+    resend: Annotated[bool, typer.Option("--resend", help="Write the states of the stuck aggregates again.")] = False,
 ) -> None:
-    """List aggregates whose latest state is not on their topic.
+    """List aggregates whose latest state may not be on their topic.
 
-    Exit code 1 when an aggregate is stuck, unless all latest states are sent again.
+    Exit code 1 when an aggregate is stuck, unless --resend wrote the state of every stuck aggregate again.
     """
     with common.deployment() as deployment:
         aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)
-        resent = stuck_aggregates.resend(deployment, aggregates, print_message) if resend and aggregates else 0
+        resent_count = stuck_aggregates.resend(deployment, aggregates, print_message) if resend and aggregates else 0
     if common.output is Output.JSON:
-        print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent})
+        print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent_count})
     elif aggregates:
         columns = ["aggregate_type", "key", "problem", "event_id", "since"]
         rows = [[entry.aggregate_type, entry.key, entry.problem, entry.event_id, entry.since] for entry in aggregates]
         print_table(columns, rows)
-    print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent} sent again" if resend else ""))
-    if resent < len(aggregates):
+    print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent_count} sent again" if resend else ""))
+    if resent_count < len(aggregates):
         raise typer.Exit(exit_codes.ERROR)

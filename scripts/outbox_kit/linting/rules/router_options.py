@@ -1,4 +1,4 @@
-"""Rule for the OutboxRouter options that the pipeline file sets. A copy of an older template may not set them."""
+"""Rule for the OutboxRouter options that the pipeline file sets. A copy of an older template may lack them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from outbox_kit.linting.lint_rule import LintRules, mismatch
 from outbox_kit.pipeline import Aggregate, Source
 from outbox_kit.rules import Finding
 
-# Defaults of OutboxRouter; every other option is empty by default.
-DEFAULTS = {
+# Defaults of OutboxRouter; all other options of this rule are empty by default.
+OPTION_DEFAULTS = {
     "table.op.invalid.behavior": "fatal",
     "deleted.rows": "fail",
     "payload.format": "json",
     "unknown.fields": "refuse",
 }
-PLACEMENT = "table.fields.additional.placement"
-LIST_OPTIONS = {PLACEMENT, "tombstone.event.types"}
+PLACEMENT_OPTION = "table.fields.additional.placement"
+LIST_OPTIONS = {PLACEMENT_OPTION, "tombstone.event.types"}
 RULES = LintRules()
 
 
@@ -27,23 +27,23 @@ RULES = LintRules()
     "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
     reason="a copy of an older template lacks new options, and the router then does not apply them",
 )
-def options(lint_input: LintInput) -> Iterator[Finding]:
+def check_options(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
         expected = {("", option): value for option, value in _source_options(lint_input.pipeline.source).items()}
         for name in router.aggregates:
             aggregate = lint_input.pipeline.routed.get(name)
             if aggregate is not None:
                 expected |= {(f"aggregate.{name}.", key): value for key, value in _aggregate_options(aggregate).items()}
-        for (prefix, option), value in expected.items():
-            actual = router.settings.get(prefix + option, DEFAULTS.get(option, "")).strip()
+        for (option_prefix, option), value in expected.items():
+            actual = router.settings.get(option_prefix + option, OPTION_DEFAULTS.get(option, "")).strip()
             if _normalized(option, actual) != _normalized(option, value):
-                yield mismatch(router.prefix + prefix + option, actual, value)
+                yield mismatch(router.prefix + option_prefix + option, actual, value)
 
 
 def _source_options(source: Source) -> dict[str, str]:
     """Return the expected options of the source; an empty value means that the option is not set."""
     return {
-        PLACEMENT: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
+        PLACEMENT_OPTION: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
         "cloudevents.source": source.cloudevents_source or "",
         "table.op.invalid.behavior": "fatal" if source.updated_rows == "fail" else source.updated_rows,
         "deleted.rows": source.deleted_rows,
@@ -59,10 +59,10 @@ def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
 
 
 def _normalized(option: str, text: str) -> object:
-    """Return a value that is equal for equivalent texts: lists in any order, headers with or without default name."""
+    """Return an equal value for equivalent lists: in any order, COLUMN:header with or without :COLUMN."""
     if option not in LIST_OPTIONS:
         return text
     list_items = split_list(text)
-    if option == PLACEMENT:
+    if option == PLACEMENT_OPTION:
         list_items = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in list_items]
     return sorted(list_items)

@@ -9,7 +9,7 @@ from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
 from outbox_kit.rules import Finding
 
-# Settings whose value is a column name. Each maps to its key in `source.columns`, which is also OutboxRouter's default.
+# Router options whose value is a column name, with the key of the column in `source.columns` (OutboxRouter's default).
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -18,15 +18,15 @@ COLUMN_KEYS = {
     "table.field.event.timestamp": "created_at",
     "table.field.event.headers": "headers",
 }
-# Defaults of EventRouter. If a setting has no default, EventRouter does not read the column.
+# Defaults of EventRouter. Without the other options, EventRouter does not read the columns that they name.
 EVENT_ROUTER_COLUMNS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
     "route.by.field": "aggregatetype",
 }
-KEY = "table.field.event.key"
-KEY_DEFAULTS = {ROUTER: "aggregate_id", EVENT_ROUTER: "aggregateid"}
-SCHEMA_VERSION = "table.field.event.schema.version"
+KEY_OPTION = "table.field.event.key"
+DEFAULT_KEY_COLUMNS = {ROUTER: "aggregate_id", EVENT_ROUTER: "aggregateid"}
+VERSION_OPTION = "table.field.event.schema.version"
 RULES = LintRules()
 
 
@@ -35,42 +35,42 @@ RULES = LintRules()
     "`apply` creates every topic to which the config routes rows",
     reason="Connect's producer does not create topics: a missing topic blocks the row and all later rows",
 )
-def undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
+def check_undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
         if route.topic not in lint_input.topics:
             topic = lint_input.pipeline.topic_of(route.aggregate) if route.aggregate else ", ".join(lint_input.topics)
-            yield violation(f"{route.key}: topic {route.topic} is not declared", topic, "route to a declared topic")
+            yield violation(f"{route.key}: `apply` creates no topic {route.topic}", topic, f"route rows to {topic}")
 
 
 @RULES.rule(
     "route.aggregates",
-    "every aggregate of the pipeline file, and the canary, is routed to its own topic",
+    "every aggregate type of the pipeline file, and the canary, is routed to its own topic",
     reason="rows of an aggregate type without a route become dead letters, and tables of the aggregate are not updated",
 )
-def aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
+def check_aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
     topics = {route.aggregate: route.topic for route in lint_input.routes}
     if not topics or "" in topics:
         return
     for name in lint_input.pipeline.routed:
         expected = lint_input.pipeline.topic_of(name)
         if name not in topics:
-            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregates` of the transform")
+            yield violation(f"aggregate type {name} has no route", expected, f"route {name} to {expected}")
         elif topics[name] != expected and topics[name] in lint_input.topics:
-            yield violation(f"aggregate {name} is routed to {topics[name]}", expected, "route it to its own topic")
+            yield violation(f"{name} is routed to {topics[name]}", expected, f"route {name} to {expected}")
 
 
 @RULES.rule(
     "route.compacted",
-    "topics of aggregates have `cleanup.policy=compact`",
+    "topics of aggregate types have `cleanup.policy=compact`",
     reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
 )
-def compacted(lint_input: LintInput) -> Iterator[Finding]:
+def check_compacted(lint_input: LintInput) -> Iterator[Finding]:
     state_topics = {lint_input.pipeline.topic_of(name) for name in lint_input.pipeline.routed}
     for name in sorted(state_topics | {route.topic for route in lint_input.routes}):
         topic = lint_input.topics.get(name)
         if topic is not None and topic.config.get("cleanup.policy") != "compact":
             actual = f"topic {name}: cleanup.policy={topic.config.get('cleanup.policy')}"
-            yield violation(actual, "cleanup.policy=compact", "route states to compacted topics only")
+            yield violation(actual, "cleanup.policy=compact", "route rows only to topics with cleanup.policy=compact")
 
 
 @RULES.rule(
@@ -78,7 +78,7 @@ def compacted(lint_input: LintInput) -> Iterator[Finding]:
     "the partition count of a route equals the partition count of its topic",
     reason="if the route has more partitions, the producer blocks; if it has fewer, keys move to other partitions",
 )
-def partitions(lint_input: LintInput) -> Iterator[Finding]:
+def check_partitions(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
         topic = lint_input.topics.get(route.topic)
         if topic is not None and route.partitions is not None and route.partitions.strip() != str(topic.partitions):
@@ -89,28 +89,28 @@ def partitions(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-count",
     "a partition count is set for every route with a partition field, and for every route of OutboxRouter",
-    reason="the partition is a hash modulo this count; OutboxRouter checks the count only when the task starts",
+    reason="the partition is a hash modulo this count, and OutboxRouter rejects a missing count when the task starts",
 )
-def partition_count(lint_input: LintInput) -> Iterator[Finding]:
+def check_partition_count(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
         if route.partitions is None and (route.partition_field is not None or lint_input.routers):
-            yield violation(f"{route.key}: no partitions", "a count", "use `aggregate.partitions` in the template")
+            yield violation(f"{route.key}: no partition count", "a count", "use `aggregate.partitions` in the template")
 
 
 @RULES.rule(
     "route.partition-field",
-    "`partition_field` of an aggregate is an immutable column, and the transform uses it",
-    reason="a tombstone in another partition does not remove the earlier records from the topic",
+    "`partition_field` is a column with the same value in all rows of an aggregate, and the transform uses this column",
+    reason="if a tombstone is in another partition than the earlier records of its key, these records are retained",
 )
-def partition_field(lint_input: LintInput) -> Iterator[Finding]:
+def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
     columns = lint_input.pipeline.source.columns
-    mutable = {columns.id, columns.event_type, columns.payload, columns.headers, columns.created_at, "seq"}
+    mutable_columns = {columns.id, columns.event_type, columns.payload, columns.headers, columns.created_at, "seq"}
     routes = {route.aggregate: route for route in lint_input.routes}
     for name, aggregate in lint_input.pipeline.aggregates.items():
         expected = aggregate.partition_field
-        if expected in mutable:
+        if expected in mutable_columns:
             remedy = "name a column that is the same in every row of one aggregate"
-            yield violation(f"aggregate {name}: partition_field is {expected}", "an immutable column", remedy)
+            yield violation(f"aggregate type {name}: partition_field is {expected}", "an immutable column", remedy)
         route = routes.get(name)
         if route is not None and not lint_input.has_transform(EVENT_ROUTER) and route.partition_field != expected:
             actual = f"{route.key}: partition field is {route.partition_field or UNSET}"
@@ -122,13 +122,13 @@ def partition_field(lint_input: LintInput) -> Iterator[Finding]:
     "the record key is the column with the aggregate id",
     reason="a compacted topic rejects a record without a key; with another key compaction retains the wrong records",
 )
-def key_column(lint_input: LintInput) -> Iterator[Finding]:
+def check_key_column(lint_input: LintInput) -> Iterator[Finding]:
     column = lint_input.pipeline.source.columns.aggregate_id
     for transform in lint_input.transforms:
-        if transform.class_name in KEY_DEFAULTS:
-            actual = transform.settings.get(KEY, KEY_DEFAULTS[transform.class_name])
+        if transform.class_name in DEFAULT_KEY_COLUMNS:
+            actual = transform.settings.get(KEY_OPTION, DEFAULT_KEY_COLUMNS[transform.class_name])
             if actual != column:
-                yield mismatch(transform.prefix + KEY, actual, column)
+                yield mismatch(transform.prefix + KEY_OPTION, actual, column)
         elif transform.class_name == VALUE_TO_KEY and split_list(transform.settings.get("fields", "")) != [column]:
             yield mismatch(f"{transform.prefix}fields", transform.settings.get("fields"), column)
 
@@ -136,20 +136,20 @@ def key_column(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.columns",
     "routers read the columns that the pipeline file names",
-    reason="if the column does not exist, every row becomes a dead letter, or lacks the value of the column",
+    reason="if a column does not exist, every row becomes a dead letter, or its record lacks the value of the column",
 )
-def columns(lint_input: LintInput) -> Iterator[Finding]:
-    names = lint_input.pipeline.source.columns.model_dump()
+def check_columns(lint_input: LintInput) -> Iterator[Finding]:
+    column_names = lint_input.pipeline.source.columns.model_dump()
     for transform in lint_input.transforms:
         defaults = {ROUTER: COLUMN_KEYS, EVENT_ROUTER: EVENT_ROUTER_COLUMNS}.get(transform.class_name, {})
         for key, default in defaults.items():
-            actual, expected = transform.settings.get(key, default), names[COLUMN_KEYS[key]]
+            actual, expected = transform.settings.get(key, default), column_names[COLUMN_KEYS[key]]
             if actual != expected:
                 yield mismatch(transform.prefix + key, actual, expected)
+    version_column = lint_input.pipeline.source.schema_version_column
     for router in lint_input.routers:
-        version, column = router.settings.get(SCHEMA_VERSION), lint_input.pipeline.source.schema_version_column
-        if version != column:
-            yield mismatch(router.prefix + SCHEMA_VERSION, version, column)
+        if router.settings.get(VERSION_OPTION) != version_column:
+            yield mismatch(router.prefix + VERSION_OPTION, router.settings.get(VERSION_OPTION), version_column)
 
 
 @RULES.rule(
@@ -157,7 +157,7 @@ def columns(lint_input: LintInput) -> Iterator[Finding]:
     "`table` of OutboxRouter is `source.table` of the pipeline file",
     reason="OutboxRouter rejects records of other tables, and the task stops",
 )
-def table(lint_input: LintInput) -> Iterator[Finding]:
+def check_table(lint_input: LintInput) -> Iterator[Finding]:
     expected = lint_input.pipeline.source.table
     for router in lint_input.routers:
         if router.settings.get("table", expected) != expected:
@@ -168,13 +168,13 @@ def table(lint_input: LintInput) -> Iterator[Finding]:
     "route.message-prefix",
     "if `source.message_prefix` is set, connector and router read logical decoding messages with this prefix; "
     "otherwise they read the outbox table",
-    reason="events are either messages or rows; a connector for the wrong kind delivers no events, or its task stops",
+    reason="a connector that reads messages when events are rows, or rows when they are messages, delivers none",
 )
-def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
+def check_message_prefix(lint_input: LintInput) -> Iterator[Finding]:
     expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
     if lint_input.config and actual != expected:
-        remedy = "use template outbox-postgres-messages if and only if source.message_prefix is set"
-        yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}: events are rows", remedy)
+        remedy = f"set connector.template to outbox-postgres{'-messages' if expected else ''}"
+        yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or UNSET, remedy)
     for router in lint_input.routers:
         prefix = router.settings.get("message.prefix")
         if actual is not None and prefix != actual:
@@ -183,10 +183,10 @@ def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "dead-letter",
-    "OutboxRouter has a dead letter topic, `apply` creates this topic, and the topic is not compacted",
+    "OutboxRouter (without `invalid.rows=fail`) has a dead letter topic that `apply` creates and that is not compacted",
     reason="compaction removes all but the latest dead letter of a key, and a missing topic stops the task",
 )
-def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
+def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
         if router.settings.get("invalid.rows", "dead-letter") == "fail":
             continue
@@ -196,9 +196,9 @@ def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
         if name is None:
             problem = f"{key} is not set"
         elif topic is None:
-            problem = f"{key}={name} is not declared"
+            problem = f"{key}={name}: `apply` does not create this topic"
         elif "compact" in topic.config["cleanup.policy"]:
-            problem = f"{key}={name} is compacted"
+            problem = f"{key}={name}: this topic is compacted"
         else:
             continue
         yield violation(problem, expected, f"set {key} to {expected}")
@@ -206,16 +206,16 @@ def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "transaction-topic",
-    "`provide.transaction.metadata` requires `connector.transaction_metadata` and `transactions` in `pass.through`",
-    reason="`connector.transaction_metadata` makes `apply` create the topic; without `pass.through` the router rejects "
-    "transaction metadata records, and the task stops",
+    "`provide.transaction.metadata` needs `connector.transaction_metadata`, and `transactions` in `pass.through`",
+    reason="`connector.transaction_metadata` makes `apply` create the topic; without `pass.through` OutboxRouter "
+    "rejects transaction metadata records, and the task stops",
 )
-def transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
+def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":
         return
     if lint_input.pipeline.transaction_topic not in lint_input.topics:
-        expected = "connector.transaction_metadata: true"
-        yield violation("provide.transaction.metadata=true, without a topic", expected, "set it in the pipeline file")
+        actual, expected = "provide.transaction.metadata=true", "connector.transaction_metadata: true"
+        yield violation(f"{actual}, but `apply` creates no topic", expected, f"set {expected} in the pipeline file")
     for router in lint_input.routers:
         if "transactions" not in split_list(router.settings.get("pass.through", "")):
             key = f"{router.prefix}pass.through"

@@ -9,7 +9,7 @@ from typing import Any
 from outbox_kit.connector_config import PLACEHOLDER, schema_texts
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.pipeline.values_with_origins import Literal
+from outbox_kit.pipeline.values_with_origins import LiteralText
 from outbox_kit.rules import Finding
 
 SECRET_KEY = re.compile(
@@ -24,19 +24,19 @@ DESCRIPTIVE_SUFFIX = re.compile(
 # A password in a value: in a URL, or in the options of a JAAS login module.
 URL_PASSWORD = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
 JAAS_PASSWORD = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
-EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+EXPRESSION_PATTERN = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 RULES = LintRules()
 
 
-def is_secret(key: str) -> bool:
-    """Return whether the name of a key means that its value is a secret."""
+def is_secret_key(key: str) -> bool:
+    """Return whether the value of a key is a secret, according to the name of the key."""
     return SECRET_KEY.search(key) is not None and DESCRIPTIVE_SUFFIX.search(key) is None
 
 
-def _is_plain_text(key: str, value: str) -> bool:
+def _is_plain_text_secret(key: str, value: str) -> bool:
     if URL_PASSWORD.search(value):
         return True
-    if not is_secret(key) or not value:
+    if not is_secret_key(key) or not value:
         return False
     if "jaas" in key.lower():
         return JAAS_PASSWORD.search(value) is not None
@@ -48,11 +48,11 @@ def _is_plain_text(key: str, value: str) -> bool:
     "the connector config contains no secret in plain text",
     reason="the REST API of Kafka Connect returns the connector config, and the lock file contains it",
 )
-def connector(lint_input: LintInput) -> Iterator[Finding]:
+def check_connector(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))
     for key, value in lint_input.config.items():
-        if key not in schemas and _is_plain_text(key, value):
-            remedy = "write a placeholder that the worker resolves: ${env:NAME}, ${file:path:key}"
+        if key not in schemas and _is_plain_text_secret(key, value):
+            remedy = f"set {key} to a placeholder that the worker resolves: ${{env:NAME}} or ${{file:path:key}}"
             yield violation(f"{key} is in plain text", "a placeholder", remedy)
 
 
@@ -61,23 +61,23 @@ def connector(lint_input: LintInput) -> Iterator[Finding]:
     "the environment file contains no secret in plain text",
     reason="the file is under version control",
 )
-def environment(lint_input: LintInput) -> Iterator[Finding]:
+def check_environment(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.plain_text_secrets:
-        yield violation(f"{key} is in plain text", "an expression", f'write {key} as "{{{{ env.NAME }}}}"')
+        yield violation(f"{key} is in plain text", "an expression", f'set {key} to "{{{{ env.NAME }}}}"')
 
 
 def plain_text_secrets(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of an unexpanded environment file whose value is a secret in plain text."""
-    return tuple(key for key, value in _leaves(data, "") if _is_plain_text_in_file(key, value))
+    """Return the dotted keys whose value is a secret in plain text. `data` is a file with unexpanded expressions."""
+    return tuple(key for key, value in _leaves(data, "") if _is_plain_text_secret_in_file(key, value))
 
 
-def _is_plain_text_in_file(key: str, value: str) -> bool:
-    if isinstance(value, Literal):  # set by an environment variable, not by the file
+def _is_plain_text_secret_in_file(key: str, value: str) -> bool:
+    if isinstance(value, LiteralText):  # the value of an OUTBOX__ variable, not of the file
         return False
-    has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION.search(value) is not None
-    if has_reference and is_secret(key):
+    has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION_PATTERN.search(value) is not None
+    if has_reference and is_secret_key(key):
         return False
-    return bool(value) and (is_secret(key) or URL_PASSWORD.search(value) is not None)
+    return bool(value) and (is_secret_key(key) or URL_PASSWORD.search(value) is not None)
 
 
 def _leaves(node: object, path: str) -> Iterator[tuple[str, str]]:

@@ -22,9 +22,9 @@ STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 BYTES_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
 BINARY_DATA_CONVERTER = "io.debezium.converters.BinaryDataConverter"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-DELEGATE = "value.converter.delegate.converter.type"
+DELEGATE_KEY = "value.converter.delegate.converter.type"
 TOPIC_NAME_KEYS = ("topic.naming.strategy", "topic.delimiter", "topic.transaction", "topic.heartbeat.name")
-WITHOUT_EFFECT = (
+KEYS_WITHOUT_EFFECT = (
     "publish.via.partition.root",
     "slot.failover",
     "replica.identity.autoset.values",
@@ -34,18 +34,18 @@ RULES = LintRules()
 AllowedValues = Callable[[LintInput], tuple[str, ...]]
 
 
-def _setting(
+def _require(
     key: str, allowed: tuple[str, ...] | AllowedValues, reason: str, *, optional: bool = False, only_with: str = ""
 ) -> None:
     """Add the rule `lint.setting.KEY`: the key has one of the `allowed` values. An empty tuple allows any value.
 
     `optional` means that the key need not be set, because its default in Connect or Debezium is an allowed value.
-    `only_with` is the class of a transform: the rule applies only to configs with this transform.
+    `only_with` is the class of a transform: configs without this transform pass.
     """
-    description = "the value from the pipeline file or the environment file"
+    values_text = "the value from the pipeline file or the environment file"
     if not callable(allowed):
-        description = " or ".join(f"`{value}`" for value in allowed)
-    condition = f"`{key}` is {description}" + (", or not set" if optional else "")
+        values_text = " or ".join(f"`{value}`" for value in allowed)
+    condition = f"`{key}` is {values_text}" + (", or not set" if optional else "")
     condition += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
 
     @RULES.rule(f"setting.{key}", condition, reason=reason)
@@ -66,90 +66,90 @@ def _assignment(key: str, value: str | None) -> str:
 
 
 def _captured_table(lint_input: LintInput) -> tuple[str, ...]:
-    """Return the table to capture, or an empty tuple if events are logical messages."""
+    """Return the outbox table as the only allowed value, or an empty tuple if events are logical decoding messages."""
     return () if MESSAGE_PREFIXES in lint_input.config else (lint_input.pipeline.source.table,)
 
 
-_setting(
+_require(
     "connector.class",
     ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "PostgresSource"),
     "the other rules apply to this connector only",
 )
-_setting("tasks.max", ("1",), "the connector supports one task only", optional=True)
-_setting("plugin.name", ("pgoutput",), "`apply` creates the slot with pgoutput; Debezium's default is decoderbufs")
-_setting(
+_require("tasks.max", ("1",), "the connector supports one task only", optional=True)
+_require("plugin.name", ("pgoutput",), "`apply` creates the slot with pgoutput; Debezium's default is decoderbufs")
+_require(
     "topic.prefix",
     lambda lint_input: (lint_input.pipeline.prefix,),
     "the names of topics, and the stored offsets, contain the prefix of the pipeline file",
 )
-_setting(
+_require(
     "slot.name",
     lambda lint_input: (lint_input.pipeline.source.slot,),
     "Debezium would create another slot at the current end of the WAL, and miss earlier rows",
 )
-_setting(
+_require(
     "publication.name",
     lambda lint_input: (lint_input.pipeline.source.publication,),
     "`apply` creates and checks the publication of the pipeline file",
 )
-_setting(
+_require(
     "publication.autocreate.mode",
     ("disabled",),
-    "rows are lost if the publication is newer than the slot; PostgreSQL 18 only logs a warning on the server",
+    "if Debezium creates the publication after the slot, rows are lost, and PostgreSQL 18 only logs a warning",
 )
-_setting(
+_require(
     "slot.drop.on.stop",
     ("false",),
     "rows that are written after the slot is dropped are never delivered",
     optional=True,
 )
-_setting("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
-_setting("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, and old states can replace newer states")
-_setting(
+_require("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
+_require("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, and old states can replace newer states")
+_require(
     "offset.mismatch.strategy",
     ("no_validation",),
     "trust_slot and trust_greater_lsn replace a lost slot by a new slot without an error, and rows are lost",
     optional=True,
 )
-_setting("lsn.flush.mode", ("connector",), "the slot must not pass a row that is not in Kafka yet", optional=True)
-_setting(
+_require("lsn.flush.mode", ("connector",), "the slot must not pass a row that is not in Kafka yet", optional=True)
+_require(
     "event.processing.failure.handling.mode",
     ("fail",),
     "the other modes skip and acknowledge an event that cannot be processed",
     optional=True,
 )
-_setting(
+_require(
     "errors.tolerance",
     ("none",),
     "with `all` a source connector skips a record that cannot be sent, and acknowledges the row",
     optional=True,
 )
-_setting("errors.log.include.messages", ("false",), "payloads would appear in the workers' logs", optional=True)
-_setting(
+_require("errors.log.include.messages", ("false",), "payloads would appear in the workers' logs", optional=True)
+_require(
     "exactly.once.support",
     lambda lint_input: (lint_input.environment.connector.exactly_once,),
-    "connector.exactly_once declares it; `required` makes Connect reject the connector on a worker without support",
+    "connector.exactly_once sets it; with `required`, Connect rejects the connector if a worker lacks support",
 )
-_setting("producer.override.acks", ("all", "-1"), "acknowledged rows are lost if one broker fails", optional=True)
-_setting(
+_require("producer.override.acks", ("all", "-1"), "otherwise rows are lost if a broker fails", optional=True)
+_require(
     "producer.override.enable.idempotence",
     ("true",),
-    "a retried send could be written after a later record of the same key",
+    "without idempotence, a retried record could be written after a later record of the same key",
     optional=True,
 )
-_setting(
+_require(
     "key.converter",
     (STRING_CONVERTER,),
     "keys are plain UTF-8: with a schema id in the key, a new schema would change the key and its partition",
     only_with=ROUTER,
 )
-_setting(
+_require(
     "header.converter",
     (STRING_CONVERTER,),
     "with the default converter a header value of digits is read as a number",
     only_with=ROUTER,
 )
-_setting(
+_require(
     "value.converter",
     (BINARY_DATA_CONVERTER,),
     "the router's values are bytes and heartbeats are Structs: this converter supports both",
@@ -162,7 +162,7 @@ _setting(
     f"`producer.override.max.block.ms` is set to {MAX_BLOCK_MS_LIMIT} or less",
     reason="with Connect's default a missing topic or partition blocks the task forever, while its state is RUNNING",
 )
-def max_block(lint_input: LintInput) -> Iterator[Finding]:
+def check_max_block(lint_input: LintInput) -> Iterator[Finding]:
     key = "producer.override.max.block.ms"
     value = lint_input.config.get(key)
     if lint_input.config and not 0 < parse_int(value) <= MAX_BLOCK_MS_LIMIT:
@@ -174,13 +174,13 @@ def max_block(lint_input: LintInput) -> Iterator[Finding]:
     "`skipped.operations` does not list inserts (`c`)",
     reason="the connector would drop every outbox row before the transform, and acknowledge it",
 )
-def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
+def check_skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
     value = lint_input.config.get("skipped.operations", "t")
     if "c" in split_list(value):
-        yield violation(f"skipped.operations={value}", "a list without `c`", "leave skipped.operations out")
+        yield violation(f"skipped.operations={value}", "a list without `c`", "remove skipped.operations")
 
 
-_setting(
+_require(
     "event.converting.failure.handling.mode",
     ("fail",),
     "by default, Debezium writes null for a value that it cannot convert, and a null payload is a tombstone",
@@ -193,19 +193,19 @@ _setting(
     "delegate has `schemas.enable=false`",
     reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
 )
-def value_converter(lint_input: LintInput) -> Iterator[Finding]:
+def check_value_converter(lint_input: LintInput) -> Iterator[Finding]:
     converter = lint_input.config.get("value.converter")
-    remedy = f"set value.converter={BINARY_DATA_CONVERTER} and {DELEGATE}={JSON_CONVERTER}"
+    remedy = f"set value.converter={BINARY_DATA_CONVERTER} and {DELEGATE_KEY}={JSON_CONVERTER}"
     if converter == BYTES_CONVERTER:
         yield violation(f"value.converter={converter}", BINARY_DATA_CONVERTER, remedy)
     if converter != BINARY_DATA_CONVERTER:
         return
-    delegate = lint_input.config.get(DELEGATE)
+    delegate = lint_input.config.get(DELEGATE_KEY)
     if delegate is None:
-        yield violation(f"{DELEGATE} is not set", JSON_CONVERTER, remedy)
-    key = f"{DELEGATE}.schemas.enable"
+        yield violation(f"{DELEGATE_KEY} is not set", JSON_CONVERTER, remedy)
+    key = f"{DELEGATE_KEY}.schemas.enable"
     if delegate == JSON_CONVERTER and lint_input.config.get(key) != "false":
-        yield violation(f"{key} is not false", f"{key}=false", f"set {key}=false, which keeps heartbeats small")
+        yield violation(f"{key} is not false", f"{key}=false", f"set {key}=false, so that heartbeats are small")
 
 
 @RULES.rule(
@@ -213,10 +213,10 @@ def value_converter(lint_input: LintInput) -> Iterator[Finding]:
     "`errors.deadletterqueue.*` is not set",
     reason="Connect uses these settings for sink connectors only; OutboxRouter has the setting `dead.letter.topic`",
 )
-def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
+def check_dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("errors.deadletterqueue."):
-            yield violation(f"{key} is set", "not set", "remove the key; set dead.letter.topic of OutboxRouter")
+            yield violation(f"{key} is set", "not set", f"remove {key}, and set dead.letter.topic of OutboxRouter")
 
 
 @RULES.rule(
@@ -224,7 +224,7 @@ def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
     "OutboxRouter has `snapshot.rows=fail`",
     reason="rows of a snapshot would overwrite newer states; `outbox backfill` writes the latest state instead",
 )
-def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
+def check_snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
         if router.settings.get("snapshot.rows", "fail") != "fail":
             yield mismatch(f"{router.prefix}snapshot.rows", router.settings["snapshot.rows"], "fail")
@@ -235,10 +235,10 @@ def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
     "settings for incremental snapshots (`signal.*`) are not set",
     reason="an incremental snapshot sends old rows with new LSNs, so that consumers treat them as newer states",
 )
-def signals(lint_input: LintInput) -> Iterator[Finding]:
+def check_signals(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("signal."):
-            yield violation(f"{key} is set", "not set", "remove the key; use `outbox backfill` or `outbox republish`")
+            yield violation(f"{key} is set", "not set", f"remove {key}; use `outbox backfill` or `outbox republish`")
 
 
 @RULES.rule(
@@ -247,22 +247,22 @@ def signals(lint_input: LintInput) -> Iterator[Finding]:
     + ", ".join(f"`{key}`" for key in TOPIC_NAME_KEYS),
     reason="`apply` creates topics with the default names, and Connect's producer does not create topics",
 )
-def topic_names(lint_input: LintInput) -> Iterator[Finding]:
+def check_topic_names(lint_input: LintInput) -> Iterator[Finding]:
     for key in TOPIC_NAME_KEYS:
         if key in lint_input.config:
-            yield violation(f"{key}={lint_input.config[key]}", "not set", f"leave {key} out")
+            yield violation(f"{key}={lint_input.config[key]}", "not set", f"remove {key}")
 
 
 @RULES.rule(
     "no-effect",
-    "settings that have no effect are not set: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
+    "settings that have no effect are not set: " + ", ".join(f"`{key}`" for key in KEYS_WITHOUT_EFFECT),
     reason="`apply` creates publication and slot; `topic.heartbeat.prefix` sets the prefix of the heartbeat topic",
     severity=Severity.WARNING,
 )
-def no_effect(lint_input: LintInput) -> Iterator[Finding]:
-    for key in WITHOUT_EFFECT:
+def check_no_effect(lint_input: LintInput) -> Iterator[Finding]:
+    for key in KEYS_WITHOUT_EFFECT:
         if lint_input.config.get(key, "false").lower() != "false":
-            yield violation(f"{key}={lint_input.config[key]}", "not set", f"leave {key} out")
+            yield violation(f"{key}={lint_input.config[key]}", "not set", f"remove {key}")
 
 
 @RULES.rule(
@@ -270,13 +270,13 @@ def no_effect(lint_input: LintInput) -> Iterator[Finding]:
     "the producer's `delivery.timeout.ms` is not below `linger.ms` + `request.timeout.ms`",
     reason="Kafka's producer rejects a lower value",
 )
-def delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
-    actual, linger, request = (
+def check_delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
+    delivery, linger, request = (
         producer_setting(lint_input.config, key) for key in ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
     )
-    if actual < linger + request:
-        remedy = "raise connector.delivery_timeout_ms of the environment file, or lower request.timeout.ms"
-        yield violation(f"delivery.timeout.ms={actual}", f"{linger + request} or more", remedy)
+    if delivery < linger + request:
+        remedy = "raise connector.delivery_timeout_ms in the environment file, or lower request.timeout.ms"
+        yield violation(f"delivery.timeout.ms={delivery}", f"{linger + request} or more", remedy)
 
 
 @RULES.rule(
@@ -284,13 +284,13 @@ def delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
     "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
     reason="Connect would replace a placeholder in a schema, and uses a malformed placeholder as text without error",
 )
-def placeholders(lint_input: LintInput) -> Iterator[Finding]:
+def check_placeholders(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))
     for key, value in lint_input.config.items():
         if "${" not in value or key.endswith((".route.topic.replacement", ".replacement")):
             continue
         if key in schemas:
-            yield violation(f"{key} contains ${{", "escaped as \\u0024{", "use `version.text` in the template")
+            yield violation(f"{key} contains ${{", "\\u0024{ instead of ${", "use `version.text` in the template")
         elif "${" in PLACEHOLDER.sub("", value):
             expected = "${provider:key} or ${provider:path:key}"
-            yield violation(f"{key} contains ${{, but no valid placeholder", expected, "correct the placeholder")
+            yield violation(f"{key} contains ${{ outside a valid placeholder", expected, "correct the placeholder")

@@ -1,4 +1,4 @@
-"""Rules for topic settings: compaction, replication and name collisions."""
+"""Rules for topic settings: compaction, replication and name colliding_names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN_REPLICAS = 3
 RULES = LintRules()
 
 
-def _parse_decimal(text: str, default: float) -> float:
+def _parse_float(text: str, default: float) -> float:
     try:
         return float(text)
     except ValueError:
@@ -28,7 +28,7 @@ def _compacted_topics(lint_input: LintInput) -> list[Topic]:
     return [topic for topic in lint_input.topics.values() if "compact" in topic.config.get("cleanup.policy", "")]
 
 
-def _compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
+def _add_compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
     """Add the rule `lint.compaction.KEY` for a setting of compacted topics, with severity `warning`."""
     condition = f"`{key}` of a compacted topic is {expected}, or is not set"
 
@@ -37,29 +37,29 @@ def _compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str,
         for topic in _compacted_topics(lint_input):
             value = topic.config.get(key)
             if value is not None and not is_allowed(value):
-                remedy = f"correct {key} under `topic:` of the aggregate"
+                remedy = f"set {key} under `topic` of the aggregate type to {expected}"
                 yield violation(f"topic {topic.name}: {key}={value}", expected, remedy)
 
 
-_compaction_rule(
+_add_compaction_rule(
     "delete.retention.ms",
     lambda value: parse_int(value, DAY_MS) >= DAY_MS,
     f"{DAY_MS} (a day) or more",
     "a consumer that is stopped for longer misses tombstones, and its table retains deleted rows",
 )
-_compaction_rule(
+_add_compaction_rule(
     "min.cleanable.dirty.ratio",
-    lambda value: _parse_decimal(value, 0.5) <= MAX_DIRTY_RATIO,
+    lambda value: _parse_float(value, 0.5) <= MAX_DIRTY_RATIO,
     f"{MAX_DIRTY_RATIO} or less",
     "with a higher ratio the log cleaner runs rarely, and the topic and the time to read it grow",
 )
-_compaction_rule(
+_add_compaction_rule(
     "segment.ms",
     lambda value: parse_int(value, DAY_MS) <= MAX_SEGMENT_MS,
     f"{MAX_SEGMENT_MS} (30 days) or less",
     "the active segment is never compacted",
 )
-_compaction_rule(
+_add_compaction_rule(
     "message.timestamp.type",
     lambda value: value == "CreateTime",
     "CreateTime",
@@ -72,13 +72,13 @@ _compaction_rule(
     "`min.compaction.lag.ms` is not above `max.compaction.lag.ms`",
     reason="the broker rejects such a topic (LogConfig.validateValues)",
 )
-def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
+def check_compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     for topic in _compacted_topics(lint_input):
         minimum = parse_int(topic.config.get("min.compaction.lag.ms"))
         maximum = parse_int(topic.config.get("max.compaction.lag.ms"), minimum)
         if minimum > maximum:
             actual = f"topic {topic.name}: min.compaction.lag.ms={minimum}, max.compaction.lag.ms={maximum}"
-            yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic:` of the aggregate")
+            yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic` in `aggregates`")
 
 
 @RULES.rule(
@@ -86,13 +86,13 @@ def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     "`min.insync.replicas` is not above the replication factor",
     reason="the brokers would reject every record",
 )
-def writable(lint_input: LintInput) -> Iterator[Finding]:
-    replicas = lint_input.environment.kafka.replication_factor
+def check_writable(lint_input: LintInput) -> Iterator[Finding]:
+    replication_factor = lint_input.environment.kafka.replication_factor
     for topic in lint_input.topics.values():
         minimum = parse_int(topic.config.get("min.insync.replicas"), 1)
-        if minimum > replicas:
-            actual = f"topic {topic.name}: min.insync.replicas={minimum}, {replicas} replicas"
-            yield violation(actual, f"{replicas} or less", "correct kafka.min_insync_replicas of the environment file")
+        if minimum > replication_factor:
+            actual = f"topic {topic.name}: min.insync.replicas={minimum}, {replication_factor} replicas"
+            yield violation(actual, f"{replication_factor} or less", "correct kafka.min_insync_replicas")
 
 
 @RULES.rule(
@@ -101,7 +101,7 @@ def writable(lint_input: LintInput) -> Iterator[Finding]:
     reason="otherwise the failure of one broker stops the connector, or loses acknowledged records",
     severity=Severity.WARNING,
 )
-def replicas(lint_input: LintInput) -> Iterator[Finding]:
+def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
     kafka = lint_input.environment.kafka
     if lint_input.is_local or kafka.min_insync_replicas > kafka.replication_factor:
         return
@@ -115,15 +115,15 @@ def replicas(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.cross_input_rule(
     "topic.collision",
-    "no two topics differ only in `.` and `_`",
+    "no two topics differ only in having `.` where the other has `_`",
     reason="the names of their metrics collide, and the broker rejects the second topic",
 )
-def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+def check_collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     names_by_metric: dict[tuple[str, str], set[str]] = defaultdict(set)
     for lint_input in inputs:
         for name in lint_input.topics:
             names_by_metric[lint_input.environment.kafka.bootstrap_servers, name.replace(".", "_")].add(name)
-    for collisions in names_by_metric.values():
-        if len(collisions) > 1:
-            remedy = "rename an aggregate or a prefix"
-            yield violation(" and ".join(sorted(collisions)), "names that differ in more than `.` and `_`", remedy)
+    for colliding_names in names_by_metric.values():
+        if len(colliding_names) > 1:
+            remedy = "rename an aggregate type, or change `prefix` of a pipeline"
+            yield violation(" and ".join(sorted(colliding_names)), "names that differ in more than `.` and `_`", remedy)

@@ -11,12 +11,12 @@ from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
 
-Names = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
+NamesFunction = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
 """Function that returns (scope, name) for each object of a pipeline. A name must be unique in its scope."""
 RULES = LintRules()
 
 
-def _unique(kind: str, names: Names, reason: str, group: Callable[[LintInput], Hashable] = id) -> None:
+def _require_unique(kind: str, names: NamesFunction, reason: str, group: Callable[[LintInput], Hashable] = id) -> None:
     """Add the rule `lint.unique.KIND`. Inputs of one `group` may share a name, because another rule reports them."""
 
     @RULES.cross_input_rule(
@@ -31,26 +31,26 @@ def _unique(kind: str, names: Names, reason: str, group: Callable[[LintInput], H
             if len({group(lint_input) for lint_input in inputs_with_name}) > 1:
                 labels = ", ".join(lint_input.label or lint_input.pipeline.name for lint_input in inputs_with_name)
                 yield violation(
-                    f"{kind} {name}: {labels}", "in one pipeline file", f"use another {kind} in one of the files"
+                    f"{kind} {name} is in {labels}", "in one pipeline file", f"change the {kind} in all files but one"
                 )
 
 
-def _server(lint_input: LintInput) -> Hashable:
+def _server_scope(lint_input: LintInput) -> Hashable:
     return lint_input.environment.source.host, lint_input.environment.source.port
 
 
-def _database(lint_input: LintInput) -> Hashable:
-    return _server(lint_input), lint_input.environment.source.database
+def _database_scope(lint_input: LintInput) -> Hashable:
+    return _server_scope(lint_input), lint_input.environment.source.database
 
 
-def _cluster(lint_input: LintInput) -> Hashable:
+def _cluster_scope(lint_input: LintInput) -> Hashable:
     return lint_input.environment.kafka.bootstrap_servers
 
 
-def _sources(lint_input: LintInput, *, messages: bool) -> list[tuple[Hashable, str]]:
+def _event_sources(lint_input: LintInput, *, messages: bool) -> list[tuple[Hashable, str]]:
     prefix = lint_input.config.get(MESSAGE_PREFIXES)
     name = prefix or lint_input.pipeline.source.table
-    return [(_database(lint_input), name)] if bool(prefix) is messages else []
+    return [(_database_scope(lint_input), name)] if bool(prefix) is messages else []
 
 
 def _materialized_tables(lint_input: LintInput) -> Iterator[tuple[Hashable, str]]:
@@ -60,41 +60,41 @@ def _materialized_tables(lint_input: LintInput) -> Iterator[tuple[Hashable, str]
             yield repr(target), entry.table
 
 
-_unique(
+_require_unique(
     "pipeline name",
     lambda lint_input: [(lint_input.environment.lock_folder, lint_input.pipeline.name)],
-    "both would write the same lock file",
+    "both pipelines would write the same lock file",
 )
-_unique(
+_require_unique(
     "connector",
     lambda lint_input: [(lint_input.environment.connect.url, lint_input.pipeline.connector.name)],
     "`apply` of one pipeline would replace the config of the other",
 )
-_unique(
+_require_unique(
     "topic prefix",
-    lambda lint_input: [(_cluster(lint_input), lint_input.pipeline.prefix)],
+    lambda lint_input: [(_cluster_scope(lint_input), lint_input.pipeline.prefix)],
     "two connectors would share offsets, heartbeats and dead letters",
 )
-_unique(
+_require_unique(
     "replication slot",
-    lambda lint_input: [(_server(lint_input), lint_input.pipeline.source.slot)],
+    lambda lint_input: [(_server_scope(lint_input), lint_input.pipeline.source.slot)],
     "two connectors on one slot lose rows, because each row reaches only one of them; slot names are server-wide",
 )
-_unique(
+_require_unique(
     "publication",
-    lambda lint_input: [(_database(lint_input), lint_input.pipeline.source.publication)],
+    lambda lint_input: [(_database_scope(lint_input), lint_input.pipeline.source.publication)],
     "`apply` of one pipeline would change the publication of the other",
 )
-_unique(
+_require_unique(
     "outbox table",
-    partial(_sources, messages=False),
-    "each row would be sent twice, and rows of the other pipeline's types would become dead letters",
+    partial(_event_sources, messages=False),
+    "each row would be sent twice, or become a dead letter of the pipeline that does not have its aggregate type",
 )
-_unique("message prefix", partial(_sources, messages=True), "each message would be sent twice")
-_unique(
+_require_unique("message prefix", partial(_event_sources, messages=True), "both connectors would send each message")
+_require_unique(
     "topic",
-    lambda lint_input: [(_cluster(lint_input), name) for name in lint_input.topics],
+    lambda lint_input: [(_cluster_scope(lint_input), name) for name in lint_input.topics],
     "LSNs of two databases are not comparable: an older state could replace a newer state",
     group=lambda lint_input: lint_input.pipeline.prefix,
 )
-_unique("materialized table", _materialized_tables, "two topics would overwrite each other's rows")
+_require_unique("materialized table", _materialized_tables, "two topics would overwrite each other's rows")

@@ -1,4 +1,4 @@
-"""Rule against connector keys that no plugin defines. Connect accepts any key, so a typo has no effect."""
+"""Rule against connector keys that no plugin defines. Connect accepts and ignores such keys."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from outbox_kit.connector_config import settings_under, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule, LintRules, suggestion, violation
-from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEYS
+from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEY_PATTERNS
 from outbox_kit.rules import Finding
 
-Definitions = Callable[[str], Collection[str] | None]
+DefinedKeys = Callable[[str], Collection[str] | None]
 """Function that returns the keys that a plugin class defines, None if the class is not installed on the worker."""
 
-# Keys that Debezium 3.7 reads but does not define. The definitions of a connector include the keys of Connect.
+# Keys that Debezium 3.7 reads but does not define. Keys of Connect are among the defined keys of each connector.
 UNDEFINED_KEYS = {
     "money.fraction.digits",
     "offset.mismatch.strategy",
@@ -26,7 +26,7 @@ UNDEFINED_KEYS = {
     "topic.heartbeat.prefix",
     "topic.transaction",
 }
-# Prefixes of keys that no plugin defines: keys of clients, drivers and extensions, and keys of outbox-kit.
+# Prefixes of keys that no plugin defines one by one: keys of clients, drivers, tables, extensions and outbox-kit.
 UNCHECKED_PREFIXES = (
     "producer.override.",
     "admin.override.",
@@ -40,15 +40,15 @@ UNCHECKED_PREFIXES = (
     "column.truncate.",
     "snapshot.select.statement.overrides.",
 )
-# Keys whose value is a list of aliases. An alias is the prefix of other keys.
-ALIAS_LISTS = ("converters", "post.processors")
+# Keys whose value is a list of aliases. The settings of an alias have the prefix ALIAS.
+ALIAS_LIST_KEYS = ("converters", "post.processors")
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
-DELEGATE = "delegate.converter.type"
-TRANSFORM_KEYS = {"type", "plugin.version", "predicate", "negate"}
+DELEGATE_KEY = "delegate.converter.type"
+COMMON_TRANSFORM_KEYS = {"type", "plugin.version", "predicate", "negate"}
 
 
-def unknown_keys_rule(definitions: Definitions) -> LintRule:
-    """Return the rule for the plugins of one worker."""
+def unknown_keys_rule(defined_keys_of: DefinedKeys) -> LintRule:
+    """Return the rule that compares the config with the plugins of one worker."""
     rules = LintRules()
 
     @rules.rule(
@@ -58,54 +58,58 @@ def unknown_keys_rule(definitions: Definitions) -> LintRule:
         reason="Connect accepts a misspelt key, and uses the default of the correct key",
     )
     def check(lint_input: LintInput) -> Iterator[Finding]:
-        for violations in (_connector_keys, _transform_keys, _converter_keys):
-            yield from violations(lint_input.config, definitions)
+        for check_keys in (_check_connector_keys, _check_transform_keys, _check_converter_keys):
+            yield from check_keys(lint_input.config, defined_keys_of)
 
     return rules[0]
 
 
-def _connector_keys(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
-    alias_prefixes = [f"{name}." for key in ALIAS_LISTS for name in split_list(config.get(key, ""))]
+def _check_connector_keys(config: Mapping[str, str], defined_keys_of: DefinedKeys) -> Iterator[Finding]:
+    alias_prefixes = [f"{name}." for key in ALIAS_LIST_KEYS for name in split_list(config.get(key, ""))]
     prefixes = ("transforms.", "predicates.", *(f"{key}." for key in CONVERTERS), *UNCHECKED_PREFIXES, *alias_prefixes)
     keys = {key for key in config if not key.startswith(prefixes)}
-    yield from _unknown_keys("", keys, config.get("connector.class"), definitions, UNDEFINED_KEYS)
+    yield from _check_keys("", keys, config.get("connector.class"), defined_keys_of, UNDEFINED_KEYS)
 
 
-def _transform_keys(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
+def _check_transform_keys(config: Mapping[str, str], defined_keys_of: DefinedKeys) -> Iterator[Finding]:
     for kind in ("transforms", "predicates"):
         for alias in split_list(config.get(kind, "")):
             prefix = f"{kind}.{alias}."
             settings = settings_under(config, prefix)
-            # lint.route.keys checks keys that contain the name of an aggregate.
-            has_aggregates = settings.get("type") in AGGREGATE_KEYS
+            # The rule lint.route.keys checks `aggregate.*` keys, which contain names.
+            has_aggregates = settings.get("type") in AGGREGATE_KEY_PATTERNS
             keys = {key for key in settings if not (has_aggregates and key.startswith("aggregate."))}
-            yield from _unknown_keys(prefix, keys, settings.get("type"), definitions, TRANSFORM_KEYS)
+            yield from _check_keys(prefix, keys, settings.get("type"), defined_keys_of, COMMON_TRANSFORM_KEYS)
 
 
-def _converter_keys(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
+def _check_converter_keys(config: Mapping[str, str], defined_keys_of: DefinedKeys) -> Iterator[Finding]:
     """Check the keys of the converters and of BinaryDataConverter's delegate."""
     for name in CONVERTERS:
         settings = {key: value for key, value in settings_under(config, f"{name}.").items() if key != "plugin.version"}
-        keys = {key for key in settings if not key.startswith(f"{DELEGATE}.")}
-        yield from _unknown_keys(f"{name}.", keys, config.get(name), definitions, {DELEGATE, "type"})
-        prefix = f"{name}.{DELEGATE}."
-        yield from _unknown_keys(
-            prefix, set(settings_under(config, prefix)), settings.get(DELEGATE), definitions, set()
+        keys = {key for key in settings if not key.startswith(f"{DELEGATE_KEY}.")}
+        yield from _check_keys(f"{name}.", keys, config.get(name), defined_keys_of, {DELEGATE_KEY, "type"})
+        prefix = f"{name}.{DELEGATE_KEY}."
+        yield from _check_keys(
+            prefix, set(settings_under(config, prefix)), settings.get(DELEGATE_KEY), defined_keys_of, set()
         )
 
 
-def _unknown_keys(
-    prefix: str, keys: Collection[str], plugin: str | None, definitions: Definitions, extra: Collection[str]
+def _check_keys(
+    prefix: str,
+    keys: Collection[str],
+    class_name: str | None,
+    defined_keys_of: DefinedKeys,
+    extra_keys: Collection[str],
 ) -> Iterator[Finding]:
-    """Yield a finding for each key that neither the plugin nor `extra` defines. An empty definition allows any key."""
-    if plugin is None:
+    """Yield a finding for each key that neither the class nor `extra_keys` has. A class without keys allows any key."""
+    if class_name is None:
         return
-    defined = definitions(plugin)
-    if defined is None:
+    defined_keys = defined_keys_of(class_name)
+    if defined_keys is None:
         remedy = "correct the class, or install the plugin on the worker; see docs/smt.md"
-        yield violation(f"{prefix or 'connector.class: '}{plugin} is not installed", "a plugin of the worker", remedy)
+        yield violation(f"{prefix or 'connector.class: '}{class_name} is not installed", "an installed plugin", remedy)
         return
-    known_keys = {*defined, *extra}
-    for key in sorted(set(keys) - known_keys) if defined else ():
-        actual = f"{prefix}{key}: {plugin.rsplit('.', 1)[-1]} has no such key"
+    known_keys = {*defined_keys, *extra_keys}
+    for key in sorted(set(keys) - known_keys) if defined_keys else ():
+        actual = f"{prefix}{key}: {class_name.rsplit('.', 1)[-1]} does not define this key"
         yield violation(actual, "a key that is defined", suggestion(key, known_keys, prefix))

@@ -12,7 +12,7 @@ from outbox_kit.stack.services.registry import Registry
 from outbox_kit.stack.services.service import Service
 
 SERVICES: dict[str, type[Service]] = {service.name: service for service in (Postgres, Kafka, Registry, Connect)}
-# Dependents stop first: the worker leaves its group and the registry closes its sessions while both servers run.
+# Dependents stop first: the worker leaves its group and the registry ends its sessions while Kafka and PostgreSQL run.
 STOP_ORDER = (
     tuple(name for name, service in SERVICES.items() if service.requires),
     tuple(name for name, service in SERVICES.items() if not service.requires),
@@ -23,13 +23,13 @@ def select_services(names: Iterable[str] | None) -> tuple[str, ...]:
     """Return the services to start, in start order: all services, or `names` and the services that these require."""
     if names is None:
         return tuple(SERVICES)
-    selected = set(names)
-    unknown = sorted(selected - set(SERVICES))
-    if unknown or not selected:
-        message = f"unknown service: {', '.join(unknown)}" if unknown else "no service was named"
-        raise ConfigurationError(message, f"services: {', '.join(SERVICES)}")
-    selected.update(required for name in tuple(selected) for required in SERVICES[name].requires)
-    return tuple(name for name in SERVICES if name in selected)
+    selected_names = set(names)
+    unknown_names = sorted(selected_names - set(SERVICES))
+    if unknown_names or not selected_names:
+        message = f"unknown service: {', '.join(unknown_names)}" if unknown_names else "no service was named"
+        raise ConfigurationError(message, f"use one or more of: {', '.join(SERVICES)}")
+    selected_names.update(required for name in tuple(selected_names) for required in SERVICES[name].requires)
+    return tuple(name for name in SERVICES if name in selected_names)
 
 
 def needs_java(names: Iterable[str]) -> bool:

@@ -15,34 +15,34 @@ from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Observation
 
 PASSWORD_VARIABLE = "OUTBOX_CONNECTOR_PASSWORD"  # noqa: S105 - a name
-JSON = "org.apache.kafka.connect.json.JsonConverter"
-PROVIDERS = "org.apache.kafka.common.config.provider"
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+PROVIDER_PACKAGE = "org.apache.kafka.common.config.provider"
 
 
 def worker_settings(
-    state: StackState, plugins: tuple[Path, ...], discovery: str, secrets: Path
+    state: StackState, folders: tuple[Path, ...], discovery: str, secrets_folder: Path
 ) -> dict[str, str | int | bool]:
-    """Return connect.properties."""
+    """Return the settings of connect.properties."""
     return {
         "bootstrap.servers": state.kafka,
         "listeners": f"http://{HOST}:{state.ports['connect']}",
         "rest.advertised.host.name": HOST,
         "rest.advertised.port": state.ports["connect"],
-        "plugin.path": ",".join(map(str, plugins)),
+        "plugin.path": ",".join(map(str, folders)),
         "plugin.discovery": discovery,
         **common_settings(),
         "config.providers": "env,file",
-        "config.providers.file.class": f"{PROVIDERS}.FileConfigProvider",
-        "config.providers.file.param.allowed.paths": str(secrets),
+        "config.providers.file.class": f"{PROVIDER_PACKAGE}.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(secrets_folder),
     }
 
 
 def common_settings() -> dict[str, str | int | bool]:
-    """Return the settings of a worker, embedded or in a container."""
+    """Return the settings that the embedded worker and workers in containers have in common."""
     return {
         "group.id": "outbox-connect",
-        "key.converter": JSON,
-        "value.converter": JSON,
+        "key.converter": JSON_CONVERTER,
+        "value.converter": JSON_CONVERTER,
         # Internal topics, sized for one broker.
         "config.storage.topic": "outbox-connect-configs",
         "config.storage.replication.factor": 1,
@@ -62,7 +62,7 @@ def common_settings() -> dict[str, str | int | bool]:
         "scheduled.rebalance.max.delay.ms": 1000,
         "offset.flush.interval.ms": 5000,
         "config.providers": "env",
-        "config.providers.env.class": f"{PROVIDERS}.EnvVarConfigProvider",
+        "config.providers.env.class": f"{PROVIDER_PACKAGE}.EnvVarConfigProvider",
         "config.providers.env.param.allowlist.pattern": "OUTBOX_.*",
     }
 

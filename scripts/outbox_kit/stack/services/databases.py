@@ -10,8 +10,8 @@ from psycopg import sql
 from pydantic import BaseModel, ConfigDict, Field
 
 
-def password() -> str:
-    """Return a new password; its characters need no quoting in a URI, a shell or a properties file."""
+def new_password() -> str:
+    """Return a new password whose characters need no quoting in a URI, a shell or a properties file."""
     return secrets.token_urlsafe(24)
 
 
@@ -24,19 +24,19 @@ class Logins(BaseModel):
     target_database: str = "warehouse"
     registry_database: str = "registry"
     admin_user: str = "outbox_admin"
-    admin_password: str = Field(default_factory=password, repr=False)
+    admin_password: str = Field(default_factory=new_password, repr=False)
     connector_user: str = "outbox_connector"
-    connector_password: str = Field(default_factory=password, repr=False)
+    connector_password: str = Field(default_factory=new_password, repr=False)
     materializer_user: str = "outbox_materializer"
-    materializer_password: str = Field(default_factory=password, repr=False)
+    materializer_password: str = Field(default_factory=new_password, repr=False)
     registry_user: str = "outbox_registry"
-    registry_password: str = Field(default_factory=password, repr=False)
+    registry_password: str = Field(default_factory=new_password, repr=False)
 
 
 def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
-    """Create the roles and databases that are missing; for existing roles, only set the passwords.
+    """Create the roles and databases that are missing; for existing roles, set the passwords.
 
-    `connection` is the administrator's, in autocommit mode: `create database` cannot run in a transaction.
+    `connection` belongs to the administrator and is in autocommit mode: `create database` cannot run in a transaction.
     """
     set_role(connection, logins.connector_user, logins.connector_password, "replication")
     set_role(connection, logins.materializer_user, logins.materializer_password, "noreplication")

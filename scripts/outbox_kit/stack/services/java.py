@@ -1,4 +1,4 @@
-"""Search for a Java that Kafka, Connect, the registry and Spark support."""
+"""Search for a Java version that Kafka, Connect, the registry and Spark support."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_version(text: str) -> int | None:
 
 
 def java_version(java: Path) -> int | None:
-    """Run `java -version`; None when it does not run (macOS has a stub that only prints advice)."""
+    """Return the major version of a java executable; None if it does not run (macOS has a stub that prints advice)."""
     try:
         result = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -45,14 +45,14 @@ def java_version(java: Path) -> int | None:
     return parse_version(result.stderr + result.stdout) if result.returncode == 0 else None
 
 
-def candidates() -> Iterator[Path]:
+def java_candidates() -> Iterator[Path]:
     """Yield java executables in order of preference: JAVA_HOME, PATH, the usual folders."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home:
+        yield Path(java_home) / "bin" / "java"
+    java_on_path = shutil.which("java")
+    if java_on_path:
+        yield Path(java_on_path)
     for pattern in JAVA_LOCATIONS:
         yield from sorted(Path("/").glob(pattern.lstrip("/")))
 
@@ -60,17 +60,17 @@ def candidates() -> Iterator[Path]:
 def find_java() -> Path:
     """Return the first `java` of a supported version.
 
-    A JAVA_HOME of another version is skipped without an error: other programs may need it. Raises ConfigurationError.
+    A JAVA_HOME of another version is skipped, because other programs may need it. Raises ConfigurationError.
     """
-    rejected: dict[Path, str] = {}
-    for java in candidates():
-        if java.resolve() in rejected or not java.exists():
+    rejection_reasons: dict[Path, str] = {}
+    for java in java_candidates():
+        if java.resolve() in rejection_reasons or not java.exists():
             continue
         version = java_version(java)
         if version in SUPPORTED_VERSIONS:
             return java
-        rejected[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
+        rejection_reasons[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
     supported = " or ".join(map(str, SUPPORTED_VERSIONS))
-    reason = "; ".join(rejected.values()) or "none was found in JAVA_HOME, on PATH or in the usual folders"
+    reason = "; ".join(rejection_reasons.values()) or "no java was found in JAVA_HOME, on PATH or in the usual folders"
     message = f"Java {supported} is required: {reason}"
     raise ConfigurationError(message, INSTALL_HINTS.get(sys.platform, INSTALL_HINTS["linux"]))

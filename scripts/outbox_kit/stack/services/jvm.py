@@ -8,7 +8,7 @@ from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Context
 
 # Log to stdout, which Supervisor captures and rotates like every other log.
-LOG4J = """\
+LOG4J_PROPERTIES = """\
 status = error
 rootLogger.level = info
 rootLogger.appenderRef.stdout.ref = stdout
@@ -29,7 +29,7 @@ def jvm_command(
         str(context.java),
         f"-D{process_marker(context.layout, service)}",
         f"-Xmx{heap}",
-        # After an OutOfMemoryError the JVM is not reliable: it exits, and Supervisor restarts it.
+        # After an OutOfMemoryError a JVM is unreliable. With this option it exits, and Supervisor restarts it.
         "-XX:+ExitOnOutOfMemoryError",
         # Before Java 18 the default charset follows the locale, which is often ASCII where CI runs.
         "-Dfile.encoding=UTF-8",
@@ -45,7 +45,7 @@ def kafka_command(
     """Return the command line of a JVM on Kafka's class path; `arguments` are the main class and its arguments."""
     main = ("-cp", kafka_class_path(context.layout), *arguments)
     log4j = context.layout.configuration / "log4j2.properties"
-    log4j.write_text(LOG4J)
+    log4j.write_text(LOG4J_PROPERTIES)
     options = (*options, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
     return jvm_command(context, service, heap=heap, options=options, main=main)
 
@@ -53,7 +53,7 @@ def kafka_command(
 def kafka_class_path(layout: Layout) -> str:
     """Return the class path of the broker and the worker. Raises StackError when `make setup` has not run."""
     libraries = layout.runtime / "kafka" / "libs"
-    # Connect's log levels are changed in log4j-core; without log4j-slf4j-impl nothing is logged.
+    # Connect changes log levels through log4j-core; without log4j-slf4j-impl nothing is logged.
     for jar in ("kafka-server", "connect-runtime", "log4j-core", "log4j-slf4j-impl"):
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
             raise StackError(f"{libraries} does not contain {jar}", "run `make setup`")

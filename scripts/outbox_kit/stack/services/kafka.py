@@ -53,7 +53,7 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
-        # A restarted worker need not wait for more members.
+        # The group of a restarted worker does not wait for more members.
         "group.initial.rebalance.delay.ms": 0,
         # 32 MiB instead of the default, 128 MiB, which is a quarter of the broker's heap.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
@@ -84,11 +84,11 @@ class Kafka(Service):
             shutil.rmtree(folder, ignore_errors=True)
         settings = self.settings_file.with_name("format.properties")
         write_properties(settings, broker_settings(self.state.ports, unfinished_folder))
-        cluster = self.state.kafka_cluster_id
-        tool = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster)
+        cluster_id = self.state.kafka_cluster_id
+        arguments = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster_id)
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        command = kafka_command(self.context, "format", *tool, heap="256m", options=options)
-        run_tool("formatting Kafka's storage", command, seconds=FORMAT_SECONDS, folder=self.layout.home)
+        command = kafka_command(self.context, "format", *arguments, heap="256m", options=options)
+        run_tool("Kafka's storage tool", command, seconds=FORMAT_SECONDS, folder=self.layout.home)
         unfinished_folder.rename(self.directory)
 
     def program(self) -> Program:

@@ -20,19 +20,19 @@ from outbox_kit.waiting import Observation
 
 INITDB_SECONDS = 120
 # Every connection needs a password, including those of the administrator and of replication.
-HBA = """\
+PG_HBA = """\
 host all all 127.0.0.1/32 scram-sha-256
 host replication all 127.0.0.1/32 scram-sha-256
 """
 
-REPLICATION = {
+SERVER_SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "60",
     "max_wal_senders": "60",
-    # For sinks that prepare transactions: the default, 0, rejects prepared transactions.
+    # For sinks that prepare transactions, which the server rejects with the default, 0.
     "max_prepared_transactions": "64",
 }
-"""Settings for logical replication, embedded or in a container."""
+"""Settings that differ from the defaults in the embedded server and in the container."""
 
 
 def server_settings(port: int, cluster_name: str) -> dict[str, str]:
@@ -40,10 +40,10 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
     return {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
-        # No socket: its path could be too long.
+        # No unix socket, because its path could be too long.
         "unix_socket_directories": "''",
         "cluster_name": f"'{cluster_name}'",
-        **REPLICATION,
+        **SERVER_SETTINGS,
         "max_connections": "100",
         "password_encryption": "'scram-sha-256'",
         "shared_buffers": "'128MB'",
@@ -79,9 +79,9 @@ class Postgres(Service):
         if not self.data.exists():
             self.initialise()
         self.remove_stale_pid_file()
-        name = process_marker(self.layout, self.name)
-        settings = server_settings(self.state.postgres_port, name)
-        for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", HBA)):
+        marker = process_marker(self.layout, self.name)
+        settings = server_settings(self.state.postgres_port, marker)
+        for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", PG_HBA)):
             (self.data / file).write_text(text)
 
     def initialise(self) -> None:
@@ -127,8 +127,8 @@ class Postgres(Service):
             file.unlink()
 
     def program(self) -> Program:
-        name = process_marker(self.layout, self.name)
-        command = (str(self.home / "dist" / "bin" / "postgres"), "-D", str(self.data), "-c", f"cluster_name={name}")
+        marker = process_marker(self.layout, self.name)
+        command = (str(self.home / "dist" / "bin" / "postgres"), "-D", str(self.data), "-c", f"cluster_name={marker}")
         # SIGINT requests the fast shutdown, which ends sessions. Only the server receives it; it stops its children.
         return Program(
             command,

@@ -17,42 +17,42 @@ import tarfile
 from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack.layout import Layout, private_folder
+from outbox_kit.stack.layout import Layout, create_own_folder
 
-UNPRIVILEGED = "nobody"
+UNPRIVILEGED_USER = "nobody"
 
 
 def postgres_user() -> str | None:
-    """Return the user that PostgreSQL must run as, None if it runs as the caller."""
+    """Return the user that PostgreSQL must run as; None if it runs as the user who starts the stack."""
     if os.geteuid() != 0:
         return None
     try:
-        pwd.getpwnam(UNPRIVILEGED)
+        pwd.getpwnam(UNPRIVILEGED_USER)
     except KeyError:
-        message = f"PostgreSQL refuses to run as root, and user '{UNPRIVILEGED}' does not exist"
+        message = f"PostgreSQL refuses to run as root, and user '{UNPRIVILEGED_USER}' does not exist"
         raise ConfigurationError(message, "run the stack as a user other than root") from None
-    return UNPRIVILEGED
+    return UNPRIVILEGED_USER
 
 
-def choose_home(layout: Layout, user: str | None, previous: Path | None) -> Path:
+def choose_home(layout: Layout, user: str | None, previous_home: Path | None) -> Path:
     """Return the folder for binaries and data.
 
     This is the previous folder if it has data, else a folder in the project if `user` has access, else in /var/tmp.
     """
-    if previous is not None and (previous / "data").exists():
-        return previous
+    if previous_home is not None and (previous_home / "data").exists():
+        return previous_home
     project_home = layout.data / "postgres"
     return project_home if user is None or can_enter(layout.data, user) else layout.external_postgres_home
 
 
 def can_enter(folder: Path, user: str) -> bool:
-    """Return whether a user can enter a folder, by trying it as that user."""
-    entry = pwd.getpwnam(user)
+    """Return whether a user can enter a folder, by running `cd` as that user."""
+    account = pwd.getpwnam(user)
     try:
         result = subprocess.run(
             ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)],
-            user=entry.pw_uid,
-            group=entry.pw_gid,
+            user=account.pw_uid,
+            group=account.pw_gid,
             extra_groups=[],
             capture_output=True,
             cwd="/",
@@ -68,7 +68,7 @@ def can_enter(folder: Path, user: str) -> bool:
 def create_home(home: Path, layout: Layout) -> None:
     """Create the folder, without binaries and data."""
     if home == layout.external_postgres_home:
-        private_folder(home, 0o755)
+        create_own_folder(home, 0o755)
     else:
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o755)
@@ -76,8 +76,8 @@ def create_home(home: Path, layout: Layout) -> None:
 
 def change_owner(path: Path, user: str | None) -> None:
     if user is not None:
-        entry = pwd.getpwnam(user)
-        os.chown(path, entry.pw_uid, entry.pw_gid)
+        account = pwd.getpwnam(user)
+        os.chown(path, account.pw_uid, account.pw_gid)
 
 
 def find_archive(layout: Layout) -> Path:
@@ -88,7 +88,7 @@ def find_archive(layout: Layout) -> Path:
         archives = [path for path in archives if fits_machine(path.name)]
     if len(archives) != 1:
         message = f"{folder} contains {len(archives)} archives of PostgreSQL for this machine; expected one"
-        raise StackError(message, "run `make setup`")
+        raise StackError(message, "run `make setup`, and delete archives of other versions")
     return archives[0]
 
 

@@ -22,14 +22,14 @@ class Options:
     plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
     """Folders of Connect's plugin.path, relative to the project root; each must exist."""
     required_plugins: tuple[str, ...] = (DEBEZIUM, ROUTER)
-    """Classes that the worker must list before it counts as ready."""
+    """Classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"
     """Connect's plugin.discovery; plugins without a service manifest need `hybrid_warn`."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A process for Supervisor to run."""
+    """A process that Supervisor runs; as the user of supervisord if `user` is None."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Service(ABC):
     requires: tuple[str, ...] = ()
     """Services that must be ready before this one is started."""
     start_seconds: float
-    """Time limit from start to readiness."""
+    """Time limit from start to readiness, in seconds."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -74,4 +74,4 @@ class Service(ABC):
 
     @abstractmethod
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready; raise no error for a service that is still starting."""
+        """Check once whether the service is ready. A service that is still starting causes no exception."""

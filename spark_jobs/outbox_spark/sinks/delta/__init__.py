@@ -1,1 +1,1 @@
-"""Delta tables: naming, commits with progress, maintenance."""
+"""Delta tables: storage by path, commits with progress, maintenance."""

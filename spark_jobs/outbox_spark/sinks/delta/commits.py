@@ -13,17 +13,17 @@ from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 
 def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the `commitInfo` of the commits in the log, newest first.
+    """Yield the `commitInfo` of the commits in the log of the table at `path`, newest first.
 
     The log files are read directly, because DESCRIBE HISTORY is a Spark job, which takes a third of a second.
     """
     jvm: Any = spark._jvm
-    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    no_value = jvm.scala.Option.apply(None)
-    newest = log.update(False, no_value, no_value).version()
-    file_system = log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
-    for version in range(newest, -1, -1):
-        log_file = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+    delta_log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    no_option = jvm.scala.Option.apply(None)
+    newest_version = delta_log.update(False, no_option, no_option).version()
+    file_system = delta_log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
+    for version in range(newest_version, -1, -1):
+        log_file = jvm.org.apache.hadoop.fs.Path(delta_log.logPath(), f"{version:020d}.json")
         try:
             stream = file_system.open(log_file)
         except Py4JJavaError as error:
@@ -34,7 +34,7 @@ def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
 
 
 def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the progress in a commit's user metadata; None in commits of other jobs."""
+    """Return the progress in the user metadata of a commit; None if the commit has none."""
     try:
         metadata = json.loads(commit.get("userMetadata") or "")
     except ValueError:
@@ -44,13 +44,13 @@ def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _commit_info(reader: Any) -> dict[str, Any]:  # noqa: ANN401 - java.io.BufferedReader
-    """Return the `commitInfo` of one log file, and close the reader."""
-    empty: dict[str, Any] = {"operation": None, "operationMetrics": {}}
+    """Return the `commitInfo` of one log file, with defaults for missing keys, and close the reader."""
+    defaults: dict[str, Any] = {"operation": None, "operationMetrics": {}}
     try:
         while (line := reader.readLine()) is not None:
             action = json.loads(line)
             if "commitInfo" in action:
-                return {**empty, **action["commitInfo"]}
+                return {**defaults, **action["commitInfo"]}
     finally:
         reader.close()
-    return empty
+    return defaults

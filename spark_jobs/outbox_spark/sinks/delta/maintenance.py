@@ -8,10 +8,10 @@ _LISTING_TASKS = 16
 
 
 def compact(storage: LakeStorage, suffix: str) -> str:
-    """Run OPTIMIZE and VACUUM; return the numbers of files that OPTIMIZE removed and added.
+    """Run OPTIMIZE and VACUUM; return a text with the numbers of files that OPTIMIZE removed and added.
 
-    VACUUM retains files for the table's `delta.deletedFileRetentionDuration`, by default 7 days, for readers of older
-    versions and time travel.
+    VACUUM retains removed files for `delta.deletedFileRetentionDuration` of the table (default: 7 days), for readers of
+    older versions and for time travel.
     """
     name = storage.sql_name(suffix)
     metrics = storage.spark.sql(f"OPTIMIZE {name}").collect()[0]["metrics"]
@@ -19,12 +19,12 @@ def compact(storage: LakeStorage, suffix: str) -> str:
     return f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}"
 
 
-def _vacuum(storage: LakeStorage, name: str) -> None:
-    """Run VACUUM with fewer tasks than the 10,000 that Spark uses by default to list folders."""
+def _vacuum(storage: LakeStorage, table_name: str) -> None:
+    """Run VACUUM with _LISTING_TASKS tasks for listing folders, instead of Spark's default of 10,000."""
     conf, setting = storage.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     previous = conf.get(setting)
     conf.set(setting, str(_LISTING_TASKS))
     try:
-        storage.execute(f"VACUUM {name}")
+        storage.execute(f"VACUUM {table_name}")
     finally:
         conf.set(setting, str(previous))

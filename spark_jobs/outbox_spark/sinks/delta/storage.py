@@ -1,4 +1,4 @@
-"""Delta tables in a folder, by path."""
+"""Storage of Delta tables, which are addressed by path."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
 
 TABLE_PROPERTIES = {
-    # Without deletion vectors, a MERGE rewrites the file of a matched row even if the source row is older.
+    # Without deletion vectors, a MERGE rewrites every file with a matched row, even if it does not change that row.
     "delta.enableDeletionVectors": "true",
-    # The progress is in the log, whose entries Delta removes after 30 days by default.
+    # The progress is in the log. By default, Delta removes log entries after 30 days.
     "delta.logRetentionDuration": "interval 365 days",
 }
 
 
 class DeltaStorage(LakeStorage):
-    """The tables at `path` and `path` + suffix."""
+    """The table at `path`, and its companion tables at `path` + suffix."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark)
@@ -42,7 +42,7 @@ class DeltaStorage(LakeStorage):
         options = {**TABLE_PROPERTIES, "userMetadata": token}
         rows.write.format("delta").mode("append").options(**options).save(self.path + suffix)
         newest = next(self.commits(suffix))
-        # Delta does not commit an append without rows.
+        # Without rows and txnVersion, Delta makes no commit; the newest commit is then an earlier one.
         return int(newest["operationMetrics"].get("numOutputRows", 0)) if newest.get("userMetadata") == token else 0
 
     def drop(self, suffix: str) -> None:
@@ -51,5 +51,5 @@ class DeltaStorage(LakeStorage):
         folder.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(folder, True)
 
     def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the `commitInfo` of the commits, newest first."""
+        """Yield the `commitInfo` of the commits of a table, newest first."""
         return read_commits(self.spark, self.path + suffix)

@@ -1,7 +1,7 @@
 """Delta target: the progress is in the user metadata of commits.
 
-The run number identifies a commit and is Delta's transaction version. If two runs have the same number, one of them
-fails, or Delta skips its write without an error, which is detected after the commit.
+The number of a commit (`run` of the progress) is also Delta's transaction version, `txnVersion`. If two runs commit the
+same number, Delta rejects the second commit, or skips it without an error, which is detected after the commit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from outbox_spark.sinks.delta.maintenance import compact
 from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
-from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangedRows, LakeTable
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
 TRANSACTION_ID = "outbox-materialize"
-_CONFIGURATION = "spark.databricks.delta"
+_SETTING_PREFIX = "spark.databricks.delta"
 
 
 class DeltaTable(LakeTable):
-    """One table, at <path>/<table>."""
+    """One Delta table, in the folder <path of the target>/<table>."""
 
     _storage: DeltaStorage
 
@@ -38,10 +38,10 @@ class DeltaTable(LakeTable):
         super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, report))
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by the shadow's in one commit, then drop the shadow."""
-        latest = self._latest_progress()
+        """Replace the content by that of the shadow table in one commit, then drop the shadow table."""
+        latest_progress = self._latest_progress()
         progress = self._copy_companions(shadow)
-        run = max(int(progress["run"]), int(latest["run"]) if latest else 0) + 1
+        run = max(int(progress["run"]), int(latest_progress["run"]) if latest_progress else 0) + 1
         progress = {**progress, "run": run, "token": secrets.token_hex(8)}
         with self._raising_conflicts():
             self._overwrite(shadow._storage.read(), progress)
@@ -57,17 +57,17 @@ class DeltaTable(LakeTable):
     def maintain(self) -> str:
         """Compact and vacuum the table, its ledger and its quarantine, then commit the progress again.
 
-        This keeps the latest progress near the end of the log: reading it is fast, and log cleanup does not remove it.
+        The latest progress is then near the end of the log: reading it is fast, and log cleanup does not remove it.
         """
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
-        suffixes = [s for s in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(s)]
+        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
         main, *companions = [compact(self._storage, suffix) for suffix in suffixes]
         self._commit_progress_again()
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {', '.join(companions)}" if companions else "")
 
     def _commit_progress_again(self) -> None:
-        """Commit the progress with the next run number if the newest commit has none."""
+        """If the newest commit has no progress, commit the progress again, with the next run number."""
         commit = next(self._storage.commits(), None)
         if self._progress is not None and commit is not None and progress_in(commit) is None:
             progress = {**self._progress, "run": int(self._progress["run"]) + 1, "token": secrets.token_hex(8)}
@@ -86,7 +86,7 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the latest progress, even if a RESTORE followed. Raises RefusedError for a table of another job."""
+        """Return the progress, even one before a RESTORE; None without a table. Raises RefusedError if missing."""
         if not self._storage.exists():
             return None
         for commit in self._storage.commits():
@@ -95,25 +95,25 @@ class DeltaTable(LakeTable):
                 return progress
         raise self._foreign_table_error()
 
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
+    def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
         self._append(rows, progress, TABLE_PROPERTIES)
-        return ChangedRows(int(self._commit_of(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
+        return ChangeCounts(int(self._find_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
 
-    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
         with self._session_settings(progress):
-            rows = self._storage.spark.sql(merge.sql(self._storage.sql_name(), source)).collect()
-        if not rows:  # skipped, because the run number is taken
+            metrics = self._storage.spark.sql(merge.sql(self._storage.sql_name(), source)).collect()
+        if not metrics:  # Delta skipped the MERGE, because another run has committed this run number
             raise self._conflict_error()
-        if not rows[0]["num_affected_rows"]:
-            # If all source rows are older than the table's, MERGE makes no commit, but the progress needs one.
+        if not metrics[0]["num_affected_rows"]:
+            # A MERGE that changes no row makes no commit, so the progress is committed separately.
             self._commit_progress(progress)
-        self._commit_of(progress)
-        return ChangedRows(*(rows[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
+        self._find_commit(progress)
+        return ChangeCounts(*(metrics[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
         storage = self._storage
         self._append(storage.spark.createDataFrame([], storage.read().schema), progress, {})
-        self._commit_of(progress)
+        self._find_commit(progress)
 
     def _append(self, rows: DataFrame, progress: dict[str, Any], properties: Mapping[str, str]) -> None:
         options = {**properties, **_commit_options(progress)}
@@ -123,26 +123,26 @@ class DeltaTable(LakeTable):
         properties = {} if self._storage.exists() else TABLE_PROPERTIES
         options = {**properties, "overwriteSchema": "true", **_commit_options(progress)}
         rows.write.format("delta").mode("overwrite").options(**options).save(self._storage.path)
-        self._commit_of(progress)
+        self._find_commit(progress)
 
-    def _commit_of(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its run number."""
+    def _find_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its `txnVersion`."""
         for commit in self._storage.commits():
-            stored = progress_in(commit)
-            if stored is not None and stored["token"] == progress["token"]:
+            stored_progress = progress_in(commit)
+            if stored_progress is not None and stored_progress["token"] == progress["token"]:
                 return commit
-            if stored is not None and stored["run"] >= progress["run"]:
+            if stored_progress is not None and stored_progress["run"] >= progress["run"]:
                 break
         raise self._conflict_error()
 
     @contextmanager
     def _session_settings(self, progress: dict[str, Any]) -> Iterator[None]:
-        """Set the commit options of a MERGE, which reads them only from the session."""
+        """Set the commit options inside `with` as session settings, because MERGE itself has no options."""
         options = _commit_options(progress)
         settings = {
-            f"{_CONFIGURATION}.commitInfo.userMetadata": options["userMetadata"],
-            f"{_CONFIGURATION}.write.txnAppId": options["txnAppId"],
-            f"{_CONFIGURATION}.write.txnVersion": options["txnVersion"],
+            f"{_SETTING_PREFIX}.commitInfo.userMetadata": options["userMetadata"],
+            f"{_SETTING_PREFIX}.write.txnAppId": options["txnAppId"],
+            f"{_SETTING_PREFIX}.write.txnVersion": options["txnVersion"],
         }
         conf = self._storage.spark.conf
         for key, value in settings.items():
@@ -154,7 +154,7 @@ class DeltaTable(LakeTable):
                 conf.unset(key)
 
     def _is_conflict(self, error: Exception) -> bool:
-        # DeltaConcurrentModificationException and its subclasses, for which PySpark has no classes.
+        # PySpark has no classes for DeltaConcurrentModificationException and its subclasses.
         return "io.delta.exceptions" in str(error) or "DELTA_CONCURRENT" in str(error)
 
 

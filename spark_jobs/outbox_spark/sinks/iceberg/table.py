@@ -23,20 +23,20 @@ from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_
 from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
-from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangedRows, LakeTable
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
-_MAIN = "main"
+_MAIN_BRANCH = "main"
 _BRANCH_PREFIX = "outbox_"
 _SNAPSHOT_PROPERTY = f"spark.sql.iceberg.snapshot-property.{PROGRESS_KEY}"
-_MERGE_COUNT = "spark.merge-into.num-target-rows-"
-_RESERVED = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *STORED_NAMES.values()}
+_MERGE_COUNT_PREFIX = "spark.merge-into.num-target-rows-"
+_RESERVED_NAMES = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *STORED_NAMES.values()}
 _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFailedException", "ValidationException")
 
 
 class IcebergTable(LakeTable):
-    """One table of a namespace. It has a lease if the catalog is of type hadoop, a folder."""
+    """One Iceberg table. It has a lease only if its catalog is of type hadoop, whose tables are in a folder."""
 
     _storage: IcebergStorage
 
@@ -47,7 +47,7 @@ class IcebergTable(LakeTable):
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", report)
         super().__init__(IcebergStorage(spark, target, table), f"{target.namespace}.{table}", mode, lease)
         self._token_at_entry: str | None = None
-        """Without a lease: the token of the latest progress when this table was entered."""
+        """Token of the latest progress at `__enter__`; only set if the table has no lease."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -56,18 +56,18 @@ class IcebergTable(LakeTable):
         return self
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when a field has a name that Iceberg reserves, or the table is incompatible."""
-        reserved = [column.name for column in columns if column.name.lower() in _RESERVED]
+        """Raise SchemaError when Iceberg reserves the name of a field, or when LakeTable.check raises it."""
+        reserved = [column.name for column in columns if column.name.lower() in _RESERVED_NAMES]
         if reserved:
             raise SchemaError(f"field {reserved[0]} has the name of a column that Iceberg reserves", "rename the field")
         super().check(columns, schema)
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by the shadow's in one commit, then drop the shadow.
+        """Replace the content by that of the shadow table in one commit, then drop the shadow table.
 
-        Raises RefusedError for a table of another job. Raises OverlapError when, without a lease, a run has committed
-        since this table was entered. Iceberg does not detect conflicts when it replaces a table: a commit of another
-        run while the rows are written is lost, and the next run repeats it.
+        Raises RefusedError for a table of another job. If there is no lease, raises OverlapError when another run has
+        committed since `__enter__`. Iceberg detects no conflicts when it replaces a table: if another run commits while
+        the rows are written, its commit is lost, and the next run applies the same records again.
         """
         if self._storage.exists() and latest_with_progress(self._storage.load()) is None:
             raise self._foreign_table_error()
@@ -78,8 +78,8 @@ class IcebergTable(LakeTable):
             self._storage.replace(shadow._storage.read())
         self._progress, self._ledger.id = progress, shadow._ledger.id
         if self._ledger.exists():
-            obsolete = f"{LEDGER_ID} <> {literal(self._ledger.id)}"
-            self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {obsolete}")  # noqa: S608
+            is_obsolete = f"{LEDGER_ID} <> {literal(self._ledger.id)}"
+            self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_obsolete}")  # noqa: S608
         shadow.drop()
         shadow._storage.drop(QUARANTINE_SUFFIX)
 
@@ -92,7 +92,7 @@ class IcebergTable(LakeTable):
         """Compact files and expire snapshots of the table, its ledger and its quarantine."""
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
-        suffixes = [s for s in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(s)]
+        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
         main, *companions = [compact(self._storage, suffix) for suffix in suffixes]
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
@@ -108,49 +108,49 @@ class IcebergTable(LakeTable):
             raise RefusedError(f"{self._label} was rolled back to an older snapshot", REBUILD_HINT)
         return progress_in(snapshot)
 
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
+    def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
         with self._snapshot_property(progress):
-            return ChangedRows(self._storage.create("", rows), 0, 0)
+            return ChangeCounts(self._storage.create("", rows), 0, 0)
 
-    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
         with self._branch(progress) as branch:
             self._storage.execute(merge.sql(branch, source))
         summary = dict(self._storage.load().currentSnapshot().summary())
-        return ChangedRows(
-            *(int(summary.get(_MERGE_COUNT + kind, 0)) for kind in ("inserted", "matched-updated", "deleted"))
+        return ChangeCounts(
+            *(int(summary.get(_MERGE_COUNT_PREFIX + kind, 0)) for kind in ("inserted", "matched-updated", "deleted"))
         )
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
         spark = self._storage.spark
-        empty = spark.createDataFrame([], spark.table(self._storage.sql_name()).schema)
+        no_rows = spark.createDataFrame([], spark.table(self._storage.sql_name()).schema)
         with self._branch(progress) as branch:
-            empty.writeTo(branch).append()
+            no_rows.writeTo(branch).append()
 
     @contextmanager
     def _branch(self, progress: dict[str, Any]) -> Iterator[str]:
-        """Yield the SQL name of a branch to commit to, then fast-forward the main branch to it."""
+        """Yield the SQL name of a new branch to commit to, then fast-forward the main branch to that branch."""
         table = self._storage.load()
         if self._progress is None or _latest_token(table) != self._progress["token"]:
             raise self._conflict_error()
-        name = _BRANCH_PREFIX + progress["token"]
-        change = table.manageSnapshots()
-        for abandoned in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # of runs that were killed
-            change = change.removeBranch(abandoned)
-        change.createBranch(name, table.currentSnapshot().snapshotId()).commit()
+        branch = _BRANCH_PREFIX + progress["token"]
+        changes = table.manageSnapshots()
+        for abandoned in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # left by killed runs
+            changes = changes.removeBranch(abandoned)
+        changes.createBranch(branch, table.currentSnapshot().snapshotId()).commit()
         try:
             with self._snapshot_property(progress):
-                yield f"{self._storage.sql_name()}.{quoted('branch_' + name)}"
+                yield f"{self._storage.sql_name()}.{quoted('branch_' + branch)}"
             table.refresh()
-            table.manageSnapshots().fastForwardBranch(_MAIN, name).removeBranch(name).commit()
+            table.manageSnapshots().fastForwardBranch(_MAIN_BRANCH, branch).removeBranch(branch).commit()
         except BaseException:
             with suppress(Exception):
                 table.refresh()
-                table.manageSnapshots().removeBranch(name).commit()
+                table.manageSnapshots().removeBranch(branch).commit()
             raise
 
     @contextmanager
     def _snapshot_property(self, progress: dict[str, Any]) -> Iterator[None]:
-        """Set the summary of the next commit, which Iceberg reads only from the session."""
+        """Add the progress to the summaries of commits inside `with`, by a session setting, as MERGE has no options."""
         conf = self._storage.spark.conf
         conf.set(_SNAPSHOT_PROPERTY, json.dumps(progress))
         try:
@@ -163,7 +163,7 @@ class IcebergTable(LakeTable):
 
 
 def _latest_token(table: Any) -> str | None:  # noqa: ANN401 - org.apache.iceberg.Table
-    """Return the token of the latest progress that was not rolled back."""
+    """Return the token of the latest progress of the current snapshot and its ancestors; None without progress."""
     snapshot = latest_with_progress(table)
     progress = None if snapshot is None else progress_in(snapshot)
     return None if progress is None else progress["token"]

@@ -1,1 +1,1 @@
-"""Code that Delta and Iceberg tables share: the version-checked MERGE, ledger, quarantine, history, lease."""
+"""Code that Delta and Iceberg tables share: version-checked MERGE, ledger, quarantine, history mode, lease."""

@@ -17,39 +17,38 @@ from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
 IDENTITY_COLUMN = "_identity"
 ENDED_COLUMN = "_ended"
-"""In the result of `timeline`: whether a deletion has newly ended the interval."""
+"""In the result of `timeline`: whether a deletion ends the interval, and this end is new."""
 NEW_COLUMN = "_new"
 
 
 def identity() -> Expression:
-    """Return the identity of a version: its sequence, which copies of a record share, or else its offset."""
-    offset = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
-    return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(offset)
+    """Return the identity of a version: the sequence, which copies of a record share, else partition and offset."""
+    record_location = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
+    return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(record_location)
 
 
-def without_stored(rows: DataFrame, stored: DataFrame) -> DataFrame:
-    """Return the rows whose version is not in `stored`."""
-    ids = stored.select(KEY_COLUMN, identity().alias(IDENTITY_COLUMN))
+def without_stored(rows: DataFrame, stored_rows: DataFrame) -> DataFrame:
+    """Return the rows whose key and version are not in `stored_rows`."""
+    stored_ids = stored_rows.select(KEY_COLUMN, identity().alias(IDENTITY_COLUMN))
     identified = rows.withColumn(IDENTITY_COLUMN, identity())
-    return identified.join(ids, [KEY_COLUMN, IDENTITY_COLUMN], "left_anti").drop(IDENTITY_COLUMN)
+    return identified.join(stored_ids, [KEY_COLUMN, IDENTITY_COLUMN], "left_anti").drop(IDENTITY_COLUMN)
 
 
-def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | None, affected: DataFrame) -> DataFrame:
+def timeline(
+    new_versions: DataFrame, stored_rows: DataFrame | None, deletions: DataFrame | None, affected_keys: DataFrame
+) -> DataFrame:
     """Return the versions of the affected keys whose interval or stale flag is new or has changed.
 
-    `new` has the versions to add, with all columns; `stored` is the table; `deletions` has KEY_COLUMN and
-    METADATA_COLUMNS; `affected` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
-    `new`, `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN; the fields of stored rows are NULL.
+    `new_versions` has all columns; `stored_rows` is the table; `deletions` has KEY_COLUMN and METADATA_COLUMNS;
+    `affected_keys` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
+    `new_versions`, `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN; stored rows have no field values.
     """
-    versions = new.withColumns({NEW_COLUMN: F.lit(True), "_is_deletion": F.lit(False)})
-    if stored is not None:
-        stored_state = {
-            "_stored_valid_to": F.col(VALID_TO_COLUMN),
-            "_stored_stale": F.coalesce(STALE_COLUMN, F.lit(False)),
-        }
-        stored_versions = stored.join(affected, KEY_COLUMN, "left_semi")
-        state = [value.alias(name) for name, value in stored_state.items()]
-        stored_versions = stored_versions.select(KEY_COLUMN, *METADATA_COLUMNS, *state)
+    versions = new_versions.withColumns({NEW_COLUMN: F.lit(True), "_is_deletion": F.lit(False)})
+    if stored_rows is not None:
+        valid_to = F.col(VALID_TO_COLUMN).alias("_stored_valid_to")
+        stale = F.coalesce(STALE_COLUMN, F.lit(False)).alias("_stored_stale")
+        stored_versions = stored_rows.join(affected_keys, KEY_COLUMN, "left_semi")
+        stored_versions = stored_versions.select(KEY_COLUMN, *METADATA_COLUMNS, valid_to, stale)
         stored_versions = stored_versions.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(False)})
         versions = versions.unionByName(stored_versions, allowMissingColumns=True)
     else:
@@ -57,24 +56,24 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
             {"_stored_valid_to": F.lit(None).cast("timestamp"), "_stored_stale": F.lit(False)}
         )
     if deletions is not None:
-        ends = deletions.join(affected, KEY_COLUMN, "left_semi").select(KEY_COLUMN, *METADATA_COLUMNS)
-        ends = ends.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(True)})
-        versions = versions.unionByName(ends, allowMissingColumns=True)
-    order = Window.partitionBy(KEY_COLUMN).orderBy(*VERSION_COLUMNS)
-    timed = versions.withColumns(
+        interval_ends = deletions.join(affected_keys, KEY_COLUMN, "left_semi").select(KEY_COLUMN, *METADATA_COLUMNS)
+        interval_ends = interval_ends.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(True)})
+        versions = versions.unionByName(interval_ends, allowMissingColumns=True)
+    version_order = Window.partitionBy(KEY_COLUMN).orderBy(*VERSION_COLUMNS)
+    intervals = versions.withColumns(
         {
             VALID_FROM_COLUMN: F.col("_timestamp"),
-            VALID_TO_COLUMN: F.lead("_timestamp").over(order),
-            "_ended_by_deletion": F.coalesce(F.lead("_is_deletion").over(order), F.lit(False)),
+            VALID_TO_COLUMN: F.lead("_timestamp").over(version_order),
+            "_ended_by_deletion": F.coalesce(F.lead("_is_deletion").over(version_order), F.lit(False)),
         }
     ).where(~F.col("_is_deletion"))
-    return _changed(timed.join(affected, KEY_COLUMN, "left"))
+    return _changed_intervals(intervals.join(affected_keys, KEY_COLUMN, "left"))
 
 
-def _changed(timed: DataFrame) -> DataFrame:
-    is_older = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
-    flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & is_older)
-    new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
-    changed = flagged.where(new_end | (F.col(STALE_COLUMN) != F.col("_stored_stale")))
-    changed = changed.withColumn(ENDED_COLUMN, F.col("_ended_by_deletion") & new_end)
+def _changed_intervals(intervals: DataFrame) -> DataFrame:
+    has_newer_quarantined = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
+    with_stale_flag = intervals.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & has_newer_quarantined)
+    has_new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
+    changed = with_stale_flag.where(has_new_end | (F.col(STALE_COLUMN) != F.col("_stored_stale")))
+    changed = changed.withColumn(ENDED_COLUMN, F.col("_ended_by_deletion") & has_new_end)
     return changed.drop("_stored_valid_to", "_stored_stale", "_ended_by_deletion", "_is_deletion", QUARANTINED)

@@ -1,8 +1,8 @@
 """Lease of a run on a table in a folder. A file next to the table contains the holder and the expiry time of the lease.
 
-The file is created by Hadoop's FileSystem without overwriting, so a lease works in every store that tables work in.
-The lease only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends
-on the conflict detection of the commits.
+The file is created by Hadoop's FileSystem without overwriting, so leases work in every store that can contain tables.
+The lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects
+overwriting. Correctness depends on the conflict detection of the commits.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from outbox_spark.jobs.model import Reporter
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
-"""Time after which a lease expires unless it is renewed. Its run renews it three times within this time."""
+"""Time after which a lease expires unless it is renewed. The run that holds it renews it three times in this time."""
 
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """Content of the lease file. `until` is in seconds since 1970, by the holder's clock."""
+    """Content of the lease file. `until` is the expiry time in seconds since 1970, by the holder's clock."""
 
     token: str
     host: str
     pid: int
     until: float
     pid_namespace: int | None = None
-    """Namespace of `pid`; None on systems without PID namespaces."""
+    """Inode of the PID namespace of `pid`; None on systems without PID namespaces."""
 
     def __str__(self) -> str:
         until = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} on {self.host}, until {until}"
 
     def has_ended(self, now: float) -> bool:
-        """Return whether the lease has expired, or its process on this machine has ended."""
+        """Return whether the lease has expired, or its holder was a process on this machine that has ended."""
         if self.until <= now:
             return True
-        # Containers can share a host name, but each has its own process ids.
+        # Containers can have the same host name, but each has its own PID namespace.
         if (self.host, self.pid_namespace) != (socket.gethostname(), _pid_namespace()):
             return False
         try:
@@ -87,22 +87,22 @@ class Lease:
     def acquire(self) -> None:
         """Acquire the lease.
 
-        Raises OverlapError when another run holds it, UnreachableError when the folder cannot be written.
+        Raises OverlapError when another run holds it, UnreachableError when the file cannot be written.
         """
         try:
             if not self._create():
                 self._take_over()
         except Py4JJavaError as error:
-            name = error.java_exception.getClass().getSimpleName()
-            message = f"{self.path} cannot be written: {name}"
-            raise UnreachableError(message, "check the target's path and its permissions") from error
+            error_name = error.java_exception.getClass().getSimpleName()
+            message = f"{self.path} cannot be written: {error_name}"
+            raise UnreachableError(message, "check the target's path, and whether this user may write to it") from error
         self._lost_to = None
         self._stopped.clear()
         self._thread = threading.Thread(target=self._renew_until_stopped, name="outbox-lease", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
-        """Stop renewing and delete the file. Does not raise, because the lease expires anyway."""
+        """Stop renewing, and delete the file if it is of this run. Errors are ignored, because the lease expires."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(self._seconds)
@@ -113,13 +113,13 @@ class Lease:
                 self._file_system().delete(self._file, False)
 
     def check(self) -> None:
-        """Raise OverlapError when another run took the lease because it was not renewed in time."""
+        """Raise OverlapError when another run took the lease over because this run did not renew it in time."""
         if self._lost_to is not None:
             message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
-            raise OverlapError(message, "run the command again: it reads the uncommitted records again")
+            raise OverlapError(message, "run the command again when the other run has ended")
 
     def renew(self) -> bool:
-        """Renew once; return False when another run has taken the lease."""
+        """Renew the lease and return True; return False when another run has taken it over."""
         holder = self._read(self._file)
         if holder is not None and holder.token != self._token:
             self._lost_to = str(holder)
@@ -129,7 +129,7 @@ class Lease:
 
     def _renew_until_stopped(self) -> None:
         while not self._stopped.wait(self._seconds / 3):
-            with suppress(Exception):  # the store may be unavailable for a moment
+            with suppress(Exception):  # a renewal may fail, for example while the store is unavailable
                 if not self.renew():
                     return
 
@@ -138,41 +138,41 @@ class Lease:
             self._write(overwrite=False)
         except Py4JJavaError as error:
             java_error = error.java_exception
-            # Hadoop raises the same error when a parent folder's path is a file.
+            # Hadoop raises FileAlreadyExistsException also when the path of the folder is a file.
             parent_is_file = "not a directory" in str(java_error.getMessage())
             if parent_is_file or "AlreadyExists" not in java_error.getClass().getName():
                 raise
             return False
-        # If the store overwrites nevertheless, the last writer holds the lease.
+        # In a store that overwrites files nevertheless, the last writer holds the lease.
         holder = self._read(self._file)
         return holder is not None and holder.token == self._token
 
     def _take_over(self) -> None:
         holder = self._read(self._file)
         if holder is not None and not holder.has_ended(self._clock()):
-            raise self._held_by(holder)
+            raise self._overlap_error(holder)
         if holder is not None:
             self._remove_ended(holder)
-            self._report(f"took over {self.path} from a run that has ended: {holder}")
+            self._report(f"took over the lease {self.path} of a run that has ended: {holder}")
         if not self._create():
-            raise self._held_by(self._read(self._file))
+            raise self._overlap_error(self._read(self._file))
 
-    def _remove_ended(self, ended: LeaseHolder) -> None:
-        """Remove the file. It is renamed first, so that a run cannot delete the new lease of a concurrent run."""
-        file_system, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
-        if not file_system.rename(self._file, renamed):
+    def _remove_ended(self, ended_holder: LeaseHolder) -> None:
+        """Remove the file of an ended lease, renaming it first: this detects that another run has just replaced it."""
+        file_system = self._file_system()
+        renamed_file = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
+        if not file_system.rename(self._file, renamed_file):
             return
-        holder = self._read(renamed)
-        if holder is not None and holder.token != ended.token:
-            file_system.rename(renamed, self._file)
-            raise self._held_by(holder)
-        file_system.delete(renamed, False)
+        holder = self._read(renamed_file)
+        if holder is not None and holder.token != ended_holder.token:
+            file_system.rename(renamed_file, self._file)
+            raise self._overlap_error(holder)
+        file_system.delete(renamed_file, False)
 
-    def _held_by(self, holder: LeaseHolder | None) -> OverlapError:
-        message = f"another run holds {self.path}: {holder or 'that run has just started'}"
-        return OverlapError(
-            message, f"wait until that run ends; if killed, its lease expires after {self._seconds:g} s"
-        )
+    def _overlap_error(self, holder: LeaseHolder | None) -> OverlapError:
+        message = f"another run holds the lease {self.path}: {holder or 'it has just started'}"
+        hint = f"wait until that run ends; if it was killed, wait {self._seconds:g} s until its lease expires"
+        return OverlapError(message, hint)
 
     def _write(self, *, overwrite: bool) -> None:
         holder = LeaseHolder(
@@ -185,7 +185,7 @@ class Lease:
             stream.close()
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. The lease of an incomplete file begins at its modification."""
+        """Return the holder; None if there is no file. An incomplete file counts as a lease since it was written."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

@@ -1,8 +1,8 @@
-"""The version-checked MERGE of the lake formats, as SQL text: it replaces a row only by a newer version.
+"""The version-checked MERGE of Delta and Iceberg, as SQL text: it replaces a row only by a newer version.
 
-A source row with `_readable` is a record to merge, or a tombstone if `_deleted` is set. A source row without
-`_readable` only flags the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`,
-which the source has only if there is a quarantine, is the newest version of the key in quarantine.
+If `_readable` is true, a source row is a record to merge; it is a tombstone if `_deleted` is true. If `_readable` is
+false, it only flags the stored row of a key that has quarantined records. `_stale` is the flag to write.
+`_quarantined`, which the source has only if there is a quarantine, is the newest version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -33,88 +33,88 @@ STATE_TYPES: Mapping[str, str] = {
     VALID_FROM_COLUMN: "timestamp",
     VALID_TO_COLUMN: "timestamp",
 }
-"""Types of the columns for the state of a row. Which of them a table has depends on its mode."""
+"""Spark types of the columns for the state of a row. The mode of a table determines which of them it has."""
 
 
 def state_columns(mode: Mode) -> list[str]:
-    """Return the columns of STATE_TYPES that tables of a mode have."""
+    """Return the names of the columns of STATE_TYPES that tables of a mode have."""
     columns = {Mode.SOFT_DELETE: [DELETED_AT_COLUMN], Mode.HISTORY: [VALID_FROM_COLUMN, VALID_TO_COLUMN]}
     return [STALE_COLUMN, *columns.get(mode, [])]
 
 
 def table_columns(columns: Sequence[Column], mode: Mode) -> list[str]:
-    """Return all columns of a table with these fields, in order."""
+    """Return the names of all columns of a table in their order; `columns` are those of the fields."""
     return [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *state_columns(mode)]
 
 
 @dataclass(frozen=True)
 class MergeStatement:
-    """The MERGE of one batch."""
+    """The MERGE of one batch into a table."""
 
     mode: Mode
     names: Sequence[str]
-    """Names of the table's columns."""
+    """Stored names of all columns of the table except `removed`."""
     removed: Sequence[str] = ()
-    """Columns of the table that the latest schema no longer has."""
-    filled: Mapping[str, str] = field(default_factory=dict)
-    """Defaults of new columns for existing rows: SQL by column name."""
-    has_quarantined: bool = False
+    """Columns of the table that the schema no longer has."""
+    column_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Values of new columns for existing rows: SQL by column name."""
+    has_quarantined: bool = False  # whether the source has the column `_quarantined`
 
     def sql(self, target: str, source: str) -> str:
-        """Return the statement; `target` and `source` are SQL names."""
-        history = self.mode is Mode.HISTORY
-        identity = [KEY_COLUMN, *(VERSION_COLUMNS if history else [])]
-        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in identity)
-        clauses = self._history_clauses() if history else self._current_clauses()
-        if self.filled:
+        """Return the MERGE statement; `target` and `source` are the SQL names of tables or views."""
+        is_history = self.mode is Mode.HISTORY
+        identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history else [])]
+        same_identity = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in identity)
+        clauses = self._history_clauses() if is_history else self._current_clauses()
+        if self.column_defaults:
             clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN {self._update({})}")
-        return f"MERGE INTO {target} t USING {source} s ON {on} {' '.join(clauses)}"
+        return f"MERGE INTO {target} t USING {source} s ON {same_identity} {' '.join(clauses)}"
 
     def _current_clauses(self) -> list[str]:
-        """Return the clauses for one row per key. Only a newer version changes a row, except for its stale flag."""
-        newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
+        """Return the clauses for a row per key. Source rows that are not newer only set stale flags and new columns."""
+        is_newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
         values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
         values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
         clauses = [
-            f"WHEN MATCHED AND {newer} AND s._deleted THEN {self._delete()}",
-            f"WHEN MATCHED AND {newer} THEN {self._update({**values, **dict.fromkeys(self.removed, 'null')})}",
+            f"WHEN MATCHED AND {is_newer} AND s._deleted THEN {self._delete()}",
+            f"WHEN MATCHED AND {is_newer} THEN {self._update({**values, **dict.fromkeys(self.removed, 'null')})}",
         ]
         if self.has_quarantined:
-            unflagged = f"s.{QUARANTINED} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
-            clauses.append(f"WHEN MATCHED AND {unflagged} THEN {self._update({STALE_COLUMN: 'true'})}")
-        if self.filled:
-            # Existing rows get the field's default, as if their records were decoded again.
+            is_newly_stale = f"s.{QUARANTINED} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
+            clauses.append(f"WHEN MATCHED AND {is_newly_stale} THEN {self._update({STALE_COLUMN: 'true'})}")
+        if self.column_defaults:
+            # Existing rows get the default of a new field, as if their records were decoded again.
             clauses.append(f"WHEN MATCHED THEN {self._update({})}")
-        names = ", ".join(map(quoted, values))
-        insert = f"INSERT ({names}) VALUES ({', '.join(values.values())})"  # noqa: S608 - quoted
+        column_list = ", ".join(map(quoted, values))
+        insert = f"INSERT ({column_list}) VALUES ({', '.join(values.values())})"  # noqa: S608 - quoted
         return [*clauses, f"WHEN NOT MATCHED AND s.{READABLE} AND NOT s._deleted THEN {insert}"]
 
     def _delete(self) -> str:
         if self.mode is Mode.HARD_DELETE:
             return "DELETE"
-        start = list(self.names).index(METADATA_COLUMNS[0])
-        metadata = self.names[start : start + len(METADATA_COLUMNS)]
+        metadata_index = list(self.names).index(METADATA_COLUMNS[0])
+        metadata = self.names[metadata_index : metadata_index + len(METADATA_COLUMNS)]
         values = {name: f"s.{name}" for name in [*metadata, STALE_COLUMN]}
         return self._update({**values, DELETED_AT_COLUMN: "s._timestamp"})
 
     def _history_clauses(self) -> list[str]:
-        """Return the clauses for one row per version: only its `_valid_to` and its stale flag change."""
-        changed = {name: f"s.{name}" for name in (VALID_TO_COLUMN, STALE_COLUMN)}
-        names = ", ".join(map(quoted, self.names))
-        values = ", ".join(f"s.{quoted(name)}" for name in self.names)
-        insert = f"INSERT ({names}) VALUES ({values})"  # noqa: S608 - quoted
-        return [f"WHEN MATCHED THEN {self._update(changed)}", f"WHEN NOT MATCHED THEN {insert}"]
+        """Return the clauses for a row per version. In stored rows they set `_valid_to`, stale flag and new columns."""
+        new_values = {name: f"s.{name}" for name in (VALID_TO_COLUMN, STALE_COLUMN)}
+        column_list = ", ".join(map(quoted, self.names))
+        value_list = ", ".join(f"s.{quoted(name)}" for name in self.names)
+        insert = f"INSERT ({column_list}) VALUES ({value_list})"  # noqa: S608 - quoted
+        return [f"WHEN MATCHED THEN {self._update(new_values)}", f"WHEN NOT MATCHED THEN {insert}"]
 
     def _update(self, values: Mapping[str, str]) -> str:
-        assigned = {**self.filled, **values}
-        return "UPDATE SET " + ", ".join(f"{quoted(name)} = {value}" for name, value in assigned.items())
+        assignments = {**self.column_defaults, **values}
+        return "UPDATE SET " + ", ".join(f"{quoted(name)} = {value}" for name, value in assignments.items())
 
 
 def default_sql(defaults_json: str, name: str, types: StructType) -> str:
-    """Return the default of one field as SQL. `defaults_json` is a JSON object with the defaults of all fields."""
-    kind = f"{quoted(name)} {types[name].dataType.simpleString()}"
+    """Return the default of the field `name` as SQL. `defaults_json` is a JSON object with the defaults of fields."""
+    definition = f"{quoted(name)} {types[name].dataType.simpleString()}"
     options = ", ".join(f"'{key}', \"{value}\"" for key, value in JSON_OPTIONS.items() if key != "ignoreNullFields")
-    return f"from_json({literal(defaults_json)}, {literal(kind)}, map({options})).{quoted(name)}"
+    return f"from_json({literal(defaults_json)}, {literal(definition)}, map({options})).{quoted(name)}"
 
 
 def quoted(name: str) -> str:
@@ -123,6 +123,6 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Quote a string literal. The dollar is escaped because Spark replaces ${...} anywhere in a statement."""
+    """Return a SQL string literal. It has the dollar sign escaped, as Spark replaces ${...} anywhere in a statement."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
 """The quarantine of a lake table: the records that could not be decoded.
 
-Like the ledger, it is written before the table's commit, and records are only added. It is not dropped with the table.
+Like the ledger, it is written before the table's commit. Records are only added, and remain when the table is dropped.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY
+from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY_REASONS
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 from outbox_spark.sinks.lake.storage import LakeStorage
@@ -40,24 +40,24 @@ class Quarantine:
         self._append_missing(rows)
 
     def copy_from(self, source: Quarantine) -> None:
-        """Add the records of another table's quarantine."""
+        """Add the records of another table's quarantine that this quarantine lacks."""
         if source._exists():
             self._append_missing(source._storage.read(QUARANTINE_SUFFIX))
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
-        """Return the newest quarantined version of each key as (KEY_COLUMN, QUARANTINED); None without a quarantine."""
+        """Return (KEY_COLUMN, QUARANTINED): the newest quarantined version of each key; None without a quarantine."""
         if not self._exists():
             return None
         entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)
-        # A key that could not be decoded belongs to no row, although its bytes may equal the text of another key.
-        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNREADABLE_KEY))
+        # A record whose key cannot be read belongs to no row, even if the key's bytes are the text of another key.
+        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNREADABLE_KEY_REASONS))
         key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
         return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(QUARANTINED))
 
     def _append_missing(self, rows: DataFrame) -> None:
         if self._exists():
-            stored = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
-            rows = rows.join(stored, _RECORD_ID, "left_anti").select(*rows.columns)
+            stored_ids = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
+            rows = rows.join(stored_ids, _RECORD_ID, "left_anti").select(*rows.columns)
         self._storage.append(QUARANTINE_SUFFIX, rows)
 
     def _exists(self) -> bool:

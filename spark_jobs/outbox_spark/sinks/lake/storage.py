@@ -1,4 +1,4 @@
-"""Storage of a lake table and its companion tables; Delta and Iceberg implement the abstract methods."""
+"""Base class for the storage of a Delta or Iceberg table and its companion tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from outbox_spark.sinks.lake.merge_sql import literal, quoted
 
 
 class LakeStorage(ABC):
-    """The table and its companion tables. Methods select one by its suffix, which is empty for the table itself."""
+    """A table and its companion tables. Parameter `suffix` selects one of them; it is empty for the table itself."""
 
     stored_names: ClassVar[Mapping[str, str]] = {}
-    """Stored names of columns whose names the format reserves. `read` and `append` translate them."""
+    """Stored name by column, for columns whose names the format reserves. `read` and `append` translate them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     @abstractmethod
     def sql_name(self, suffix: str = "") -> str:
-        """Return the quoted name for SQL statements."""
+        """Return the quoted name of the table for SQL statements."""
 
     @abstractmethod
     def exists(self, suffix: str = "") -> bool: ...
@@ -32,7 +32,7 @@ class LakeStorage(ABC):
 
     @abstractmethod
     def append(self, suffix: str, rows: DataFrame) -> int:
-        """Append rows, creating the table if necessary; return their number."""
+        """Append rows, creating the table if necessary; return the number of appended rows."""
 
     @abstractmethod
     def drop(self, suffix: str) -> None:
@@ -42,15 +42,15 @@ class LakeStorage(ABC):
         self.spark.sql(statement).collect()
 
     def column_types(self) -> dict[str, str]:
-        """Return the table's types by lower-case column name; empty when there is no table."""
+        """Return the table's Spark types by lower-case column name; empty if there is no table."""
         if not self.exists():
             return {}
         return {field.name.lower(): field.dataType.simpleString() for field in self.read().schema.fields}
 
     def add_columns(self, types: Mapping[str, str], comments: Mapping[str, str]) -> None:
-        """Add the columns that the table lacks, and update comments that differ."""
-        actual = {field.name.lower(): field for field in self.read().schema.fields}
-        missing = [name for name in types if name.lower() not in actual]
+        """Add the columns that the table lacks, and update the comments of columns that differ from `comments`."""
+        actual_fields = {field.name.lower(): field for field in self.read().schema.fields}
+        missing = [name for name in types if name.lower() not in actual_fields]
         if missing:
             definitions = ", ".join(
                 f"{quoted(name)} {types[name]}" + (f" COMMENT {literal(comments[name])}" if name in comments else "")
@@ -58,5 +58,5 @@ class LakeStorage(ABC):
             )
             self.execute(f"ALTER TABLE {self.sql_name()} ADD COLUMNS ({definitions})")
         for name, comment in comments.items():
-            if name not in missing and actual[name.lower()].metadata.get("comment") != comment:
+            if name not in missing and actual_fields[name.lower()].metadata.get("comment") != comment:
                 self.execute(f"ALTER TABLE {self.sql_name()} ALTER COLUMN {quoted(name)} COMMENT {literal(comment)}")

@@ -1,6 +1,6 @@
-"""Base class of Delta and Iceberg tables: one version-checked MERGE per batch, in a commit with the progress.
+"""Base class of Delta and Iceberg tables: one version-checked MERGE per batch, in one commit with the progress.
 
-Ledger and quarantine are written before that commit. Subclasses implement the commit.
+Ledger and quarantine are written before that commit. The subclasses implement the commit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from operator import or_
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,12 +53,12 @@ from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
 
 PROGRESS_KEY = "outbox"
-"""Key of the progress in the metadata of a commit."""
+"""Key of the progress in the user metadata of a commit (Delta) or the summary of a snapshot (Iceberg)."""
 
 
 @dataclass(frozen=True)
-class ChangedRows:
-    """Numbers of rows that a commit changed, as the format reports. `updated` includes rows that were only flagged."""
+class ChangeCounts:
+    """Numbers of rows that a commit changed, as the format reports. `updated` includes rows only flagged as stale."""
 
     inserted: int
     updated: int
@@ -65,7 +66,7 @@ class ChangedRows:
 
 
 class LakeTable(NoEarlyStaging, ABC):
-    """One table with its ledger and quarantine. The lease, if any, is held inside `with`."""
+    """One table with its ledger and quarantine. If it has a lease, the run holds the lease inside `with`."""
 
     def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
         self._storage = storage
@@ -75,7 +76,7 @@ class LakeTable(NoEarlyStaging, ABC):
         self._ledger = Ledger(storage, mode)
         self._quarantine = Quarantine(storage)
         self._progress: dict[str, Any] | None = None
-        """The progress that was last read or written, in the form of the commit metadata."""
+        """The progress that was last read or committed, as in the metadata of commits (see `_progress_with`)."""
 
     def __enter__(self) -> Self:
         if self._lease is not None:
@@ -83,24 +84,24 @@ class LakeTable(NoEarlyStaging, ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._lease is not None:
             self._lease.release()
 
     def committed(self) -> TableProgress | None:
-        """Return the latest progress in the table's commits; commits of other jobs (compaction, ...) have none."""
+        """Return the latest progress in the table's commits; commits of other jobs (compaction, ...) contain none."""
         if not self._storage.exists():
             return None
         progress = self._read_progress()
         if progress is None:
             raise self._foreign_table_error()
-        committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # checks the layout first
+        committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # rejects other layouts
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the table has a different mode, or a column a different type than in `schema`."""
+        """Raise SchemaError when the table has another mode, or when the type of a column differs from `schema`."""
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
             message = f"{self._label} was created with mode {mode}, but the job has mode {self._mode}"
@@ -109,8 +110,8 @@ class LakeTable(NoEarlyStaging, ABC):
         for column in columns:
             actual, expected = types.get(column.name.lower()), schema[column.name].dataType.simpleString()
             if actual is not None and actual != expected:
-                message = f"column {column.name} of {self._label} is {actual}; the latest schema has {expected}"
-                raise SchemaError(message, f"revert the change of the type, or {REBUILD_HINT}")
+                message = f"column {column.name} of {self._label} has type {actual}; the schema requires {expected}"
+                raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
@@ -118,7 +119,7 @@ class LakeTable(NoEarlyStaging, ABC):
         return None
 
     def current_versions(self) -> DataFrame:
-        """Return key and METADATA_COLUMNS of the current rows."""
+        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
         rows = self._storage.read()
         for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):
             if name in rows.columns:
@@ -126,13 +127,13 @@ class LakeTable(NoEarlyStaging, ABC):
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove ledger entries older than `before`, and return their number."""
+        """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
         return self._ledger.expire(before)
 
     def write(self, batch: Batch) -> WriteCounts:
         """Write ledger and quarantine, then rows and progress in one commit."""
         self._check_lease()
-        progress = self._progress_of(batch)
+        progress = self._progress_with(batch)
         with self._raising_conflicts():
             self._quarantine.add(batch)
             tombstones = self._ledger.add(batch)
@@ -146,124 +147,124 @@ class LakeTable(NoEarlyStaging, ABC):
         return WriteCounts(upserts, deletes, tombstones, batch.counts.quarantined)
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        """Create and fill the table in the first commit; return (upserts, deletes)."""
+        """Create the table with the rows of the batch in one commit; return (upserts, deletes)."""
         rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("_deleted"))
-        return self._commit_first(self._first_rows(rows, batch), progress).inserted, 0
+        return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, 0
 
     def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        filled = self._add_columns(batch)
-        if not batch.counts.rows and not filled:
+        column_defaults = self._add_columns(batch)
+        if not batch.counts.rows and not column_defaults:
             self._commit_progress(progress)
             return 0, 0
         rows = self._merge_source(batch, flag_other_keys=bool(batch.counts.quarantined))
-        merge = self._merge_for(batch, filled, has_quarantined=QUARANTINED in rows.columns)
+        merge = self._merge_for(batch, column_defaults, has_quarantined=QUARANTINED in rows.columns)
         with self._temporary_view(rows) as source:
-            changes = self._commit_merge(merge, source, progress)
-        if self._mode is Mode.HARD_DELETE and not merge.filled and not merge.has_quarantined:
-            return changes.inserted + changes.updated, changes.deleted
-        upserts, deleted = self._count_changed(batch)
-        return upserts, deleted + changes.deleted
+            counts = self._commit_merge(merge, source, progress)
+        if self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined:
+            return counts.inserted + counts.updated, counts.deleted
+        upserts, deletes = self._count_changed(batch)
+        return upserts, deletes + counts.deleted
 
     def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         is_first_batch = batch.previous is None
-        filled = {} if is_first_batch else self._add_columns(batch)
-        readable = batch.rows.where(F.col("_reason").isNull())
-        new = readable.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
-        stored = None if is_first_batch else self._storage.read()
-        if stored is not None:
-            new = history.without_stored(new, stored)
-        affected = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
-        quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
-        affected = (
-            affected.withColumn(
+        column_defaults = {} if is_first_batch else self._add_columns(batch)
+        readable_rows = batch.rows.where(F.col("_reason").isNull())
+        new_rows = readable_rows.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
+        stored_rows = None if is_first_batch else self._storage.read()
+        if stored_rows is not None:
+            new_rows = history.without_stored(new_rows, stored_rows)
+        keys = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
+        quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
+        keys = (
+            keys.withColumn(
                 QUARANTINED, F.lit(None).cast("struct<_sequence: string, _partition_epoch: int, _offset: bigint>")
             )
-            if quarantined is None
-            else affected.join(quarantined, KEY_COLUMN, "left")
+            if quarantined_versions is None
+            else keys.join(quarantined_versions, KEY_COLUMN, "left")
         )
         deletions = self._ledger.entries() if self._ledger.exists() else None
-        rows = history.timeline(new, stored, deletions, affected).persist(StorageLevel.MEMORY_AND_DISK)
+        changes = history.timeline(new_rows, stored_rows, deletions, keys).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            ended = rows.where(history.ENDED_COLUMN).count()
-            changed = rows.drop(history.NEW_COLUMN, history.ENDED_COLUMN)
+            ended_count = changes.where(history.ENDED_COLUMN).count()
+            rows = changes.drop(history.NEW_COLUMN, history.ENDED_COLUMN)
             if is_first_batch:
-                return self._commit_first(self._first_rows(changed, batch), progress).inserted, ended
-            with self._temporary_view(changed) as source:
-                merge = self._merge_for(batch, filled, has_quarantined=False)
-                return self._commit_merge(merge, source, progress).inserted, ended
+                return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, ended_count
+            with self._temporary_view(rows) as source:
+                merge = self._merge_for(batch, column_defaults, has_quarantined=False)
+                return self._commit_merge(merge, source, progress).inserted, ended_count
         finally:
-            rows.unpersist()
+            changes.unpersist()
 
     def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
         """Return the source rows of the MERGE, see merge_sql.py.
 
-        `flag_other_keys`: include keys of which the batch has only quarantined records.
+        With `flag_other_keys`, they include all keys in quarantine, even those without a readable row in the batch.
         """
-        readable = batch.rows.where(F.col("_reason").isNull())
+        readable_rows = batch.rows.where(F.col("_reason").isNull())
         if batch.previous is not None:
-            # The ledger of a new table has only tombstones of this batch, whose keys have no other readable row.
-            readable = self._ledger.without_deleted(readable)
+            # The ledger of a new table has only tombstones of this batch, and their keys have no other readable row.
+            readable_rows = self._ledger.without_superseded(readable_rows)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
-        readable = readable.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
-        quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
-        if quarantined is None:
-            return readable.withColumn(STALE_COLUMN, F.lit(False))
-        joined = readable.join(quarantined, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
-        newer = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
+        readable_rows = readable_rows.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
+        quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
+        if quarantined_versions is None:
+            return readable_rows.withColumn(STALE_COLUMN, F.lit(False))
+        joined = readable_rows.join(quarantined_versions, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
+        is_stale = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
         flags = {READABLE: F.coalesce(READABLE, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
-        return joined.withColumns({STALE_COLUMN: F.coalesce(newer, F.lit(False)), **flags}).where(
+        return joined.withColumns({STALE_COLUMN: F.coalesce(is_stale, F.lit(False)), **flags}).where(
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
-    def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
+    def _merge_for(self, batch: Batch, column_defaults: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
         names = table_columns(batch.columns, self._mode)
         removed = sorted(set(self._storage.column_types()) - {name.lower() for name in names})
-        stored = [self._storage.stored_names.get(name, name) for name in names]
-        return MergeStatement(self._mode, stored, removed, filled, has_quarantined)
+        stored_names = [self._storage.stored_names.get(name, name) for name in names]
+        return MergeStatement(self._mode, stored_names, removed, column_defaults, has_quarantined)
 
-    def _first_rows(self, rows: DataFrame, batch: Batch) -> DataFrame:
-        """Select the columns of the table, with the documentation of the fields as comments."""
+    def _rows_of_new_table(self, rows: DataFrame, batch: Batch) -> DataFrame:
+        """Return `rows` with all columns of the new table; documentation of fields becomes comments of columns."""
         comments = {column.name: {"comment": column.doc} for column in batch.columns if column.doc}
-        missing = {
+        missing_columns = {
             name: F.lit(None).cast(STATE_TYPES[name]) for name in state_columns(self._mode) if name not in rows.columns
         }
         names = table_columns(batch.columns, self._mode)
-        return rows.withColumns(missing).select(
+        return rows.withColumns(missing_columns).select(
             *[F.col(quoted(name)).alias(name, metadata=comments.get(name, {})) for name in names]
         )
 
     def _add_columns(self, batch: Batch) -> dict[str, str]:
-        """Add the columns that the table lacks; return the SQL defaults of new columns for existing rows.
+        """Add the columns that the table lacks; return the values of new columns for existing rows: SQL by column name.
 
-        New columns are those that the last progress does not list, not those that the table lacks: if a run crashes
-        after ADD COLUMNS, the next run fills them.
+        A column is new if the last progress does not list it, even if the table has it: if a run crashed between
+        ADD COLUMNS and the commit, this run sets the values.
         """
-        types, progress = batch.rows.schema, self._progress or {}
-        expected = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
-        expected |= {name: STATE_TYPES[name] for name in state_columns(self._mode)}
-        self._storage.add_columns(expected, {column.name: column.doc for column in batch.columns if column.doc})
-        filled = [c for c in batch.columns if c.name not in progress.get("columns", []) and c.has_default]
-        if not filled:
+        types, known_names = batch.rows.schema, (self._progress or {}).get("columns", [])
+        expected_types = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
+        expected_types |= {name: STATE_TYPES[name] for name in state_columns(self._mode)}
+        self._storage.add_columns(expected_types, {column.name: column.doc for column in batch.columns if column.doc})
+        new_columns = [column for column in batch.columns if column.name not in known_names and column.has_default]
+        if not new_columns:
             return {}
-        spark = self._storage.spark
-        row = defaults(spark, filled, batch.reader_schema).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
-        return {column.name: default_sql(row[0], column.name, types) for column in filled}
+        as_json = F.to_json(F.struct("*"), JSON_OPTIONS)
+        row = defaults(self._storage.spark, new_columns, batch.reader_schema).select(as_json).collect()[0]
+        return {column.name: default_sql(row[0], column.name, types) for column in new_columns}
 
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
-        """Return the numbers of rows without and with `_deleted_at` whose record is in the batch's range."""
-        start = {} if batch.previous is None else batch.previous.offsets
+        """Return (upserts, deletes): the rows without and with `_deleted_at` whose record is in the batch's range."""
+        start_offsets = {} if batch.previous is None else batch.previous.offsets
         ranges = [
             (F.col("_partition") == partition)
-            & (F.col("_offset") >= start.get(partition, 0))
+            & (F.col("_offset") >= start_offsets.get(partition, 0))
             & (F.col("_offset") < end)
             for partition, end in batch.committed.offsets.items()
         ]
-        deleted = F.col(DELETED_AT_COLUMN).isNotNull() if self._mode is Mode.SOFT_DELETE else F.lit(False)
-        rows = self._storage.read().where(reduce(lambda a, b: a | b, ranges, F.lit(False)))
-        row = rows.agg(F.count_if(~deleted).alias("current"), F.count_if(deleted).alias("deleted")).collect()[0]
-        return row["current"], row["deleted"]
+        is_deleted = F.col(DELETED_AT_COLUMN).isNotNull() if self._mode is Mode.SOFT_DELETE else F.lit(False)
+        rows = self._storage.read().where(reduce(or_, ranges, F.lit(False)))
+        row = rows.agg(F.count_if(~is_deleted).alias("upserts"), F.count_if(is_deleted).alias("deletes")).collect()[0]
+        return row["upserts"], row["deletes"]
 
-    def _progress_of(self, batch: Batch) -> dict[str, Any]:
+    def _progress_with(self, batch: Batch) -> dict[str, Any]:
         return {
             **batch.committed.to_json(),
             "columns": [column.name for column in batch.columns],
@@ -275,9 +276,9 @@ class LakeTable(NoEarlyStaging, ABC):
     def _copy_companions(self, shadow: Self) -> dict[str, Any]:
         """Copy the shadow's ledger entries and quarantine to this table; return the shadow's progress.
 
-        As in every run, this precedes the commit of the rows. The entries have the shadow's ledger id, so they have no
-        effect until that commit refers to it. Raises RefusedError when there is no shadow, OverlapError when the lease
-        was lost.
+        As in every run, ledger and quarantine are written before the rows. The entries have the shadow's ledger id, so
+        they have no effect until a progress with this id is committed. Raises RefusedError when the shadow does not
+        exist, OverlapError when the lease was lost.
         """
         self._check_lease()
         if shadow.committed() is None or shadow._progress is None:
@@ -296,9 +297,8 @@ class LakeTable(NoEarlyStaging, ABC):
             f"the commit history of {self._label} contains no offsets: either outbox-materialize did not create the "
             "table, or the commits with the offsets have expired"
         )
-        return RefusedError(
-            message, "materialize into another table, or drop this table so that the next run creates it"
-        )
+        hint = "materialize into another table, or drop this table so that the next run creates it"
+        return RefusedError(message, hint)
 
     def _conflict_error(self) -> OverlapError:
         message = f"another run has committed to {self._label}"
@@ -306,7 +306,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     @contextmanager
     def _raising_conflicts(self) -> Iterator[None]:
-        """Convert conflict errors of Delta or Iceberg to OverlapError."""
+        """Convert Delta's or Iceberg's errors for concurrent commits to OverlapError."""
         try:
             yield
         except RefusedError:
@@ -330,17 +330,17 @@ class LakeTable(NoEarlyStaging, ABC):
         """Return the latest progress in the table's commits. Raises RefusedError when the table was rolled back."""
 
     @abstractmethod
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
-        """Create the table with these rows. Raises OverlapError when it exists."""
+    def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
+        """Create the table with these rows, in one commit with the progress. Raises OverlapError when it exists."""
 
     @abstractmethod
-    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
-        """Run the MERGE in one commit with the progress. Raises OverlapError when another run has committed."""
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
+        """Execute the MERGE in one commit with the progress. Raises OverlapError when another run has committed."""
 
     @abstractmethod
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        """Commit the progress alone. Raises OverlapError as `_commit_merge`."""
+        """Commit the progress without rows. Raises OverlapError when another run has committed."""
 
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
-        """Return whether Delta or Iceberg raised this because of a concurrent commit."""
+        """Return whether Delta or Iceberg raised `error` because of a concurrent commit."""

@@ -20,9 +20,9 @@ def relation_exists(connection: Connection, relation: Identifier) -> bool:
 
 
 def column_types(connection: Connection, relation: Identifier, *, collations: bool = False) -> dict[str, str]:
-    """Return the types by column name, in the table's order; empty when there is no table.
+    """Return the SQL types by column name, in the table's order; empty if there is no table.
 
-    `collations`: include collations other than the type's default.
+    With `collations`, a type includes the column's collation unless this is the default of the type.
     """
     rows = connection.execute(
         "select attname, format_type(atttypid, atttypmod), ' collate ' || quote_ident(collname) "
@@ -31,11 +31,11 @@ def column_types(connection: Connection, relation: Identifier, *, collations: bo
         "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
         (relation.as_string(connection),),
     ).fetchall()
-    return {name: kind + ((collation or "") if collations else "") for name, kind, collation in rows}
+    return {name: sql_type + ((collation or "") if collations else "") for name, sql_type, collation in rows}
 
 
 def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
-    """Return the comments by column name; the comment of the table has the empty name."""
+    """Return the comments by column name; the empty name has the comment of the table itself."""
     rows = connection.execute(
         "select coalesce(a.attname, ''), d.description from pg_description d "
         "left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 "
@@ -45,8 +45,8 @@ def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
     return dict(rows)
 
 
-def constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
-    """Return (NOT NULL, default as SQL) by column name."""
+def column_constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
+    """Return by column name: whether the column is NOT NULL, and its default as SQL (None without default)."""
     rows = connection.execute(
         "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
         "left join pg_attrdef on adrelid = attrelid and adnum = attnum "
@@ -66,8 +66,8 @@ def primary_key(connection: Connection, relation: Identifier) -> list[str]:
     return [name for (name,) in rows]
 
 
-def dead_rows(connection: Connection, relation: Identifier) -> int:
-    """Return the number of dead rows in the server's statistics."""
+def count_dead_rows(connection: Connection, relation: Identifier) -> int:
+    """Return the number of dead rows according to the server's statistics."""
     row = connection.execute(
         "select n_dead_tup from pg_stat_user_tables where relid = %s::regclass", (relation.as_string(connection),)
     ).fetchone()

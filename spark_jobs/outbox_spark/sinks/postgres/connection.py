@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL target: parameters for psycopg and JDBC, the lock of a run, settings of the merge."""
+"""Connections to a PostgreSQL target: parameters for psycopg and JDBC, the lock of a table, settings of the merge."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
 LOCK_TIMEOUT = "60s"
 JDBC_DRIVER = "org.postgresql.Driver"
-# Server-side keepalive. With Linux's default, the lock of a crashed driver would be released only after two hours.
-_KEEPALIVE = {
+# TCP keepalive of the server. With Linux's default, it would hold the lock of an unreachable driver for two hours.
+_KEEPALIVE_SETTINGS = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-# With the default random_page_cost the planner scans a table of 1M rows for 10,000 keys, although index access costs
-# little more than sequential access when the table is in memory. JIT compilation takes longer than it saves.
+# With the default random_page_cost, the planner scans a table of 1M rows to find 10,000 keys, although index access
+# costs little more than sequential access if the table is in memory. JIT compilation takes longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
-_WORK_MEM_BYTES = 64 * 1024 * 1024
+_MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
 
 Connection = psycopg.Connection[TupleRow]
 
 
 class ConnectionParameters(TypedDict):
-    """Connection parameters of psycopg."""
+    """Keyword arguments of psycopg.connect()."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class ConnectionParameters(TypedDict):
 
 
 def connection_parameters(target: PostgresTarget) -> ConnectionParameters:
-    """Return the driver's connection parameters."""
+    """Return the parameters with which Spark's driver connects to the target."""
     return {
         "host": target.host,
         "port": target.port,
@@ -61,38 +61,38 @@ def connection_parameters(target: PostgresTarget) -> ConnectionParameters:
 
 
 def jdbc_url(target: PostgresTarget) -> str:
-    """Return the URL that executors connect to."""
+    """Return the JDBC URL of the target for executors."""
     return f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
 
 
 def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
-    """Return the JDBC properties that executors connect with."""
+    """Return the JDBC properties with which executors connect to the target."""
     return {
         "user": target.user,
         "password": target.password,
         "ApplicationName": APPLICATION_NAME,
         "connectTimeout": str(CONNECT_SECONDS),
         "tcpKeepAlive": "true",
-        # The detail of a server error quotes rows.
+        # The detail of a server error can quote rows, which must not be in the executors' logs.
         "logServerErrorDetail": "false",
         **jdbc_tls(target),
     }
 
 
 def jdbc_tls(server: PostgresTarget | SourceTable) -> dict[str, str]:
-    """Return the JDBC properties for TLS, which have libpq's names."""
+    """Return the JDBC properties for TLS, whose names are those of libpq."""
     settings = {"sslmode": server.sslmode, "sslrootcert": server.sslrootcert}
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def connect(target: PostgresTarget) -> Connection:
-    """Connect in autocommit mode: VACUUM could not remove dead rows during an open transaction.
+    """Connect in autocommit mode, because VACUUM could not remove rows that died during an open transaction.
 
     Raises UnreachableError.
     """
     try:
         connection = psycopg.connect(**connection_parameters(target), autocommit=True, keepalives_idle=30)
-        for name, value in _KEEPALIVE.items():
+        for name, value in _KEEPALIVE_SETTINGS.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
     except psycopg.Error as error:
         raise unreachable(target, error) from error
@@ -100,37 +100,37 @@ def connect(target: PostgresTarget) -> Connection:
 
 
 def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
-    """Return the error for a server that cannot be connected to."""
+    """Return the error for a failed connection to the target."""
     message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_message(error)}"
-    return UnreachableError(message, "check the target in the environment or job file")
+    return UnreachableError(message, "check the server, and the target in the environment or job file")
 
 
 def prepare_merge(connection: Connection) -> None:
-    """Set the merge's settings until the end of the transaction."""
+    """Set the server's parameters for the merge until the end of the transaction."""
     for name, value in _MERGE_SETTINGS.items():
         connection.execute("select set_config(%s, %s, true)", (name, value))
     for name in ("work_mem", "maintenance_work_mem"):
         statement = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
-        connection.execute(statement, (name, name, _WORK_MEM_BYTES))
+        connection.execute(statement, (name, name, _MIN_WORK_MEM_BYTES))
 
 
 def lock(connection: Connection, key: str, table: str) -> None:
-    """Take the advisory lock of a table until the connection ends. Raises OverlapError, which names the holder."""
+    """Take the advisory lock of a table. Raises OverlapError, whose message names the session that holds the lock."""
     row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
     if row is None or not row[0]:
-        message = f"another run has locked table {table}{_holder(connection, key)}"
+        message = f"another run has locked table {table}{_describe_holder(connection, key)}"
         raise OverlapError(message, f"wait until that run ends; its application_name is {APPLICATION_NAME}")
 
 
 def unlock(connection: Connection, key: str) -> None:
-    """Release the lock. Closing the connection is not sufficient, because the server ends the session later."""
+    """Release the lock. Closing the connection is not sufficient, because the server ends the session only later."""
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (key,))
 
 
-def _holder(connection: Connection, key: str) -> str:
-    """Return ": pid N, from ADDRESS, since TIME UTC" of the lock's holder; empty when the lock was just released.
+def _describe_holder(connection: Connection, key: str) -> str:
+    """Return ": pid N, from ADDRESS, since TIME UTC" of the session with the lock; empty if it was just released.
 
-    Address and time are NULL for a user who is not permitted to read other users' sessions.
+    Address and time are omitted if the user is not permitted to read other users' sessions.
     """
     row = connection.execute(
         """

@@ -21,9 +21,9 @@ def apply_staged(
     *,
     is_new_table: bool,
 ) -> WriteCounts:
-    """Write quarantine, deletions, rows and stale flags. A new table is empty and has no primary key yet."""
+    """Apply a staged batch, and return the counts. With `is_new_table`, the table is empty and has no primary key."""
     quarantined = 0
-    if counts.quarantined or not is_new_table:  # a new table is filled without a join of the staged rows
+    if counts.quarantined or not is_new_table:  # other statements use no join, so no statistics
         analyze(connection, staging)
     if counts.quarantined:
         statements = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
@@ -31,19 +31,19 @@ def apply_staged(
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
-        history = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
-        written = _add_versions(connection, history, counts)
+        merge = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        write_counts = _add_versions(connection, merge, counts)
     else:
-        written = _change_rows(
+        write_counts = _change_rows(
             connection, MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
         )
-    return written.plus(WriteCounts(quarantined=quarantined))
+    return write_counts.plus(WriteCounts(quarantined=quarantined))
 
 
 def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:
-        # The ledger omits tombstones that are older than their row, so it is written before rows are deleted.
+        # merge_tombstones() compares tombstones with the rows of their keys, so it is executed before the deletion.
         tombstones = connection.execute(merge.merge_tombstones()).rowcount
         if not merge.is_new_table:
             deletes = connection.execute(merge.delete_rows()).rowcount
@@ -51,27 +51,27 @@ def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedC
         upserts = connection.execute(merge.merge_rows()).rowcount
         if merge.has_ledger:
             connection.execute(merge.remove_superseded_tombstones())
-    _finish(connection, merge, counts)
+    _add_keys_and_flags(connection, merge, counts)
     return WriteCounts(upserts, deletes, tombstones)
 
 
-def _add_versions(connection: Connection, history: HistoryMergeStatements, counts: StagedCounts) -> WriteCounts:
-    rows, tombstones, deletes = counts.rows, counts.tombstones, 0
-    if not history.is_new_table:
-        stored_rows, stored_tombstones = (connection.execute(s).rowcount for s in history.remove_known())
-        rows, tombstones = rows - stored_rows, tombstones - stored_tombstones
+def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts: StagedCounts) -> WriteCounts:
+    row_count, tombstones, deletes = counts.rows, counts.tombstones, 0
+    if not merge.is_new_table:
+        known_counts = [connection.execute(statement).rowcount for statement in merge.remove_known()]
+        row_count, tombstones = row_count - known_counts[0], tombstones - known_counts[1]
     if tombstones:
-        connection.execute(history.merge_tombstones())
-    if (rows or tombstones) and not history.is_new_table:
-        (deletes,) = connection.execute(history.close_rows()).fetchone() or (0,)
-    if rows:
-        connection.execute(history.merge_rows())
-    _finish(connection, history, counts)
-    return WriteCounts(rows, deletes, tombstones)
+        connection.execute(merge.merge_tombstones())
+    if (row_count or tombstones) and not merge.is_new_table:
+        (deletes,) = connection.execute(merge.close_rows()).fetchone() or (0,)
+    if row_count:
+        connection.execute(merge.merge_rows())
+    _add_keys_and_flags(connection, merge, counts)
+    return WriteCounts(row_count, deletes, tombstones)
 
 
-def _finish(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> None:
-    """Add the primary key of a new table, and flag rows that are older than the batch's quarantined records."""
+def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> None:
+    """Add a new table's primary key, and flag rows that are older than quarantined records of the batch as stale."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:

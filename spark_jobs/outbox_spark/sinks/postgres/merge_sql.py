@@ -8,28 +8,28 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres.statements import TableStatements, assign, comma_separated, identifiers, version
+from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers, set_excluded, version
 
-READABLE = SQL("s._reason is null and not s._deleted")
-TOMBSTONE = SQL("s._reason is null and s._deleted")
+IS_LIVE_RECORD = SQL("s._reason is null and not s._deleted")
+IS_TOMBSTONE = SQL("s._reason is null and s._deleted")
 
 
 @dataclass(frozen=True)
 class MergeStatements:
     """Statements for one batch, of which each record is staged once.
 
-    Per key, at most one staged record is readable (`_reason` is null); the others are for the quarantine.
+    Per key (in history mode: per version), at most one staged record has no `_reason`; the others are quarantined.
     """
 
     tables: TableStatements
     staging: Identifier
     topic_id: str
     is_new_table: bool
-    """The table was just created: it has no rows, and its ledger no entries."""
+    """The table was just created: table and ledger are empty."""
     has_ledger: bool
     """The ledger has entries."""
     has_quarantine: bool
-    """The quarantine has entries, so new rows may be stale."""
+    """The quarantine has records, so new rows may be stale."""
 
     def merge_quarantine(self) -> Composed:
         return SQL(
@@ -45,83 +45,83 @@ class MergeStatements:
         )
 
     def merge_tombstones(self) -> Composed:
-        """Insert ledger entries for the tombstones that are newer than the row they delete.
+        """Write ledger entries for the tombstones, except for those that are not newer than the row of their key.
 
-        With soft deletes the row itself has the tombstone's version, so entries are only for keys without a row.
+        With soft deletes, the row itself gets the tombstone's version, so only keys without a row get an entry.
         """
-        newer = SQL("") if self._soft_deletes else SQL("and {} >= {}").format(version("r"), version("s"))
-        unless = SQL("and not exists (select from {} r where r.{key} = s.{key} {})").format(
-            self.tables.target, newer, key=Identifier(KEY_COLUMN)
+        version_condition = SQL("") if self._soft_deletes else SQL("and {} >= {}").format(version("r"), version("s"))
+        anti_join = SQL("and not exists (select from {} r where r.{key} = s.{key} {})").format(
+            self.tables.target, version_condition, key=Identifier(KEY_COLUMN)
         )
         names = [KEY_COLUMN, *METADATA_COLUMNS]
         return SQL(
-            "insert into {ledger} as t ({names}) select {values} from {staging} s where {tombstone} {unless} "
+            "insert into {ledger} as t ({names}) select {values} from {staging} s where {tombstone} {anti_join} "
             "on conflict ({key}) do update set {assignments} where {stored} < {excluded}"
         ).format(
-            **self._names(),
+            **self._sql_names(),
             names=identifiers(names),
             values=identifiers(names, "s"),
-            tombstone=TOMBSTONE,
-            unless=SQL("") if self.is_new_table else unless,
-            assignments=assign(METADATA_COLUMNS),
+            tombstone=IS_TOMBSTONE,
+            anti_join=SQL("") if self.is_new_table else anti_join,
+            assignments=set_excluded(METADATA_COLUMNS),
         )
 
     def delete_rows(self) -> Composed:
-        """Delete the rows that have a newer tombstone, or mark them as deleted."""
+        """Delete the rows that have a newer staged tombstone; with soft deletes, mark them as deleted."""
         if not self._soft_deletes:
             return SQL(
                 "delete from {target} t using {staging} s "
                 "where t.{key} = s.{key} and {tombstone} and {stored} < {staged}"
-            ).format(**self._names(), tombstone=TOMBSTONE)
+            ).format(**self._sql_names(), tombstone=IS_TOMBSTONE)
         return SQL(
             "update {target} t set {deleted_at} = s._timestamp, {metadata}, {stale} = {is_stale} "
             "from {staging} s where t.{key} = s.{key} and {tombstone} and {stored} < {staged}"
         ).format(
-            **self._names(),
+            **self._sql_names(),
             deleted_at=Identifier(DELETED_AT_COLUMN),
             metadata=comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in METADATA_COLUMNS),
             stale=Identifier(STALE_COLUMN),
             is_stale=self.is_stale(),
-            tombstone=TOMBSTONE,
+            tombstone=IS_TOMBSTONE,
         )
 
     def merge_rows(self) -> Composed:
-        """Upsert the rows that are newer than both the stored row and the key's tombstone.
+        """Upsert the staged rows that are newer than the stored row and the ledger entry of their key.
 
         The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of
-        older records three times as fast, without row locks. Rows are sorted by key, so that the index is filled from
-        left to right. A new table gets its index afterwards.
+        older records three times as fast, and avoid row locks. The order by key fills the index from left to right. A
+        new table has no index yet.
         """
         if self.is_new_table:
             return self._insert()
-        newer = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
-        sources = [self.tables.target, *([self.tables.tombstones] if self.has_ledger else [])]
-        anti_joins = [newer.format(t, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for t in sources]
+        anti_join = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
+        tables = [self.tables.target, *([self.tables.tombstones] if self.has_ledger else [])]
+        anti_joins = [anti_join.format(name, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for name in tables]
         names = [*(column.name for column in self.tables.columns), *METADATA_COLUMNS, STALE_COLUMN]
-        cleared = [*self.tables.extra, *([DELETED_AT_COLUMN] if self._soft_deletes else [])]
-        set_null = [SQL("{} = null").format(Identifier(name)) for name in cleared]
+        obsolete_names = [*self.tables.removed_columns, *([DELETED_AT_COLUMN] if self._soft_deletes else [])]
+        null_assignments = [SQL("{} = null").format(Identifier(name)) for name in obsolete_names]
         return SQL(
-            "{insert} {unless} order by s.{key} on conflict ({key}) do update set {assignments} "
+            "{insert} {anti_joins} order by s.{key} on conflict ({key}) do update set {assignments} "
             "where {stored} < {excluded}"
         ).format(
-            **self._names(),
+            **self._sql_names(),
             insert=self._insert(),
-            unless=SQL(" ").join(anti_joins),
-            assignments=comma_separated([assign(names), *set_null]),
+            anti_joins=SQL(" ").join(anti_joins),
+            assignments=comma_separated([set_excluded(names), *null_assignments]),
         )
 
     def remove_superseded_tombstones(self) -> Composed:
-        """Delete the ledger entries of keys that have a newer row, whose version supersedes the entry."""
+        """Delete the ledger entries that are older than a staged row of the same key."""
         return SQL(
-            "delete from {ledger} t using {staging} s where t.{key} = s.{key} and {readable} and {stored} < {staged}"
-        ).format(**self._names(), readable=READABLE)
+            "delete from {ledger} t using {staging} s where t.{key} = s.{key} and {live} and {stored} < {staged}"
+        ).format(**self._sql_names(), live=IS_LIVE_RECORD)
 
     def flag_stale(self) -> Composed:
-        """Flag the rows that are older than a quarantined record of this batch."""
+        """Flag the rows that are older than a quarantined record of the same key in this batch as stale."""
         return SQL(
             "update {target} t set {stale} = true from {staging} s "
             "where t.{key} = s.{key} and s._reason is not null and {stored} < {staged} and not t.{stale}"
-        ).format(**self._names(), stale=Identifier(STALE_COLUMN))
+        ).format(**self._sql_names(), stale=Identifier(STALE_COLUMN))
 
     @property
     def _soft_deletes(self) -> bool:
@@ -135,18 +135,18 @@ class MergeStatements:
             identifiers(names, "s"),
             self.is_stale(),
             self.staging,
-            READABLE,
+            IS_LIVE_RECORD,
         )
 
     def is_stale(self) -> Composed:
         """Return the condition that a staged row is older than a quarantined record of its key."""
         return (
-            self.tables.newer_quarantined("s", self.topic_id)
+            self.tables.has_newer_quarantined("s", self.topic_id)
             if self.has_quarantine
             else SQL("{}").format(Literal(False))
         )
 
-    def _names(self) -> dict[str, Composable]:
+    def _sql_names(self) -> dict[str, Composable]:
         return {
             "target": self.tables.target,
             "ledger": self.tables.tombstones,

@@ -13,7 +13,7 @@ from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatement
 
 
 def read_progress(connection: Connection, statements: TableStatements) -> tuple[int | None, TableProgress | None]:
-    """Return the last run number, also of a table that was dropped, and the progress of the table.
+    """Return (run number, progress). The run number exists even after the table was dropped, the progress does not.
 
     Raises RefusedError for a table without progress.
     """
@@ -30,14 +30,14 @@ def read_progress(connection: Connection, statements: TableStatements) -> tuple[
 
 
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:
-    """Lock the table's row in `outbox_offsets` until the transaction ends, and return its run number."""
+    """Lock the table's row in `outbox_offsets` until the transaction ends; return its run number (None if missing)."""
     query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)
     row = connection.execute(query, (statements.table,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def write_progress(connection: Connection, statements: TableStatements, progress: TableProgress) -> None:
-    """Insert or replace the table's row in `outbox_offsets`."""
+    """Insert or update the table's row in `outbox_offsets`."""
     upsert = SQL(
         "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
         "do update set run = excluded.run, progress = excluded.progress, committed_at = now()"
@@ -52,6 +52,6 @@ def delete_progress(connection: Connection, statements: TableStatements) -> None
 
 
 def foreign_table_error(statements: TableStatements) -> RefusedError:
-    """Return the error for a table that would be overwritten although another job created it."""
+    """Return the error for a table without progress, which outbox-materialize must not change."""
     message = f"table {statements.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
     return RefusedError(message, "materialize into another table, or drop this table")

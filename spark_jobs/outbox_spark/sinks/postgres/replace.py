@@ -1,8 +1,8 @@
 """Replaces the content of a table by that of a shadow table, without replacing the relation.
 
-Only rows that differ are written. Views, grants, publications and indexes remain, readers are not blocked, and readers
-with an older snapshot read the older rows, at any isolation level. TRUNCATE and renaming do not ensure this, see
-docs/decisions.
+Only rows that differ are written. Views, grants, publications and indexes remain, and writing rows does not block
+readers. At any isolation level, readers with an older snapshot still read the previous rows. TRUNCATE and renaming do
+not ensure this, see docs/decisions.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import RefusedError
-from outbox_spark.sinks.postgres.catalog import column_types, constraints, primary_key
+from outbox_spark.sinks.postgres.catalog import column_constraints, column_types, primary_key
 from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers
 
 
 def replace_content(connection: Connection, tables: TableStatements, shadow: TableStatements) -> None:
-    """Make table and ledger equal to the shadow's, add the shadow's quarantine, and drop the shadow.
+    """Make table and ledger equal to the shadow's, add the rows of its quarantine, and drop the shadow's tables.
 
-    Called in a transaction. Raises RefusedError when a view uses a column whose type has to change.
+    Called in a transaction. Raises RefusedError when a column to drop is in use, or a primary key is different.
     """
-    # LIKE copies constraints and indexes when the table does not exist yet.
+    # A table that does not exist is created with the columns, constraints and indexes of the shadow's table.
     pairs = [(tables.target, shadow.target), (tables.tombstones, shadow.tombstones)]
     for target, source in [*pairs, (tables.quarantine, shadow.quarantine)]:
         connection.execute(SQL("create table if not exists {} (like {} including all)").format(target, source))
@@ -37,57 +37,57 @@ def replace_content(connection: Connection, tables: TableStatements, shadow: Tab
 
 
 def _write_differences(connection: Connection, target: Identifier, source: Identifier) -> None:
-    """Delete, update and insert only rows that differ; most rebuilds change few rows."""
+    """Delete, update and insert only the rows that differ, because most rebuilds change few rows."""
     keys = primary_key(connection, source)
     if keys != primary_key(connection, target):
         message = f"{target.as_string(connection)} has a different primary key than this version of outbox-kit requires"
-        raise RefusedError(message, "drop the table, then run outbox-materialize")
+        raise RefusedError(message, "drop the table, then run `outbox-materialize`")
     same_key = SQL(" and ").join(SQL("t.{0} = s.{0}").format(Identifier(key)) for key in keys)
     connection.execute(
         SQL("delete from {} t where not exists (select from {} s where {})").format(target, source, same_key)
     )
     columns = [name for name in column_types(connection, source) if name not in keys]
     assignments = comma_separated(SQL("{0} = s.{0}").format(Identifier(name)) for name in columns)
-    update = SQL("update {} t set {} from {} s where {} and ({}) is distinct from ({})")
+    template = SQL("update {} t set {} from {} s where {} and ({}) is distinct from ({})")
     connection.execute(
-        update.format(target, assignments, source, same_key, identifiers(columns, "t"), identifiers(columns, "s"))
+        template.format(target, assignments, source, same_key, identifiers(columns, "t"), identifiers(columns, "s"))
     )
     _insert(connection, target, source, SQL("where not exists (select from {} t where {})").format(target, same_key))
 
 
 def _insert(connection: Connection, target: Identifier, source: Identifier, clause: SQL | Composed) -> None:
     columns = identifiers(column_types(connection, source))
-    insert = SQL("insert into {} ({}) select {} from {} s {}").format(target, columns, columns, source, clause)
-    connection.execute(insert)
+    statement = SQL("insert into {} ({}) select {} from {} s {}").format(target, columns, columns, source, clause)
+    connection.execute(statement)
 
 
 def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, *, keep_extra: bool = False) -> None:
-    """Drop and add columns to match those of `source`. A column with a different type is recreated."""
+    """Drop and add columns of `target` to match `source`; with `keep_extra`, drop only columns of another type."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
-    for name, kind in actual.items():
-        if expected.get(name) == kind or (keep_extra and name not in expected) or name == KEY_COLUMN:
+    for name, sql_type in actual.items():
+        if expected.get(name) == sql_type or (keep_extra and name not in expected) or name == KEY_COLUMN:
             continue
         try:
             connection.execute(SQL("alter table {} drop column {}").format(target, Identifier(name)))
         except psycopg.errors.DependentObjectsStillExist as error:
-            new = f"has type {expected[name]}" if name in expected else "is removed"
-            message = f"column {name} of {target.as_string(connection)} has type {kind}; in the rebuilt table it {new}"
-            hint = "a view uses the column: drop the view, run the rebuild again (it continues), create the view again"
+            table = target.as_string(connection)
+            change = f"has type {expected[name]}" if name in expected else "does not exist"
+            message = f"column {name} of {table} has type {sql_type}; in the rebuilt table it {change}"
+            hint = "drop the view or other object that uses the column, run `outbox-rebuild` again, recreate the object"
             raise RefusedError(message, hint) from error
-    for name, kind in expected.items():
-        if actual.get(name) != kind:
+    for name, sql_type in expected.items():
+        if actual.get(name) != sql_type:
             # _adapt_constraints adds NOT NULL after the rows are written.
-            add = SQL("alter table {} add column {} {}").format(target, Identifier(name), SQL(kind))
-            connection.execute(add)
+            connection.execute(SQL("alter table {} add column {} {}").format(target, Identifier(name), SQL(sql_type)))
 
 
 def _adapt_constraints(connection: Connection, target: Identifier, source: Identifier) -> None:
-    """Set NOT NULL and defaults as in the source, on the columns that were added."""
-    expected, actual = constraints(connection, source), constraints(connection, target)
+    """Set NOT NULL and defaults of `source` on the columns of `target` that lack them."""
+    expected, actual = column_constraints(connection, source), column_constraints(connection, target)
     for name, (not_null, default) in expected.items():
-        column = SQL("alter table {} alter column {} ").format(target, Identifier(name))
+        alter_column = SQL("alter table {} alter column {} ").format(target, Identifier(name))
         if not_null and not actual[name][0]:
-            connection.execute(column + SQL("set not null"))
+            connection.execute(alter_column + SQL("set not null"))
         if default is not None and actual[name][1] is None:
-            connection.execute(column + SQL("set default {}").format(SQL(default)))
+            connection.execute(alter_column + SQL("set default {}").format(SQL(default)))

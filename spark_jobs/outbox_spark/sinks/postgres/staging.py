@@ -1,6 +1,6 @@
-"""Staging: an unlogged table per batch, which the executors fill by COPY.
+"""Staging tables: an unlogged table per batch, which the executors fill by COPY.
 
-Spark builds the lines of COPY's text format, and CopyRows of outbox-spark.jar sends them. Executors run no Python.
+Spark builds lines in COPY's text format, and CopyRows of outbox-spark.jar sends them. No executor runs Python.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ STAGING_INFIX = "__staging_"
 _TOKEN_BYTES = 4
 STAGING_SUFFIX_LENGTH = len(STAGING_INFIX) + 2 * _TOKEN_BYTES
 _COPY_FAILED = "COPY failed, SQLSTATE "
-"""The same text as CopyRows.FAILED."""
+"""Must be equal to CopyRows.FAILED of outbox-spark.jar."""
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
-_COUNTS = SQL(
+_COUNT_AGGREGATES = SQL(
     "count(*) filter (where _reason is null and not _deleted), "
     "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
 )
 """Aggregates for the fields of StagedCounts, in their order."""
 _OUTCOME_TYPES = {"_deleted": "boolean", "_reason": "text", "_schema_id": "bigint", "_key": "bytea", "_value": "bytea"}
-# Types whose values are sent as text, because Java types do not represent years before 1582 and time zones exactly.
+# Types that copied_value() converts to text, which PostgreSQL parses: no Java value is needed in between.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
 )
-# Types whose text can have a character that COPY's text format escapes.
+# Types whose text can contain characters that must be escaped in COPY's text format.
 _ESCAPED = frozenset({ColumnType.TEXT, ColumnType.JSON})
 
 
 @dataclass(frozen=True)
 class StagingTable:
-    """A staging table that was filled."""
+    """A filled staging table."""
 
     name: Identifier
-    loaded: Mapping[int, int]
-    """Number of rows by transaction id, one transaction for each task attempt that Spark accepted."""
+    row_counts: Mapping[int, int]
+    """Number of copied rows by transaction id. Each task attempt that Spark accepted has a transaction."""
 
 
 @dataclass(frozen=True)
 class StagedCounts:
-    """Number of staged records, each counted once."""
+    """Numbers of staged records by kind; every record has one kind."""
 
     rows: int
-    """Decoded records with a value."""
+    """Records that were decoded and are not tombstones."""
     tombstones: int
     quarantined: int
 
 
-def new_name(schema: str, table: str) -> Identifier:
+def new_staging_name(schema: str, table: str) -> Identifier:
     return Identifier(schema, f"{table}{STAGING_INFIX}{secrets.token_hex(_TOKEN_BYTES)}")
 
 
 def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
     fields = {column.name: column_type(column) for column in columns}
-    metadata = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
+    metadata = {name: sql_type.removesuffix(" not null") for name, sql_type in METADATA_TYPES.items()}
     types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **metadata, **_OUTCOME_TYPES}
     return SQL("create unlogged table {} ({})").format(name, column_definitions(types))
 
@@ -82,100 +82,100 @@ def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
 def copy_rows(
     rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str
 ) -> tuple[Mapping[int, int], Mapping[str, Any]]:
-    """Copy decoded rows into the staging table `name` (SQL text).
+    """Copy decoded rows into the staging table `name`, which is quoted for SQL.
 
-    Returns the number of rows by transaction id, and the metrics observed under OBSERVATION by name. Raises
-    OutboxKitError when the server rejected the rows.
+    Returns the number of rows by transaction id, and by name the metrics of the observation OBSERVATION. Raises
+    OutboxKitError when COPY or the connection of an executor fails.
     """
-    lines = rows.select(*_text_columns(tuple(columns))).select(copy_line(tuple(columns)))
+    lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))
     jvm: Any = rows.sparkSession.sparkContext._jvm
     try:
         copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
         observed = copied.observed().get(OBSERVATION)
-        metrics = {} if observed is None else {key: observed.getAs(key) for key in observed.schema().fieldNames()}
-        return {transaction: count for transaction, count in copied.attempts()}, metrics
+        metrics = {} if observed is None else {name: observed.getAs(name) for name in observed.schema().fieldNames()}
+        return {transaction: row_count for transaction, row_count in copied.attempts()}, metrics
     except (Py4JJavaError, PySparkException) as error:
         _, separator, text_after = str(error).partition(_COPY_FAILED)
         if not separator:
             raise
-        state = text_after[:_SQLSTATE_LENGTH]
-        no_connection = state.startswith(_CONNECTION_EXCEPTION)
-        reason = "an executor has no connection" if no_connection else f"COPY failed, SQLSTATE {state}"
+        sqlstate = text_after[:_SQLSTATE_LENGTH]
+        is_connection_error = sqlstate.startswith(_CONNECTION_EXCEPTION)
+        reason = "an executor has no connection" if is_connection_error else f"COPY failed, SQLSTATE {sqlstate}"
         message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
-        raise OutboxKitError(message, "nothing was changed; see the server's log") from error
+        raise OutboxKitError(message, "see the logs of server and executors, then run the command again") from error
 
 
 @cached_expressions
-def _text_columns(columns: tuple[Column, ...]) -> list[Expression]:
+def _copied_columns(columns: tuple[Column, ...]) -> list[Expression]:
     values = [copied_value(column).alias(column.name) for column in columns]
     return [F.col(KEY_COLUMN), *values, *map(F.col, [*METADATA_COLUMNS, *OUTCOME_COLUMNS])]
 
 
 def copied_value(column: Column) -> Expression:
-    """Return a decoded column in the type that COPY's line is built from."""
+    """Return the value of a decoded column, as text if its type is in _CAST_TO_TEXT."""
     value = F.col(f"`{column.name}`")
     if column.kind not in _CAST_TO_TEXT:
         return value
     if column.kind is ColumnType.JSON:
         return F.to_json(value, JSON_OPTIONS)
     if column.kind is ColumnType.TIMESTAMPTZ:
-        # The session's time zone is UTC, so the text is in UTC; the server needs the offset.
+        # The time zone of Spark's session is UTC, but the text has no offset, which the server needs.
         return F.concat(value.cast("string"), F.lit("+00"))
     return value.cast("string")
 
 
 @cached_expressions
 def copy_line(columns: tuple[Column, ...]) -> Expression:
-    """Return a staging row as one line of COPY's text format, in bytes."""
-    text = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
-    binary = ["_key", "_value", *(column.name for column in columns if column.kind is ColumnType.BYTES)]
+    """Return the line of a staging row in COPY's text format, as bytes."""
+    escaped_names = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
+    binary_names = ["_key", "_value", *(column.name for column in columns if column.kind is ColumnType.BYTES)]
     names = [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *OUTCOME_COLUMNS]
     fields = []
     for name in names:
         value = F.col(f"`{name}`")
-        if name in binary:
+        if name in binary_names:
             value = F.concat(F.lit("\\\\x"), F.hex(value))
         elif name == "_timestamp":
             value = F.concat(value.cast("string"), F.lit("+00"))
-        elif name in text:
+        elif name in escaped_names:
             value = _escaped(value)
         fields.append(F.coalesce(value.cast("string"), F.lit("\\N")))
     return F.concat(F.concat_ws("\t", *fields), F.lit("\n")).cast("binary")
 
 
 def _escaped(value: Expression) -> Expression:
-    # Most values need no escapes, and contains() costs far less than replace().
-    special = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+    # Most values have no special characters, and contains() takes far less time than replace().
+    escape_sequences = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
     escaped = value
-    for raw, sequence in special:
-        escaped = F.replace(escaped, F.lit(raw), F.lit(sequence))
-    return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in special]), escaped).otherwise(value)
+    for raw, escape_sequence in escape_sequences:
+        escaped = F.replace(escaped, F.lit(raw), F.lit(escape_sequence))
+    return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in escape_sequences]), escaped).otherwise(value)
 
 
 def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
     """Delete the rows of task attempts that Spark did not accept, and count the other rows.
 
-    Called in the transaction of the merge. Each attempt copies in its own transaction, which xmin identifies. A
-    crash of the server empties unlogged tables, so the caller compares the counts with the rows that were sent.
+    Called in the transaction of the merge. Each attempt copies in a separate transaction, which xmin identifies. A
+    crash of the server empties unlogged tables, so the caller compares the counts with those of the batch.
     """
-    # The lock waits for task attempts that Spark has abandoned, which may still be writing.
+    # Task attempts that Spark has abandoned may still be writing; the lock waits until they end.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
-    count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, staging.name)
-    counts = {row[0]: row[1:] for row in connection.execute(count).fetchall()}
-    if set(counts) - set(staging.loaded):
-        delete = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(staging.name)
-        connection.execute(delete, (list(staging.loaded),))
-    loaded = [values for transaction, values in counts.items() if transaction in staging.loaded]
-    return StagedCounts(*(sum(values[index] for values in loaded) for index in range(3)))
+    query = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNT_AGGREGATES, staging.name)
+    counts_by_transaction = {transaction: values for transaction, *values in connection.execute(query).fetchall()}
+    if set(counts_by_transaction) - set(staging.row_counts):
+        statement = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(staging.name)
+        connection.execute(statement, (list(staging.row_counts),))
+    accepted_counts = [values for key, values in counts_by_transaction.items() if key in staging.row_counts]
+    return StagedCounts(*(sum(values[index] for values in accepted_counts) for index in range(3)))
 
 
 def analyze(connection: Connection, name: Identifier) -> None:
-    """Update the planner's statistics: without them it expects only a few staged rows."""
+    """Update the planner's statistics of a staging table; without them, it would expect only a few rows."""
     connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(name, Identifier(KEY_COLUMN)))
 
 
 def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
-    """Drop staging tables. Raises psycopg.errors.LockNotAvailable while a task writes to one."""
+    """Drop staging tables. Raises psycopg.errors.LockNotAvailable if a task still writes to one after LOCK_TIMEOUT."""
     with connection.transaction():
         connection.execute(SQL("set local lock_timeout = {}").format(Literal(LOCK_TIMEOUT)))
         for name in names:
@@ -183,7 +183,7 @@ def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
 
 
 def abandoned_staging(connection: Connection, schema: str, table: str) -> list[Identifier]:
-    """Return the staging tables that earlier runs left; tables of users, such as `book__staging_prev`, do not match."""
+    """Return the staging tables of earlier runs; tables of users, such as `book__staging_prev`, are not included."""
     prefix = table + STAGING_INFIX
     rows = connection.execute(
         "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "

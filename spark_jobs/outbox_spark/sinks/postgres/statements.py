@@ -30,19 +30,19 @@ METADATA_TYPES = {
     "_offset": "bigint not null",
     "_timestamp": "timestamp with time zone not null",
 }
-_TIME = "timestamp with time zone"
+_TIMESTAMPTZ = "timestamp with time zone"
 STATE_TYPES: Mapping[Mode, Mapping[str, str]] = {
     Mode.HARD_DELETE: {STALE_COLUMN: "boolean not null default false"},
-    Mode.SOFT_DELETE: {STALE_COLUMN: "boolean not null default false", DELETED_AT_COLUMN: _TIME},
+    Mode.SOFT_DELETE: {STALE_COLUMN: "boolean not null default false", DELETED_AT_COLUMN: _TIMESTAMPTZ},
     Mode.HISTORY: {
         STALE_COLUMN: "boolean not null default false",
-        VALID_FROM_COLUMN: f"{_TIME} not null",
-        VALID_TO_COLUMN: _TIME,
+        VALID_FROM_COLUMN: f"{_TIMESTAMPTZ} not null",
+        VALID_TO_COLUMN: _TIMESTAMPTZ,
     },
 }
-"""Types of the columns for the state of a row, by the table's mode."""
+"""SQL types of the columns for the state of a row, by the table's mode."""
 
-_COMMENTS = {
+_COLUMN_COMMENTS = {
     KEY_COLUMN: "Key of the record",
     "_sequence": "Source epoch and WAL position of the change; empty if the record has no source_sequence",
     "_partition_epoch": "Number of times that partitions had been added to the topic when the record was read",
@@ -62,7 +62,7 @@ _TABLE_COMMENTS = {
 
 
 def column_type(column: Column) -> str:
-    """Return the type in the target, as format_type() prints it."""
+    """Return the column's SQL type in the form of PostgreSQL's format_type()."""
     if column.kind is ColumnType.NUMERIC:
         return f"numeric({column.precision},{column.scale})"
     return column.kind.value
@@ -75,13 +75,13 @@ class TableStatements:
     schema: str
     table: str
     columns: Sequence[Column] = ()
-    extra: Sequence[str] = ()
-    """Columns of the table that the latest schema no longer has."""
+    removed_columns: Sequence[str] = ()
+    """Names of columns of the table that the schema no longer has."""
     mode: Mode = Mode.HARD_DELETE
 
     @property
     def label(self) -> str:
-        """The name for messages."""
+        """The name of the table for messages."""
         return f"{self.schema}.{self.table}"
 
     @property
@@ -101,8 +101,8 @@ class TableStatements:
         return Identifier(self.schema, OFFSETS_TABLE)
 
     @property
-    def identity(self) -> Sequence[str]:
-        """The primary key of the table and its ledger."""
+    def key_columns(self) -> Sequence[str]:
+        """Columns of the primary keys of the table and its ledger."""
         return [KEY_COLUMN, *VERSION_COLUMNS] if self.mode is Mode.HISTORY else [KEY_COLUMN]
 
     def create_offsets(self) -> Composed:
@@ -111,34 +111,34 @@ class TableStatements:
             "progress jsonb not null, committed_at timestamptz not null default now())"
         ).format(self.offsets)
 
-    def create_target(self) -> Composed:
-        """Create the table without its primary key; `add_keys` adds it after the rows, which takes half the time."""
-        fields = [SQL("{} {}").format(Identifier(c.name), SQL(column_type(c))) for c in self.columns]
+    def create_table(self) -> Composed:
+        """Create the table without primary key. Adding it after the rows, by `add_keys`, takes half the time."""
+        fields = [SQL("{} {}").format(Identifier(field.name), SQL(column_type(field))) for field in self.columns]
         metadata = column_definitions({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
             self.target, Identifier(KEY_COLUMN), comma_separated([*fields, metadata])
         )
 
     def add_keys(self) -> list[Composed]:
-        key = SQL("alter table {} add primary key ({})").format(self.target, identifiers(self.identity))
+        add_key = SQL("alter table {} add primary key ({})").format(self.target, identifiers(self.key_columns))
         if self.mode is not Mode.HISTORY:
-            return [key]
-        current = SQL("create unique index on {} ({}) where {} is null").format(
+            return [add_key]
+        current_index = SQL("create unique index on {} ({}) where {} is null").format(
             self.target, Identifier(KEY_COLUMN), Identifier(VALID_TO_COLUMN)
         )
-        # Before the first autovacuum the planner would expect thousands of versions per key.
-        analyze = SQL("analyze {} ({})").format(self.target, Identifier(KEY_COLUMN))
-        return [key, current, analyze]
+        # Without statistics, the planner would expect thousands of versions per key until the first autovacuum.
+        analyze_statement = SQL("analyze {} ({})").format(self.target, Identifier(KEY_COLUMN))
+        return [add_key, current_index, analyze_statement]
 
     def create_ledger(self) -> list[Composed]:
-        """Create the ledger. The ledger of a dropped table is replaced: its entries do not apply to the new table."""
-        create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
-            self.tombstones, Identifier(KEY_COLUMN), column_definitions(METADATA_TYPES), identifiers(self.identity)
+        """Create the ledger, and drop that of an earlier table, because its entries do not apply to the new table."""
+        create_statement = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
+            self.tombstones, Identifier(KEY_COLUMN), column_definitions(METADATA_TYPES), identifiers(self.key_columns)
         )
-        return [SQL("drop table if exists {}").format(self.tombstones), create]
+        return [SQL("drop table if exists {}").format(self.tombstones), create_statement]
 
     def create_quarantine(self) -> list[Composed]:
-        """Create the table, and an index for the queries that determine which rows are stale."""
+        """Create the quarantine, and an index for the queries that determine which rows are stale."""
         names = {
             "quarantine": self.quarantine,
             "key": Identifier(KEY_COLUMN),
@@ -153,8 +153,8 @@ class TableStatements:
             SQL("create index on {quarantine} ({key}) where {key} is not null").format(**names),
         ]
 
-    def newer_quarantined(self, alias: str, topic_id: str) -> Composed:
-        """Return the condition that the quarantine has a newer record of the key of `alias`."""
+    def has_newer_quarantined(self, alias: str, topic_id: str) -> Composed:
+        """Return the condition that the quarantine has a newer record of the same key than the row `alias`."""
         return SQL(
             "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {quarantined} > {row})"
         ).format(
@@ -167,25 +167,25 @@ class TableStatements:
         )
 
     def add_column(self, column: Column, default: object) -> list[Composed]:
-        """Add a column. Existing rows get `default`; new rows have no default."""
-        name, kind = Identifier(column.name), SQL(column_type(column))
-        add = SQL("alter table {} add column {} {}").format(self.target, name, kind)
+        """Add a column, with the value `default` in existing rows. The column has no default for later rows."""
+        name, sql_type = Identifier(column.name), SQL(column_type(column))
+        add_statement = SQL("alter table {} add column {} {}").format(self.target, name, sql_type)
         if default is None:
-            return [add]
-        # PostgreSQL stores a constant default in the catalog instead of rewriting rows.
-        literal = SQL("{}::{}").format(Literal(default), kind)
-        drop_default = SQL("alter table {} alter column {} drop default").format(self.target, name)
-        return [SQL("{} default {}").format(add, literal), drop_default]
+            return [add_statement]
+        # PostgreSQL stores a constant default of a new column in the catalog, instead of rewriting the rows.
+        default_literal = SQL("{}::{}").format(Literal(default), sql_type)
+        drop_default_statement = SQL("alter table {} alter column {} drop default").format(self.target, name)
+        return [SQL("{} default {}").format(add_statement, default_literal), drop_default_statement]
 
     def widen_column(self, column: Column) -> Composed:
-        """Change a column's type. The server rewrites the table, except for the precision of a numeric."""
+        """Change a column's type. The server rewrites the table unless only the precision of a numeric is increased."""
         return SQL("alter table {} alter column {} type {}").format(
             self.target, Identifier(column.name), SQL(column_type(column))
         )
 
     def comments(self, topic: str) -> dict[str, str]:
-        """Return the comments by column name; the comment of the table has the empty name."""
-        metadata = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
+        """Return the comments by column name; the empty name has the comment of the table itself."""
+        metadata = {name: _COLUMN_COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
         return {"": _TABLE_COMMENTS[self.mode].format(topic), **metadata, **docs}
 
@@ -200,20 +200,20 @@ def comma_separated(items: Iterable[Composed]) -> Composed:
 
 
 def identifiers(names: Iterable[str], alias: str = "") -> Composed:
-    """Return a list of column names, qualified by `alias` if given."""
+    """Return the comma-separated column names, qualified by `alias` if it is not empty."""
     return comma_separated(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
 
 
 def column_definitions(types: Mapping[str, str]) -> Composed:
-    """Return a list of column definitions."""
-    return comma_separated(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
+    """Return the comma-separated column definitions for CREATE TABLE."""
+    return comma_separated(SQL("{} {}").format(Identifier(name), SQL(sql_type)) for name, sql_type in types.items())
 
 
 def version(alias: str) -> Composed:
-    """Return the version of a row as a row expression; comparing two versions applies the ordering rule."""
+    """Return the version of the row `alias` as a row constructor; comparing two of them applies the ordering rule."""
     return SQL("({})").format(identifiers(VERSION_COLUMNS, alias))
 
 
-def assign(names: Iterable[str]) -> Composed:
-    """Return the list of assignments for ON CONFLICT DO UPDATE."""
+def set_excluded(names: Iterable[str]) -> Composed:
+    """Return the assignments `NAME = excluded.NAME` for ON CONFLICT DO UPDATE."""
     return comma_separated(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)

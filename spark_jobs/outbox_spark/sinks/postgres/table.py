@@ -1,6 +1,6 @@
-"""PostgreSQL target: Spark copies the rows into a staging table, the driver merges them with the offsets.
+"""PostgreSQL target: executors copy the rows of a batch into a staging table, and the driver merges them.
 
-The merge is one transaction. The next run drops the staging table of a run that crashed.
+One transaction contains the merge and the progress. The next run drops the staging table of a run that crashed.
 """
 
 from __future__ import annotations
@@ -66,30 +66,30 @@ from outbox_spark.sinks.postgres.staging import (
     count_staged,
     create_staging,
     drop_staging,
-    new_name,
+    new_staging_name,
 )
 from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
 
-MAX_NAME_LENGTH = 63  # the server truncates longer identifiers without an error
-# \u0000 in JSON text, unless the backslash is escaped. jsonb rejects this escape, as type text rejects the character.
+MAX_NAME_LENGTH = 63  # in bytes; the server truncates longer names without an error
+# \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 _FETCH_ROWS = 10_000
 
 
 class PostgresTable:
-    """One table of a PostgreSQL schema, locked inside `with`."""
+    """One table of a PostgreSQL schema. The run holds its lock inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
-        limit = MAX_NAME_LENGTH - STAGING_SUFFIX_LENGTH
-        if len(table) > limit:
+        max_length = MAX_NAME_LENGTH - STAGING_SUFFIX_LENGTH
+        if len(table) > max_length:
             message = f"table name {table} is {len(table)} characters long"
-            raise ConfigurationError(message, f"use at most {limit} characters")
+            raise ConfigurationError(message, f"choose a table name of at most {max_length} characters")
         self._target = target
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
-        self._run: int | None = None
-        """The run number that was last read or committed."""
+        self._last_run: int | None = None
+        """The number of the last commit of the table, as this run has read or written it."""
         self._stages_early = True
 
     def __enter__(self) -> Self:
@@ -103,34 +103,34 @@ class PostgresTable:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._opened is not None:
             with suppress(psycopg.Error):
-                self._drop_abandoned_staging()  # of a batch that failed
+                self._drop_abandoned_staging()  # after a batch that failed
             with suppress(psycopg.Error):
                 unlock(self._opened, self._lock_key)
             self._opened.close()
 
     def committed(self) -> TableProgress | None:
-        """Return the progress; None after the table was dropped, so that it is rebuilt from the whole topic."""
+        """Return the progress; None if the table does not exist or was dropped, so that the entire topic is read."""
         run, progress = read_progress(self._connection, self._tables)
         if run is not None:
-            self._run = run
+            self._last_run = run
         return progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:  # noqa: ARG002 - nested types are jsonb
-        """Raise SchemaError when a column of the table has a type that cannot be changed to the type in the schema."""
-        too_long = [column.name for column in columns if len(column.name.encode()) > MAX_NAME_LENGTH]
-        if too_long:
-            raise SchemaError(f"field {too_long[0]} is longer than {MAX_NAME_LENGTH} bytes", "shorten its name")
+        """Raise SchemaError for too long names or impossible type changes, ConfigurationError for another mode."""
+        long_names = [column.name for column in columns if len(column.name.encode()) > MAX_NAME_LENGTH]
+        if long_names:
+            raise SchemaError(f"field name {long_names[0]} is longer than {MAX_NAME_LENGTH} bytes", "rename the field")
         types = self._column_types()
         self._check_mode(types)
         for column in columns:
             actual, expected = types.get(column.name), column_type(column)
             if actual is not None and actual != expected and not is_widening(actual, expected):
-                message = f"column {self._tables.label}.{column.name} is {actual}; the latest schema has {expected}"
-                raise SchemaError(message, f"revert the change of the type, or {REBUILD_HINT}")
+                message = f"column {self._tables.label}.{column.name} has type {actual}; the schema requires {expected}"
+                raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
     def _check_mode(self, types: Mapping[str, str]) -> None:
         if not types:
@@ -139,20 +139,20 @@ class PostgresTable:
         actual = Mode.SOFT_DELETE if DELETED_AT_COLUMN in types else actual
         if actual is not expected:
             message = f"table {self._tables.label} was created with mode {actual}, but the job has mode {expected}"
-            # Tables of history mode have a different primary key, which a rebuild does not change.
-            drop = "drop the table, so that the next run recreates it"
-            hint = drop if Mode.HISTORY in {actual, expected} else REBUILD_HINT
+            # History tables have another primary key than other tables, and a rebuild does not change primary keys.
+            drop_hint = "drop the table, so that the next run recreates it"
+            hint = drop_hint if Mode.HISTORY in {actual, expected} else REBUILD_HINT
             raise ConfigurationError(message, f"set the mode back to {actual}, or {hint}")
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for text with NUL or invalid UTF-8, and for dates outside the years 1 to 9999."""
+        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, and years not between 1 and 9999."""
         if column.kind is ColumnType.TEXT:
             return F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
         if column.kind is ColumnType.JSON:
-            text = F.to_json(value, JSON_OPTIONS)
-            # contains() is cheap and excludes nearly all values before the pattern.
-            return F.contains(text, F.lit("\\u0000")) & F.rlike(text, F.lit(_NUL_IN_JSON))
+            json_text = F.to_json(value, JSON_OPTIONS)
+            # contains() takes little time, and excludes nearly all values before rlike() is evaluated.
+            return F.contains(json_text, F.lit("\\u0000")) & F.rlike(json_text, F.lit(_NUL_IN_JSON))
         if column.kind in {ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}:
             return ~F.year(value).between(1, 9999)
         return None
@@ -160,40 +160,41 @@ class PostgresTable:
     def stage_early(
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
     ) -> StagedRows | None:
-        """Copy the rows into a staging table, and return the metrics that the copy observed."""
+        """Copy the rows into a staging table, while Spark observes the metrics; None if early staging is disabled."""
         if not self._stages_early:
             return None
         staged = self._stage(rows.observe(OBSERVATION, *metrics), columns)
-        if not staged.metrics:  # an extension of Spark has removed the observation from the plan
+        if not staged.metrics:  # a Spark extension has removed the observation from the plan
             self.discard(staged, disable=True)
             return None
         return staged
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Drop the staging table; if an abandoned task still locks it, the end of the run drops it."""
+        """Drop the staging table. If an abandoned task still has a lock on it, the end of the run drops it."""
         self._stages_early = self._stages_early and not disable
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
 
     def write(self, batch: Batch) -> WriteCounts:
-        """Stage the rows unless they are staged, then merge them in one transaction."""
+        """Stage the rows unless `stage_early` has staged them, then merge them in one transaction."""
         types = self._column_types()
         expected = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
-        tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in expected])
-        added = self._new_columns(batch, types)
+        removed = [name for name in types if name not in expected]
+        tables = replace(self._tables, columns=batch.columns, removed_columns=removed)
+        added_columns = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
         staging: StagingTable = staged.location
         with self._server_errors(), self._connection.transaction():
             prepare_merge(self._connection)
             counts = self._count_staged(staging, batch)
-            self._prepare_tables(tables, batch, added)
-            written = self._merge(tables, staging, counts, batch)
+            self._prepare_tables(tables, batch, added_columns)
+            write_counts = self._merge(tables, staging, counts, batch)
             self._connection.execute(SQL("drop table {}").format(staging.name))
-        self._run = batch.committed.run
-        return written
+        self._last_run = batch.committed.run
+        return write_counts
 
     def current_versions(self) -> DataFrame:
-        """Return key and METADATA_COLUMNS of the current rows, read through one connection, so from one snapshot."""
+        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows, read by one query and thus from one snapshot."""
         names = SQL(", ").join(map(Identifier, (KEY_COLUMN, *METADATA_COLUMNS)))
         types = self._column_types()
         query = SQL("select {} from {}").format(names, self._tables.target)
@@ -212,18 +213,18 @@ class PostgresTable:
         return SparkSession.active().read.format("jdbc").options(**options).load()
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove ledger entries older than `before`, and return their number."""
+        """Remove the ledger entries older than `before`, and return their number."""
         if not relation_exists(self._connection, self._tables.tombstones):
             return 0
         with self._server_errors():
-            delete = SQL("delete from {} where _timestamp < %s").format(self._tables.tombstones)
-            return self._connection.execute(delete, (before,)).rowcount
+            statement = SQL("delete from {} where _timestamp < %s").format(self._tables.tombstones)
+            return self._connection.execute(statement, (before,)).rowcount
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by the shadow's in one transaction, and drop the shadow.
+        """Replace the content by that of the shadow table in one transaction, and drop the shadow table.
 
-        Raises RefusedError when another job created the table, when the shadow has no progress, and when a view uses
-        a column whose type has to change.
+        Raises RefusedError when this table has no progress, when the shadow table does not exist, and in the cases of
+        `replace_content`.
         """
         progress = shadow.committed()
         if progress is None:
@@ -238,7 +239,7 @@ class PostgresTable:
             replace_content(connection, self._tables, shadow._tables)
             delete_progress(connection, shadow._tables)
             write_progress(connection, self._tables, replace(progress, run=run))
-        self._run, shadow._run = run, None
+        self._last_run, shadow._last_run = run, None
 
     def drop(self) -> None:
         """Drop the table, its ledger and its progress."""
@@ -246,69 +247,69 @@ class PostgresTable:
             for name in (self._tables.target, self._tables.tombstones):
                 self._connection.execute(SQL("drop table if exists {}").format(name))
             delete_progress(self._connection, self._tables)
-        self._run = None
+        self._last_run = None
 
     def maintain(self) -> str:
-        """Vacuum and analyze the table and its ledger; return the numbers of dead rows."""
+        """Vacuum and analyze the table and its ledger; return a text with the numbers of dead rows."""
         with self._server_errors():
             tables = (self._tables.target, self._tables.tombstones)
             return "; ".join(vacuum(self._connection, table) for table in tables)
 
-    def _prepare_tables(self, tables: TableStatements, batch: Batch, added: Mapping[Column, object]) -> None:
-        """Create or change the tables in the transaction. Raises OverlapError when another run has committed."""
+    def _prepare_tables(self, tables: TableStatements, batch: Batch, added_columns: Mapping[Column, object]) -> None:
+        """Create or change the tables in the current transaction. Raises OverlapError if another run has committed."""
         connection = self._connection
         if not relation_exists(connection, tables.offsets):
             connection.execute(tables.create_offsets())
-        if lock_run(connection, tables) != self._run:
+        if lock_run(connection, tables) != self._last_run:
             message = f"another run has committed to {tables.label}"
             raise OverlapError(message, "run the command again, and schedule only one run per table at a time")
         if batch.previous is None:
             self._create_tables(tables)
         else:
-            self._change_columns(tables, added)
+            self._change_columns(tables, added_columns)
         actual = comments(connection, tables.target)
         for name, text in tables.comments(batch.committed.topic).items():
             if actual.get(name) != text:
                 connection.execute(tables.comment(name, text))
 
     def _create_tables(self, tables: TableStatements) -> None:
-        """Create table, ledger and quarantine. An existing quarantine is retained, an existing ledger replaced."""
-        new_quarantine = not relation_exists(self._connection, tables.quarantine)
-        quarantine = tables.create_quarantine() if new_quarantine else []
-        for statement in [tables.create_target(), *tables.create_ledger(), *quarantine]:
+        """Create table, ledger and quarantine. An existing ledger is replaced, an existing quarantine is retained."""
+        has_quarantine = relation_exists(self._connection, tables.quarantine)
+        quarantine_statements = [] if has_quarantine else tables.create_quarantine()
+        for statement in [tables.create_table(), *tables.create_ledger(), *quarantine_statements]:
             self._connection.execute(statement)
 
-    def _change_columns(self, tables: TableStatements, added: Mapping[Column, object]) -> None:
+    def _change_columns(self, tables: TableStatements, added_columns: Mapping[Column, object]) -> None:
         types = self._column_types()
         for column in tables.columns:
-            if column in added:
-                for statement in tables.add_column(column, added[column]):
+            if column in added_columns:
+                for statement in tables.add_column(column, added_columns[column]):
                     self._connection.execute(statement)
             elif types[column.name] != column_type(column):
                 self._connection.execute(tables.widen_column(column))
 
     def _count_staged(self, staging: StagingTable, batch: Batch) -> StagedCounts:
-        """Raise OutboxKitError when staged rows are missing: committing the offsets would skip them."""
+        """Count the staged rows. Raises OutboxKitError if rows are missing: committing the offsets would skip them."""
         counts = count_staged(self._connection, staging)
-        total = counts.rows + counts.tombstones + counts.quarantined
-        if total != batch.counts.rows:
-            message = f"the staging table of {self._tables.label} has {total} of {batch.counts.rows} rows"
-            raise OutboxKitError(message, "nothing was changed; run the command again (a server crash empties staging)")
+        row_count = counts.rows + counts.tombstones + counts.quarantined
+        if row_count != batch.counts.rows:
+            message = f"the staging table of {self._tables.label} has {row_count} of {batch.counts.rows} rows"
+            raise OutboxKitError(message, "run the command again; the server may have lost staged rows in a crash")
         return counts
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
-        written = apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
+        write_counts = apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
         write_progress(self._connection, tables, batch.committed)
-        return written
+        return write_counts
 
     def _stage(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
-        name = new_name(self._tables.schema, self._tables.table)
+        name = new_staging_name(self._tables.schema, self._tables.table)
         with self._server_errors():
             self._ensure_schema()
             self._connection.execute(create_staging(name, columns))
-        loaded, metrics = self._copy(rows, columns, name)
-        return StagedRows(metrics, StagingTable(name, loaded))
+        row_counts, metrics = self._copy(rows, columns, name)
+        return StagedRows(metrics, StagingTable(name, row_counts))
 
     def _copy(
         self, rows: DataFrame, columns: Sequence[Column], name: Identifier
@@ -316,27 +317,26 @@ class PostgresTable:
         return copy_rows(rows, columns, self._target, name.as_string(self._connection))
 
     def _new_columns(self, batch: Batch, types: Mapping[str, str]) -> dict[Column, object]:
-        """Return the columns that an existing table lacks, with the value for its rows."""
+        """Return the columns that an existing table lacks, with the values for its rows; empty if there is no table."""
         if not types:
             return {}
-        new = [column for column in batch.columns if column.name not in types]
-        filled = [column for column in new if column.has_default]
+        new_columns = [column for column in batch.columns if column.name not in types]
+        with_default = [column for column in new_columns if column.has_default]
         values: dict[str, Any] = {}
-        if filled:
-            frame = defaults(batch.rows.sparkSession, filled, batch.reader_schema)
-            row = frame.select(*[copied_value(column).alias(column.name) for column in filled]).collect()[0]
+        if with_default:
+            frame = defaults(batch.rows.sparkSession, with_default, batch.reader_schema)
+            row = frame.select(*[copied_value(column).alias(column.name) for column in with_default]).collect()[0]
             values = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()}
-        return {column: values.get(column.name) for column in new}
+        return {column: values.get(column.name) for column in new_columns}
 
     def _drop_abandoned_staging(self) -> None:
         names = abandoned_staging(self._connection, self._tables.schema, self._tables.table)
         drop_staging(self._connection, names)
 
     def _ensure_schema(self) -> None:
-        # CREATE SCHEMA IF NOT EXISTS requires the privilege to create even when the schema exists.
+        # CREATE SCHEMA IF NOT EXISTS requires the privilege CREATE on the database even if the schema exists.
         if not schema_exists(self._connection, self._tables.schema):
-            create = SQL("create schema if not exists {}").format(Identifier(self._tables.schema))
-            self._connection.execute(create)
+            self._connection.execute(SQL("create schema if not exists {}").format(Identifier(self._tables.schema)))
 
     def _column_types(self) -> dict[str, str]:
         return column_types(self._connection, self._tables.target)
@@ -353,9 +353,9 @@ class PostgresTable:
 
     @contextmanager
     def _server_errors(self) -> Iterator[None]:
-        """Raise OutboxKitError for errors of the server."""
+        """Convert errors of psycopg to OutboxKitError."""
         try:
             yield
         except psycopg.Error as error:
             message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
-            raise OutboxKitError(message, "nothing was changed; correct the cause and run the command again") from error
+            raise OutboxKitError(message, "correct the cause, then run the command again") from error

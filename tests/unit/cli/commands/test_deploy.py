@@ -122,8 +122,8 @@ def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], mo
     assert result.stderr.splitlines() == [
         "DANGER  topic library.book: keys move",
         '        requires --allow "topic library.book"',
-        "the connector requires objects that --only excludes and that do not exist or are not up to date: slot s",
-        "roll out the schema of book in this order:",
+        "the connector requires changes that --only excludes: slot s",
+        "change the schema of aggregate type book in this order:",
         "  1. outbox apply",
         "  2. deploy the service that writes isbn",
     ]

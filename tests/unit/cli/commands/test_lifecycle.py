@@ -22,7 +22,7 @@ from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import DeadLetter, Place
 from outbox_kit.operations import lifecycle, offsets, stuck
 from outbox_kit.operations import status as pipeline_status
-from outbox_kit.operations.offsets import OffsetChange, Reset
+from outbox_kit.operations.offsets import OffsetChange, ResetResult
 from outbox_kit.operations.status import PipelineStatus, Task
 from outbox_kit.operations.stuck import StuckAggregate
 
@@ -62,7 +62,7 @@ GOOD = PipelineStatus(
     tasks=[Task("RUNNING", "w:2")],
     position=1000,
     slot_name="library_outbox",
-    slot=replace(SLOT, confirmed_flush=1000, restart=900),
+    slot=replace(SLOT, confirmed_flush=1000, restart_lsn=900),
     server=5000,
     dead_letters=2,
     actual_epoch=1,
@@ -109,7 +109,7 @@ def test_connector_commands(
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.startswith("connector PAUSED, tasks: PAUSED\n")
-    assert ("`outbox apply` makes it running" in done.stderr) == (function in ("pause", "stop"))
+    assert ("`outbox apply` makes the connector running" in done.stderr) == (function in ("pause", "stop"))
     assert json.loads(document.stdout) == {"connector": "PAUSED", "tasks": ["PAUSED"]}
     assert {key: value for key, value in calls[0].items() if key != "arguments"} == options
 
@@ -129,7 +129,7 @@ def test_reset_prints_its_effect_and_prompts(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
 ) -> None:
     stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
-    calls = stub(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    calls = stub(monkeypatch, offsets, "reset", ResetResult(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run(*line.split())
     assert (done.exit_code, len(calls), done.stdout) == (code, resets, "")
     assert code == 2 or "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
@@ -138,7 +138,7 @@ def test_reset_prints_its_effect_and_prompts(
 
 def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     previews = stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
-    calls = stub(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    calls = stub(monkeypatch, offsets, "reset", ResetResult(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
     assert json.loads(done.stdout) == {
         "backup": "b.json",
@@ -162,7 +162,7 @@ def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "1 dead letter not acknowledged\n"
     document = run("dead-letter", "list", "--all", "--output", "json")
     assert json.loads(document.stdout) == {"dead_letters": [LETTER.to_dict()]}
-    assert [call["everything"] for call in calls] == [False, True]
+    assert [call["list_all"] for call in calls] == [False, True]
 
 
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_shows_an_inherited_level(serve: Serve, run: Run) -> None:
     result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
     assert (result.exit_code, result.stderr) == (
         0,
-        "org.apache has no level: it inherits the level of its parent\n",
+        "org.apache has no own level: it inherits the level of its parent logger\n",
     )
 
 
@@ -71,7 +71,7 @@ def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> Non
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", level)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "io.debezium will log at DEBUG on every worker until it restarts\n"
+    assert result.stderr == "io.debezium will log at DEBUG on every worker until the worker restarts\n"
     assert server.seen == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
 
 

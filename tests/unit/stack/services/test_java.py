@@ -79,7 +79,7 @@ def test_error_lists_versions_and_installation(machine: Path, monkeypatch: pytes
 
 def test_reports_missing_java(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(ConfigurationError, match="none was found") as caught:
+    with pytest.raises(ConfigurationError, match="no java was found") as caught:
         find_java()
     assert "brew install openjdk@17" in caught.value.hint
     assert machine.exists()

@@ -64,7 +64,7 @@ def test_reports_a_damaged_archive(layout: Layout, tmp_path: Path) -> None:
 def test_reports_a_missing_archive(layout: Layout) -> None:
     with pytest.raises(StackError, match="0 archives") as caught:
         find_archive(layout)
-    assert caught.value.hint == "run `make setup`"
+    assert "make setup" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_runs_postgresql_as_the_current_user_unless_root(monkeypatch: pytest.Mon
 
 def test_reports_root_without_an_unprivileged_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(postgres_home, "UNPRIVILEGED", "no-such-user-here")
+    monkeypatch.setattr(postgres_home, "UNPRIVILEGED_USER", "no-such-user-here")
     with pytest.raises(ConfigurationError, match="refuses to run as root"):
         postgres_user()
 
@@ -126,4 +126,4 @@ def test_ignores_a_saved_folder_without_data(layout: Layout, tmp_path: Path) -> 
 
 
 def test_machine_has_the_unprivileged_user() -> None:
-    assert pwd.getpwnam(postgres_home.UNPRIVILEGED).pw_uid != 0
+    assert pwd.getpwnam(postgres_home.UNPRIVILEGED_USER).pw_uid != 0

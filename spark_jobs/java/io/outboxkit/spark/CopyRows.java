@@ -20,9 +20,9 @@ import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines of COPY's text format into a table, with one transaction per task attempt. */
+/** Copies lines in PostgreSQL's COPY text format to a table; a task attempt is one transaction. */
 public final class CopyRows {
-  /** Start of an error message. Only the SQLSTATE follows, as the server's message quotes rows. */
+  /** Error message, to which only the SQLSTATE is added: the server's message may quote a row. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_SQLSTATE = "-----";
@@ -40,8 +40,8 @@ public final class CopyRows {
   public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies all lines. A task attempt commits after its last line. If it fails before, it leaves no
-   * rows. If its result is lost afterwards, the result lacks its transaction, but its rows remain.
+   * Copies all lines. A task attempt commits after its last line; if it fails before, it leaves no
+   * rows. If Spark loses its result after the commit, its rows remain, but it is not in `attempts`.
    *
    * @param lines one binary column; each value is a line including its line feed
    * @param table name of the table as SQL text
@@ -51,9 +51,9 @@ public final class CopyRows {
       String table, Dataset<Row> lines, String url, Map<String, String> settings) {
     Map<String, String> properties = Map.copyOf(settings);
     MapPartitionsFunction<byte[], Tuple2<Long, Long>> copy =
-        rows -> copyPartition(rows, "copy " + table + " from stdin", url, properties);
-    Encoder<Tuple2<Long, Long>> pair = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
-    Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, pair);
+        partition -> copyPartition(partition, "copy " + table + " from stdin", url, properties);
+    Encoder<Tuple2<Long, Long>> encoder = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
+    Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, encoder);
     List<List<Long>> attempts =
         copied.collectAsList().stream()
             .map(attempt -> List.of(attempt._1(), attempt._2()))
@@ -71,10 +71,10 @@ public final class CopyRows {
     properties.putAll(settings);
     try (Connection connection = new Driver().connect(url, properties)) {
       connection.setAutoCommit(false);
-      long transaction = begin(connection);
-      long rows = send(lines, connection.unwrap(BaseConnection.class), statement);
+      long transactionId = begin(connection);
+      long rowCount = send(lines, connection.unwrap(BaseConnection.class), statement);
       connection.commit();
-      return List.of(new Tuple2<>(transaction, rows)).iterator();
+      return List.of(new Tuple2<>(transactionId, rowCount)).iterator();
     } catch (SQLException error) {
       String sqlState = error.getSQLState();
       throw new IllegalStateException(FAILED + (sqlState == null ? NO_SQLSTATE : sqlState));
@@ -97,17 +97,17 @@ public final class CopyRows {
       throws SQLException {
     CopyIn copy = connection.getCopyAPI().copyIn(statement);
     ByteArrayOutputStream message = new ByteArrayOutputStream(2 * MIN_MESSAGE_BYTES);
-    long rows = 0;
+    long rowCount = 0;
     while (lines.hasNext()) {
       message.writeBytes(lines.next());
-      rows++;
+      rowCount++;
       if (message.size() >= MIN_MESSAGE_BYTES) {
         flush(message, copy);
       }
     }
     flush(message, copy);
     copy.endCopy();
-    return rows;
+    return rowCount;
   }
 
   private static void flush(ByteArrayOutputStream message, CopyIn copy) throws SQLException {

@@ -15,11 +15,10 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Reads ranges of a topic, and omits records that are superseded by another record of the same key
- * in the same buffer. For a topic with ten records per key, Spark creates a tenth of the rows.
- *
- * <p>The result may have several records of a key, one of each buffer, so the caller must aggregate
- * them.
+ * Reads offset ranges of a topic. Each task fills a buffer of limited size repeatedly, and returns
+ * only the newest record of each key in the buffer. With ten records per key in a buffer, Spark
+ * creates a tenth of the rows. The result may have several records of a key, one from each buffer,
+ * so the caller must aggregate them.
  */
 public final class NewestRecords {
   private static final StructType SCHEMA =
@@ -30,19 +29,19 @@ public final class NewestRecords {
 
   private NewestRecords() {}
 
-  /** Range of offsets of one partition; the offset `until` is excluded. */
+  /** Offsets of one partition to read: `from` is included, `until` is excluded. */
   record Range(String topic, int partition, long from, long until) implements Serializable {}
 
-  /** Settings of the consumer, and the limits that apply to each task. */
+  /** Consumer settings, buffer limit and poll timeout; they apply to each task. */
   record Settings(Map<String, Object> consumer, long bufferBytes, long timeoutMillis)
       implements Serializable {
-    /** Omits the consumer's settings, which include passwords. */
+    /** Omits the consumer settings, which may include passwords. */
     @Override
     public String toString() {
       return "Settings[bufferBytes=%d, timeoutMillis=%d]".formatted(bufferBytes, timeoutMillis);
     }
 
-    /** Returns bufferBytes, or less if all concurrent tasks would buffer over 1/8 of the heap. */
+    /** Returns bufferBytes, but at most an equal share per processor of 1/8 of the heap. */
     long bufferBytesPerTask() {
       Runtime runtime = Runtime.getRuntime();
       return Math.min(bufferBytes, runtime.maxMemory() / 8 / runtime.availableProcessors());
@@ -50,9 +49,9 @@ public final class NewestRecords {
   }
 
   /**
-   * Returns the newest records of the ranges, read by one task per partition. Columns: key, value,
-   * partition, offset, timestamp, the source_sequence header, the headers with schema ids, the
-   * number of records that the row represents (superseded ones included), their sequence kinds.
+   * Returns the newest records of each buffer, read by one task per range. Columns: key, value,
+   * partition, offset, timestamp, the headers source_sequence, __value_schema_id, __key_schema_id,
+   * number of records that the row represents (with superseded records), their sequence kinds.
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
@@ -66,29 +65,26 @@ public final class NewestRecords {
       Map<String, Object> consumer,
       long bufferBytes,
       long timeoutMillis) {
-    // Passed in the closure, which Java serializes; spark.serializer applies to parallelize().
+    // In the closure, which Java always serializes; RDD items depend on spark.serializer.
     ArrayList<Range> readRanges = new ArrayList<>();
     List<Integer> indexes = new ArrayList<>();
     for (List<Number> range : ranges) {
       indexes.add(readRanges.size());
       readRanges.add(
           new Range(
-              topic,
-              range.get(0).intValue(),
-              range.get(1).longValue(),
-              range.get(2).longValue()));
+              topic, range.get(0).intValue(), range.get(1).longValue(), range.get(2).longValue()));
     }
     var classic = (org.apache.spark.sql.classic.SparkSession) session;
     Settings settings = new Settings(Map.copyOf(consumer), bufferBytes, timeoutMillis);
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
             .parallelize(indexes, Math.max(1, indexes.size()))
-            .flatMap(index -> open(readRanges.get(index), settings));
+            .flatMap(index -> openRows(readRanges.get(index), settings));
     return classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
   }
 
-  private static RecordRows open(Range range, Settings settings) {
-    PersistedRows.check();
+  private static RecordRows openRows(Range range, Settings settings) {
+    PersistedRows.checkReadAllowed();
     PartitionReader reader = new PartitionReader(range, settings);
     TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> reader.close());
     return new RecordRows(reader, range.partition(), settings.bufferBytesPerTask());

@@ -12,17 +12,17 @@ import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 final class NewestTable {
   private static final int INITIAL_SLOTS = 1 << 12;
 
-  /** Slots of the table (open addressing). Entries without a key occupy slots too. */
+  /** Slots of the table (open addressing). Records without a key occupy slots too. */
   private Entry[] entries = new Entry[INITIAL_SLOTS];
 
   private int size;
-  private long bytes;
+  private long sizeInBytes;
 
-  /** Sum of the results of prefetch(). Without it, the JIT compiler would remove the loads. */
+  /** Sum of the loaded values. If they were unused, the JIT compiler would remove the loads. */
   private int prefetched;
 
   /**
-   * Adds the first `count` entries of an array, in order. The table is larger than the processor's
+   * Adds the first `count` entries of an array, in order. The table may exceed the processor's
    * caches. The slots of all entries are therefore loaded first, because independent loads overlap.
    */
   void add(Entry[] batch, int count) {
@@ -52,16 +52,16 @@ final class NewestTable {
   private void add(Entry entry) {
     int slot = entry.hash & entries.length - 1;
     while (entries[slot] != null) {
-      if (entries[slot].hasKeyOf(entry)) {
+      if (entries[slot].hasSameKeyAs(entry)) {
         Entry current = entries[slot];
         entries[slot] = entry.isNewerThan(current) ? entry.merge(current) : current.merge(entry);
-        bytes += entries[slot].bytes - current.bytes;
+        sizeInBytes += entries[slot].sizeInBytes - current.sizeInBytes;
         return;
       }
       slot = slot + 1 & entries.length - 1;
     }
     entries[slot] = entry;
-    bytes += entry.bytes;
+    sizeInBytes += entry.sizeInBytes;
     if (++size * 2 > entries.length) {
       grow();
     }
@@ -90,11 +90,11 @@ final class NewestTable {
   }
 
   /** Approximate size of the entries, in bytes. */
-  long bytes() {
-    return bytes;
+  long sizeInBytes() {
+    return sizeInBytes;
   }
 
-  int slots() {
+  int slotCount() {
     return entries.length;
   }
 
@@ -105,18 +105,18 @@ final class NewestTable {
     return entry;
   }
 
-  /** A record, with the number and the sequence kinds of itself and the records it superseded. */
+  /** A record; recordCount and sequenceKinds include the records that it superseded. */
   static final class Entry {
     private static final String SEQUENCE_HEADER = "source_sequence";
     private static final String VALUE_SCHEMA_ID_HEADER = "__value_schema_id";
     private static final String KEY_SCHEMA_ID_HEADER = "__key_schema_id";
-    // The same bits as in ordering.py.
+    // The same bits as in spark_jobs/outbox_spark/kafka/ordering.py.
     private static final int NO_SEQUENCE = 1;
     private static final int VALID_SEQUENCE = 2;
     private static final int MALFORMED_SEQUENCE = 4;
     private static final int SEQUENCE_LENGTH = 38;
 
-    /** Approximate size of an entry in bytes, in addition to key and value. */
+    /** Approximate size in bytes of an entry without its key and value. */
     private static final int OVERHEAD_BYTES = 200;
 
     private final byte[] key;
@@ -127,7 +127,7 @@ final class NewestTable {
     private byte[] valueSchemaId;
     private byte[] keySchemaId;
     private final int hash;
-    private final int bytes;
+    private final int sizeInBytes;
     private long recordCount = 1;
     private int sequenceKinds;
 
@@ -145,7 +145,8 @@ final class NewestTable {
           default -> {}
         }
       }
-      bytes = OVERHEAD_BYTES + (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
+      int keyBytes = key == null ? 0 : key.length;
+      sizeInBytes = OVERHEAD_BYTES + keyBytes + (value == null ? 0 : value.length);
       sequenceKinds = kindOf(sequence);
       hash =
           key == null
@@ -160,18 +161,18 @@ final class NewestTable {
       return sequence.length == SEQUENCE_LENGTH ? VALID_SEQUENCE : MALFORMED_SEQUENCE;
     }
 
-    private boolean hasKeyOf(Entry other) {
+    private boolean hasSameKeyAs(Entry other) {
       return hash == other.hash && key != null && Arrays.equals(key, other.key);
     }
 
-    /** Adds the number and the sequence kinds of the records of a superseded entry. */
+    /** Adds recordCount and sequenceKinds of a superseded entry, and returns this entry. */
     private Entry merge(Entry superseded) {
       recordCount += superseded.recordCount;
       sequenceKinds |= superseded.sequenceKinds;
       return this;
     }
 
-    /** Compares (sequence, offset) as newest_per_key.py does: null first, bytes unsigned. */
+    /** Compares (sequence, offset) as newest_per_key.py: null is lowest, bytes are unsigned. */
     private boolean isNewerThan(Entry other) {
       int order;
       if (sequence == null || other.sequence == null) {
@@ -183,7 +184,7 @@ final class NewestTable {
     }
 
     /** Returns this record as a row with the schema NewestRecords.SCHEMA. */
-    InternalRow row(int partition) {
+    InternalRow toRow(int partition) {
       return new GenericInternalRow(
           new Object[] {
             key,

@@ -26,8 +26,8 @@ final class PartitionReader {
   private final long timeoutMillis;
   private final TopicPartition partition;
   private final KafkaConsumer<byte[], byte[]> consumer;
-  private Iterator<ConsumerRecord<byte[], byte[]>> polled = Collections.emptyIterator();
-  private boolean ended;
+  private Iterator<ConsumerRecord<byte[], byte[]>> polledRecords = Collections.emptyIterator();
+  private boolean isAtEnd;
 
   PartitionReader(NewestRecords.Range range, NewestRecords.Settings settings) {
     this.range = range;
@@ -35,26 +35,26 @@ final class PartitionReader {
     partition = new TopicPartition(range.topic(), range.partition());
     Map<String, Object> properties = new HashMap<>(settings.consumer());
     properties.put("enable.auto.commit", false);
-    // Resetting to another offset would skip records.
+    // If the start offset does not exist, reading from another offset would skip records.
     properties.put("auto.offset.reset", "none");
     consumer =
         new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     consumer.assign(List.of(partition));
     consumer.seek(partition, range.from());
-    ended = range.from() >= range.until();
+    isAtEnd = range.from() >= range.until();
   }
 
-  /** Returns the next record or, at the end, null. Throws IllegalStateException on a timeout. */
+  /** Returns the next record; null at the end. Throws IllegalStateException on a timeout. */
   ConsumerRecord<byte[], byte[]> next() {
-    while (!ended) {
-      if (polled.hasNext()) {
-        ConsumerRecord<byte[], byte[]> record = polled.next();
+    while (!isAtEnd) {
+      if (polledRecords.hasNext()) {
+        ConsumerRecord<byte[], byte[]> record = polledRecords.next();
         if (record.offset() < range.until()) {
           return record;
         }
-        ended = true;
+        isAtEnd = true;
       } else if (consumer.position(partition) >= range.until()) {
-        ended = true;
+        isAtEnd = true;
       } else {
         poll();
       }
@@ -63,22 +63,22 @@ final class PartitionReader {
   }
 
   private void poll() {
-    long start = consumer.position(partition);
+    long offset = consumer.position(partition);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     do {
       if (TaskContext.get().isInterrupted()) {
-        throw new TaskKilledException("task was cancelled");
+        throw new TaskKilledException("the Spark task was cancelled");
       }
-      polled = consumer.poll(POLL_TIMEOUT).records(partition).iterator();
+      polledRecords = consumer.poll(POLL_TIMEOUT).records(partition).iterator();
       // Records of an aborted transaction are not returned, but they advance the position.
-      if (polled.hasNext() || consumer.position(partition) > start) {
+      if (polledRecords.hasNext() || consumer.position(partition) > offset) {
         return;
       }
     } while (System.nanoTime() < deadline);
     throw new IllegalStateException(
-        "%s: no records after offset %d within %d s; the range ends at %d"
+        "%s: no record from offset %d on was received within %d s; the range ends at offset %d"
             .formatted(
-                partition, start, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
+                partition, offset, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
   }
 
   void close() {

@@ -7,17 +7,17 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Prevents Spark from reading the rows of a batch again. All steps of a batch must use the same
- * rows, so the rows are persisted. If an executor is lost, Spark would read its rows from the log
- * again, which may have been compacted in the meantime.
+ * Prevents Spark from reading the records of a batch a second time. All steps of a batch must use
+ * the same records, so their rows are persisted. If an executor is lost, Spark would recompute its
+ * rows from the topic, which may have been compacted since the first read.
  */
 public final class PersistedRows {
-  /** Local property of Spark jobs that must not read a topic. */
+  /** Local property that is set for Spark jobs that must not read a topic. */
   public static final String PROPERTY = "outbox.persisted.only";
 
   private PersistedRows() {}
 
-  /** Thrown by a task that would read the topic again. */
+  /** Thrown by a task that would read a topic although persisted rows were expected. */
   public static final class LostException extends IllegalStateException {
     private static final long serialVersionUID = 1;
 
@@ -27,14 +27,14 @@ public final class PersistedRows {
   }
 
   /** Throws LostException if the job of this task must not read a topic. */
-  static void check() {
+  static void checkReadAllowed() {
     if (TaskContext.get().getLocalProperty(PROPERTY) != null) {
       throw new LostException();
     }
   }
 
-  /** Returns the rows of a Dataset; every task that reads them calls check() first. */
-  public static Dataset<Row> checked(Dataset<Row> frame) {
+  /** Returns the rows of a Dataset; tasks that compute them call checkReadAllowed() first. */
+  public static Dataset<Row> withReadCheck(Dataset<Row> frame) {
     var classic = (org.apache.spark.sql.classic.SparkSession) frame.sparkSession();
     var plan = ((org.apache.spark.sql.classic.Dataset<Row>) frame).queryExecution();
     JavaRDD<InternalRow> rows =
@@ -42,7 +42,7 @@ public final class PersistedRows {
             .toJavaRDD()
             .mapPartitions(
                 partition -> {
-                  check();
+                  checkReadAllowed();
                   return partition;
                 });
     return classic.internalCreateDataFrame(rows.rdd(), frame.schema(), false);

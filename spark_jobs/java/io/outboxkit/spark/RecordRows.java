@@ -6,11 +6,11 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Iterates over the rows of an offset range: the newest record per key of each buffer
- * (NewestTable), or, once few records are superseded, every record.
+ * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). After a
+ * buffer in which few records were superseded, every record is a row.
  */
 final class RecordRows implements Iterator<InternalRow> {
-  /** If a table retains a greater share of the records, it takes more time than it saves. */
+  /** If a table retains a greater share of its records, filling it costs more than it saves. */
   private static final double MAX_RETAINED_SHARE = 0.7;
 
   private static final int CHUNK_RECORDS = 16;
@@ -22,7 +22,7 @@ final class RecordRows implements Iterator<InternalRow> {
   private NewestTable table;
   private int nextSlot;
   private boolean returnsEveryRecord;
-  private InternalRow next;
+  private InternalRow nextRow;
 
   RecordRows(PartitionReader reader, int partition, long bufferBytes) {
     this.reader = reader;
@@ -32,10 +32,10 @@ final class RecordRows implements Iterator<InternalRow> {
 
   @Override
   public boolean hasNext() {
-    if (next == null) {
-      next = nextRow();
+    if (nextRow == null) {
+      nextRow = findNextRow();
     }
-    return next != null;
+    return nextRow != null;
   }
 
   @Override
@@ -43,17 +43,17 @@ final class RecordRows implements Iterator<InternalRow> {
     if (!hasNext()) {
       throw new NoSuchElementException();
     }
-    InternalRow row = next;
-    next = null;
+    InternalRow row = nextRow;
+    nextRow = null;
     return row;
   }
 
   private InternalRow nextRecordRow() {
     ConsumerRecord<byte[], byte[]> record = reader.next();
-    return record == null ? null : new NewestTable.Entry(record).row(partition);
+    return record == null ? null : new NewestTable.Entry(record).toRow(partition);
   }
 
-  private InternalRow nextRow() {
+  private InternalRow findNextRow() {
     while (true) {
       if (table == null) {
         if (returnsEveryRecord) {
@@ -64,10 +64,10 @@ final class RecordRows implements Iterator<InternalRow> {
           return null;
         }
       }
-      if (nextSlot < table.slots()) {
+      if (nextSlot < table.slotCount()) {
         NewestTable.Entry entry = table.take(nextSlot++);
         if (entry != null) {
-          return entry.row(partition);
+          return entry.toRow(partition);
         }
       } else {
         table = null;
@@ -78,17 +78,17 @@ final class RecordRows implements Iterator<InternalRow> {
   private void fill() {
     table = new NewestTable();
     nextSlot = 0;
-    long records = 0;
+    long recordCount = 0;
     int count = CHUNK_RECORDS;
-    while (table.bytes() < bufferBytes && count == CHUNK_RECORDS) {
+    while (table.sizeInBytes() < bufferBytes && count == CHUNK_RECORDS) {
       count = fetchChunk();
       table.add(chunk, count);
-      records += count;
+      recordCount += count;
     }
-    returnsEveryRecord = table.size() > MAX_RETAINED_SHARE * records;
+    returnsEveryRecord = table.size() > MAX_RETAINED_SHARE * recordCount;
   }
 
-  /** Fetches CHUNK_RECORDS records, or fewer at the end of the range, and returns their number. */
+  /** Fills `chunk`, except at the end of the range, and returns the number of its records. */
   private int fetchChunk() {
     int count = 0;
     ConsumerRecord<byte[], byte[]> record;

@@ -19,7 +19,7 @@ import org.apache.kafka.connect.errors.DataException;
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {
-  /** Schema property with the version. AvroData sets it if {@code connect.meta.data=true}. */
+  /** Avro property with the schema's version. AvroData sets it if connect.meta.data=true. */
   private static final String VERSION_PROPERTY = "connect.version";
 
   @Override
@@ -30,7 +30,7 @@ public final class DeclaredVersionStrategy
       throw new DataException(
           String.format(
               "Schema %s of a value for topic %s has no version; set connect.meta.data=true on the"
-                  + " converter, and parse values with ParsePayload",
+                  + " converter, and parse the values with the transform ParsePayload",
               schema.getParsedSchema().getFullName(), metadata.getTopic()));
     }
     return ArtifactReference.builder()

@@ -21,7 +21,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
       "Parse the JSON text of a field to a Struct. The Avro schema of the Struct is declared for"
           + " each aggregate type.";
 
-  /** All options except {@code aggregate.T.*}, whose names depend on {@code aggregates}. */
+  /** All options except the keys {@code aggregate.T.*} of the aggregate types T. */
   public static final ConfigDef CONFIG_DEF = ParseConfig.CONFIG_DEF;
 
   private FieldPath payloadField;
@@ -37,7 +37,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     ParseConfig config = new ParseConfig(props);
     payloadField = FieldPath.of(config, ConfigName.FIELD);
     typeField = FieldPath.of(config, ConfigName.TYPE_FIELD);
-    versionsByType = config.versions();
+    versionsByType = config.versionsByType();
   }
 
   @Override
@@ -62,7 +62,8 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     }
     throw payloadField.error(
         record,
-        "fits none of the schema versions %s of its aggregate type; with version %d: %s"
+        ("fits none of the schema versions %s of its aggregate type; the error with"
+                + " version %d is: %s")
             .formatted(
                 candidates.stream().map(ParseConfig.Version::number).toList(),
                 candidates.get(0).number(),
@@ -89,7 +90,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     throw payloadField.error(
         record,
         value == null
-            ? "is null; apply SetTombstone before this transform"
+            ? "is null; apply SetTombstone before ParsePayload"
             : "is of type " + FieldPath.typeOf(value) + ", not JSON text");
   }
 }

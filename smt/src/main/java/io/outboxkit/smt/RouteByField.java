@@ -16,8 +16,8 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Sets the topic according to the value of a field. The topic for each value is configured, because
- * the producer would block if a topic name that is derived from data did not exist.
+ * Sets the topic according to the value of a field. The topics are configured, not derived from the
+ * values, because the producer would block if a derived topic did not exist.
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
@@ -33,8 +33,8 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
           .high(ConfigName.FIELD, Type.STRING, NO_DEFAULT_VALUE, FieldPath.VALIDATOR)
           .doc("Field whose value determines the topic.")
           .high(
-              ConfigName.TOPICS, Type.LIST, NO_DEFAULT_VALUE, NamedValues.validator("value:topic"))
-          .doc("Topic for each value. A record with a value that is not listed stops the task.");
+              ConfigName.TOPICS, Type.LIST, NO_DEFAULT_VALUE, NamedValues.validator("VALUE:TOPIC"))
+          .doc("Topic for each value of the field. A record with another value stops the task.");
 
   private FieldPath field;
   private Map<String, String> topics;
@@ -64,7 +64,8 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
     String value = field.readText(record);
     String topic = value == null ? null : topics.get(value);
     if (topic == null) {
-      throw field.error(record, "is " + MessageText.quote(value) + ", which topics does not list");
+      throw field.error(
+          record, "is " + MessageText.quote(value) + ", which is not in the option topics");
     }
     return topic;
   }

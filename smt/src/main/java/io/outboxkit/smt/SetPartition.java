@@ -55,12 +55,12 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
               ConfigName.TOPIC_PARTITIONS,
               Type.LIST,
               List.of(),
-              NamedValues.validator("topic:count"))
+              NamedValues.validator("TOPIC:COUNT"))
           .doc("Partition counts of individual topics, which override partitions.");
 
   private FieldPath field;
-  private Integer partitions;
-  private Map<String, Integer> partitionsByTopic;
+  private Integer defaultPartitionCount;
+  private Map<String, Integer> partitionCountsByTopic;
 
   public SetPartition() {
     super(CONFIG_DEF);
@@ -70,11 +70,11 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
   void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
     field = FieldPath.of(config, ConfigName.FIELD);
-    partitions = config.getInt(ConfigName.PARTITIONS);
-    partitionsByTopic = new HashMap<>();
+    defaultPartitionCount = config.getInt(ConfigName.PARTITIONS);
+    partitionCountsByTopic = new HashMap<>();
     NamedValues.parse(ConfigName.TOPIC_PARTITIONS, config.getList(ConfigName.TOPIC_PARTITIONS))
-        .forEach((topic, count) -> partitionsByTopic.put(topic, parseCount(count)));
-    if (partitions == null && partitionsByTopic.isEmpty()) {
+        .forEach((topic, count) -> partitionCountsByTopic.put(topic, parseCount(count)));
+    if (defaultPartitionCount == null && partitionCountsByTopic.isEmpty()) {
       throw new ConfigException(
           ConfigName.PARTITIONS, null, "required unless topic.partitions is set");
     }
@@ -86,7 +86,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   private int partition(R record) {
-    Integer count = partitionsByTopic.getOrDefault(record.topic(), partitions);
+    Integer count = partitionCountsByTopic.getOrDefault(record.topic(), defaultPartitionCount);
     if (count == null) {
       throw new DataException(
           "Topic %s has no partition count; add it to topic.partitions, or set partitions"
@@ -94,7 +94,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     }
     Object value = field.read(record);
     if (value == null) {
-      throw field.error(record, "is null; SetPartition requires a value");
+      throw field.error(record, "is null; set the option field to a field that is never null");
     }
     byte[] key = KeyPartitioner.serialize(value);
     if (key == null) {

@@ -31,7 +31,7 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   public static final ConfigDef CONFIG_DEF =
       new OptionDefinitions()
           .high(ConfigName.PAYLOAD_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
-          .doc("Payload field. If it is null or JSON null, the record becomes a tombstone.")
+          .doc("Payload field. If its value is null or JSON null, the record becomes a tombstone.")
           .high(ConfigName.TYPE_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
           .doc("Field whose value is compared with the option types. Required if types is set.")
           .high(ConfigName.TYPES, Type.LIST, List.of(), null)
@@ -65,18 +65,18 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   private boolean becomesTombstone(R record) {
-    // Check for a null value first, because a path into the value of a tombstone is an error.
+    // Check for a null value first, because FieldPath cannot read a field of a null value.
     if (record.value() == null || payloadField == null && typeField == null) {
       return true;
     }
-    String text = typeField == null ? null : typeField.readText(record);
-    if (text != null && types.contains(text)) {
+    String type = typeField == null ? null : typeField.readText(record);
+    if (type != null && types.contains(type)) {
       return true;
     }
     if (payloadField == null) {
       return false;
     }
-    Object value = payloadField.read(record);
-    return value == null || value instanceof String json && Json.isNull(json);
+    Object payload = payloadField.read(record);
+    return payload == null || payload instanceof String json && Json.isNull(json);
   }
 }

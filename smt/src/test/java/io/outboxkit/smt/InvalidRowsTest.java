@@ -68,15 +68,15 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("aggregate_type", "author"),
             "unknown-aggregate-type",
-            "aggregate type \"author\" is not in aggregates"),
+            "aggregate type \"author\" is not in the option aggregates"),
         row(
             OutboxEvents.insert().with("aggregate_type", SECRET),
             "unknown-aggregate-type",
-            "aggregate type (a name of 17 characters) is not in aggregates"),
+            "aggregate type (a name of 17 characters) is not in the option aggregates"),
         row(
             OutboxEvents.insert().with("aggregate_type", null),
             "unknown-aggregate-type",
-            "aggregate type null is not in aggregates"),
+            "aggregate type null is not in the option aggregates"),
         row(
             OutboxEvents.insert().with("aggregate_id", null),
             "empty-key",
@@ -268,7 +268,7 @@ class InvalidRowsTest {
     assertEquals(45_768_008L, value.get("lsn").asLong());
     assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "key, value and headers take 1936 bytes, max.record.bytes is 1000",
+        "key, value and headers take 1936 bytes; max.record.bytes is 1000",
         headers(out).get("dead_letter_message"));
     assertFalse(text(out).contains(SECRET));
   }

@@ -82,7 +82,8 @@ class MessagesTest {
 
   @Test
   void rowsAreRejectedIfOnlyMessagesAreRouted() {
-    assertFails(router(), OutboxEvents.insert().record(), "pass.through=table:public.outbox_event");
+    assertFails(
+        router(), OutboxEvents.insert().record(), "add table:public.outbox_event to pass.through");
   }
 
   @ParameterizedTest
@@ -180,11 +181,11 @@ class MessagesTest {
         arguments(
             with("aggregate_id", "[1]"),
             "message-invalid",
-            "message: \"aggregate_id\" must be a string"),
+            "message: \"aggregate_id\" must be a string, integer or boolean"),
         arguments(
             with("aggregate_id", "1.5"),
             "message-invalid",
-            "message: \"aggregate_id\" must be a string"),
+            "message: \"aggregate_id\" must be a string, integer or boolean"),
         arguments(
             with("aggregate_id", "\"\\\\ud83d\""),
             "message-invalid",
@@ -194,7 +195,7 @@ class MessagesTest {
         arguments(
             with("aggregate_type", "\"other\""),
             "unknown-aggregate-type",
-            "aggregate type \"other\" is not in aggregates"),
+            "aggregate type \"other\" is not in the option aggregates"),
         arguments(
             with("created_at", "\"secret\""),
             "event-time-invalid",
@@ -279,7 +280,7 @@ class MessagesTest {
   @Test
   void messagesWithOtherPrefixesAreRejected() {
     SourceRecord other = OutboxEvents.message("outbox-heartbeat", new byte[0], true);
-    assertFails(router(), other, "topic library.message", "pass.through=messages");
+    assertFails(router(), other, "topic library.message", "add messages to pass.through");
     assertEquals(other, router("pass.through", "messages").apply(other));
   }
 

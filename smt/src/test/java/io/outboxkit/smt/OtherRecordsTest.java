@@ -51,8 +51,9 @@ class OtherRecordsTest {
   @ParameterizedTest
   @MethodSource("others")
   void recordsThatAreNotListedFail(String entry, SourceRecord record) {
-    String expected = record.value() == null ? "table:<schema.table>" : entry;
-    assertFails(router(), record, "topic " + record.topic(), "pass.through=" + expected);
+    String expected = record.value() == null ? "table:SCHEMA.TABLE" : entry;
+    assertFails(
+        router(), record, "topic " + record.topic(), "add " + expected + " to pass.through");
   }
 
   @ParameterizedTest

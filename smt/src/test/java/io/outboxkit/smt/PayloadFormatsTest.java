@@ -186,11 +186,11 @@ class PayloadFormatsTest {
         arguments(
             "confluent-avro",
             new byte[0],
-            "the payload is not in Confluent wire format: byte 0x00 and 4 bytes of schema id"),
+            "the payload is not in Confluent wire format (byte 0x00, schema id, Avro body)"),
         arguments(
             "confluent-avro",
             V1,
-            "the payload is not in Confluent wire format: byte 0x00 and 4 bytes of schema id"),
+            "the payload is not in Confluent wire format (byte 0x00, schema id, Avro body)"),
         arguments(
             "confluent-avro",
             framed(77, V1),

@@ -122,7 +122,8 @@ class SchemaVersionColumnTest {
         arguments(", \"version\": null", NOTE_V2_ID, null),
         arguments(", \"version\": 1", NOTE_V1_ID, null),
         arguments(", \"version\": \"1\"", NOTE_V1_ID, null),
-        arguments(", \"version\": [1]", 0, "message: \"version\" must be a string"),
+        arguments(
+            ", \"version\": [1]", 0, "message: \"version\" must be a string, integer or boolean"),
         arguments(
             ", \"version\": 7",
             0,

@@ -111,7 +111,8 @@ class SkippedChangesTest {
       assertEquals(1, log.count(Level.toLevel(level)));
       assertEquals(1, log.count(Level.DEBUG));
       assertTrue(
-          log.text().contains("public.outbox_event at " + OutboxEvents.SEQUENCE), log.text());
+          log.text().contains("public.outbox_event with source_sequence " + OutboxEvents.SEQUENCE),
+          log.text());
       assertFalse(log.text().contains("secret"));
     }
   }

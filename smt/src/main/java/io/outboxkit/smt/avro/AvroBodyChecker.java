@@ -11,7 +11,7 @@ import org.apache.avro.Schema;
  * or nesting that would exhaust memory or stack. It ignores logical types. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Maximum number of array and map items that take no bytes, such as nulls. */
+  /** Number of items allowed in addition to one per byte, because nulls in arrays take no bytes. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
   /** Maximum size, in bytes, of an encoded int, enum symbol or union branch. */
@@ -23,7 +23,7 @@ public final class AvroBodyChecker {
   private final Schema schema;
   private byte[] bytes;
   private int offset;
-  private long remainingItems;
+  private long remainingItemCount;
 
   public AvroBodyChecker(Schema schema) {
     this.schema = schema;
@@ -33,7 +33,7 @@ public final class AvroBodyChecker {
   public void check(byte[] body, int start) throws PayloadException {
     bytes = body;
     offset = start;
-    remainingItems = (long) body.length - start + MAX_EMPTY_ITEMS;
+    remainingItemCount = (long) body.length - start + MAX_EMPTY_ITEMS;
     try {
       checkValue(schema, 0);
       if (offset != body.length) {
@@ -81,7 +81,7 @@ public final class AvroBodyChecker {
   private void checkBlocks(Schema items, boolean isMap, int depth) throws PayloadException {
     long index = 0;
     for (long count = readVarint(); count != 0; count = readVarint()) {
-      // A negative item count is followed by the size of the block in bytes.
+      // After a negative item count, Avro writes the size of the block in bytes.
       long declaredSize = count < 0 ? readVarint() : -1;
       int start = offset;
       for (long itemsInBlock = Math.abs(count); itemsInBlock != 0; itemsInBlock--) {
@@ -95,8 +95,8 @@ public final class AvroBodyChecker {
 
   private void checkItem(Schema type, boolean isMap, int depth, long index)
       throws PayloadException {
-    if (--remainingItems < 0) {
-      throw new PayloadException("the number of items exceeds the number of bytes");
+    if (--remainingItemCount < 0) {
+      throw new PayloadException("too many array and map items for the size of the body");
     }
     try {
       if (isMap) {

@@ -6,22 +6,22 @@ import org.apache.avro.io.BinaryData;
 
 /**
  * Reusable buffer for one Avro value, with the positions of fields. The fields of a record are
- * written in the order of the JSON text, which jsonb sorts by name length, and then copied to the
+ * written in the order of the JSON text, which jsonb sorts by name length, and then copied in the
  * order of the schema, so that no object tree is built. Avro's encoders are not suitable, because
  * they write to a stream, in which fields cannot be moved. Not thread-safe.
  */
 public final class AvroOutput {
-  /** Maximum size, in bytes, of a scalar. */
-  private static final int MAX_SCALAR_BYTES = 10;
+  /** Maximum size, in bytes, of an encoded boolean, number or item count. */
+  private static final int MAX_NUMBER_BYTES = 10;
 
-  /** Maximum length of an ASCII string whose encoded length takes one byte. */
+  /** Maximum length of an ASCII string, in chars, whose encoded length takes one byte. */
   private static final int MAX_SHORT_LENGTH = 63;
 
-  /** Maximum size, in bytes, of a buffer that is kept for the next value. */
+  /** Maximum size, in bytes, of a buffer that is reused for the next value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Maximum number of attempts to write union branches of one value. */
-  private static final int MAX_ATTEMPTS = 100_000;
+  /** Limit per value of attempts to write union branches. Recursion can multiply the attempts. */
+  private static final int MAX_BRANCH_ATTEMPTS = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
 
@@ -32,13 +32,13 @@ public final class AvroOutput {
   private int[] slots = new int[64];
 
   private int slotCount;
-  private int attempts;
-  private int skippedFields;
+  private int branchAttempts;
+  private int skippedFieldCount;
 
   /** Start a value in Confluent wire format: byte 0x00 and the big-endian schema id. */
-  public void startFramed(int schemaId) {
+  public void startWireFormat(int schemaId) {
     reset();
-    ensure(5);
+    ensureCapacity(5);
     bytes[size++] = 0;
     bytes[size++] = (byte) (schemaId >>> 24);
     bytes[size++] = (byte) (schemaId >>> 16);
@@ -49,8 +49,8 @@ public final class AvroOutput {
   public void reset() {
     size = 0;
     slotCount = 0;
-    attempts = 0;
-    skippedFields = 0;
+    branchAttempts = 0;
+    skippedFieldCount = 0;
     if (bytes.length > MAX_RETAINED_CAPACITY) {
       bytes = new byte[INITIAL_CAPACITY];
     }
@@ -61,69 +61,66 @@ public final class AvroOutput {
   }
 
   /** Return how many JSON fields were skipped because the schema does not have them. */
-  public int skippedFields() {
-    return skippedFields;
+  public int skippedFieldCount() {
+    return skippedFieldCount;
   }
 
-  void skipFields(int count) {
-    skippedFields += count;
+  void addSkippedFields(int count) {
+    skippedFieldCount += count;
   }
 
   int position() {
     return size;
   }
 
-  /** Return a copy of the bytes from {@code position} on. */
-  byte[] writtenFrom(int position) {
+  /** Return a copy of the bytes from {@code position} to the end. */
+  byte[] copyFrom(int position) {
     return Arrays.copyOfRange(bytes, position, size);
   }
 
-  int openSlots() {
+  int slotCount() {
     return slotCount;
   }
 
-  void rollback(int position, int openSlots, int skipped) {
-    size = position;
-    slotCount = openSlots;
-    skippedFields = skipped;
+  void rollback(int oldPosition, int oldSlotCount, int oldSkippedFieldCount) {
+    size = oldPosition;
+    slotCount = oldSlotCount;
+    skippedFieldCount = oldSkippedFieldCount;
   }
 
-  /**
-   * Count an attempt to write a union branch; return false if the limit is exceeded. With recursive
-   * unions, the number of attempts grows exponentially.
-   */
-  boolean countAttempt() {
-    return ++attempts <= MAX_ATTEMPTS;
+  /** Count an attempt to write a union branch; return false if the limit is exceeded. */
+  boolean countBranchAttempt() {
+    return ++branchAttempts <= MAX_BRANCH_ATTEMPTS;
   }
 
   void writeBoolean(boolean value) {
-    ensure(MAX_SCALAR_BYTES);
+    ensureCapacity(MAX_NUMBER_BYTES);
     size += BinaryData.encodeBoolean(value, bytes, size);
   }
 
   void writeInt(int value) {
-    ensure(MAX_SCALAR_BYTES);
+    ensureCapacity(MAX_NUMBER_BYTES);
     size += BinaryData.encodeInt(value, bytes, size);
   }
 
   void writeLong(long value) {
-    ensure(MAX_SCALAR_BYTES);
+    ensureCapacity(MAX_NUMBER_BYTES);
     size += BinaryData.encodeLong(value, bytes, size);
   }
 
   void writeFloat(float value) {
-    ensure(MAX_SCALAR_BYTES);
+    ensureCapacity(MAX_NUMBER_BYTES);
     size += BinaryData.encodeFloat(value, bytes, size);
   }
 
   void writeDouble(double value) {
-    ensure(MAX_SCALAR_BYTES);
+    ensureCapacity(MAX_NUMBER_BYTES);
     size += BinaryData.encodeDouble(value, bytes, size);
   }
 
-  /** Write bytes without a length. */
+  /** Write bytes without a length prefix. */
   public void writeFixed(byte[] value) {
-    ensure(value.length);
+    ensureCapacity(value.length);
     System.arraycopy(value, 0, bytes, size, value.length);
     size += value.length;
   }
@@ -143,7 +140,7 @@ public final class AvroOutput {
     if (length > MAX_SHORT_LENGTH) {
       return false;
     }
-    ensure(1 + length);
+    ensureCapacity(1 + length);
     int start = size + 1;
     int bits = 0;
     for (int i = 0; i < length; i++) {
@@ -165,17 +162,17 @@ public final class AvroOutput {
       return false;
     }
     writeLong(encodedLength);
-    ensure(encodedLength);
+    ensureCapacity(encodedLength);
     Utf8.encode(text, offset, length, bytes, size);
     size += encodedLength;
     return true;
   }
 
-  /** Insert the item count of an array or map before the items, which begin at {@code start}. */
+  /** Write the item count before the items, which begin at {@code start}, and the end marker. */
   void closeBlock(int start, int count) {
     if (count > 0) {
-      ensure(2 * MAX_SCALAR_BYTES);
-      // Encode the count after the items first, to determine its encoded length.
+      ensureCapacity(2 * MAX_NUMBER_BYTES);
+      // First encode the count after the items, to determine the length of the encoded count.
       int countLength = BinaryData.encodeLong(count, bytes, size);
       System.arraycopy(bytes, start, bytes, start + countLength, size - start);
       BinaryData.encodeLong(count, bytes, start);
@@ -184,10 +181,10 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /** Open a record; return its frame, the index of its first slot. */
-  int openRecord(int fields) {
+  /** Add the slots of a record; return its frame, which is the index of its first slot. */
+  int openRecord(int fieldCount) {
     int frame = slotCount;
-    slotCount += 2 * fields;
+    slotCount += 2 * fieldCount;
     if (slotCount > slots.length) {
       slots = Arrays.copyOf(slots, Math.max(slotCount, 2 * slots.length));
     }
@@ -199,8 +196,8 @@ public final class AvroOutput {
     return slots[frame + 2 * field] >= 0;
   }
 
-  /** Store the start of a field, and the current position as its end. */
-  void fieldWritten(int frame, int field, int start) {
+  /** Store the start position of a field, and the current position as its end. */
+  void storeFieldBounds(int frame, int field, int start) {
     slots[frame + 2 * field] = start;
     slots[frame + 2 * field + 1] = size;
   }
@@ -209,11 +206,10 @@ public final class AvroOutput {
     slotCount = frame;
   }
 
-  /** Append a copy of the field's bytes. */
   void copyField(int frame, int field) {
     int start = slots[frame + 2 * field];
     int length = slots[frame + 2 * field + 1] - start;
-    ensure(length);
+    ensureCapacity(length);
     System.arraycopy(bytes, start, bytes, size, length);
     size += length;
   }
@@ -225,7 +221,7 @@ public final class AvroOutput {
     size = start + length;
   }
 
-  private void ensure(int count) {
+  private void ensureCapacity(int count) {
     if (bytes.length - size < count) {
       bytes = Arrays.copyOf(bytes, Math.max(Math.addExact(size, count), 2 * bytes.length));
     }

@@ -26,13 +26,13 @@ import org.apache.kafka.connect.data.Timestamp;
 /**
  * Maps an Avro schema and its values to Connect. Names and symbols of enums and precisions of
  * decimals become schema parameters, as in AvroData of the Confluent and Apicurio converters. Types
- * with micro- or nanoseconds become INT64 with Debezium's schema names.
+ * with micro- or nanoseconds and local-timestamp-millis become INT64 with schema names of Debezium.
  */
 record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
   /** AvroData's parameter for an enum's name, and the prefix of its parameters for symbols. */
   private static final String ENUM_PARAMETER = "io.confluent.connect.avro.Enum";
 
-  private static final String DECIMAL_PRECISION = "connect.decimal.precision";
+  private static final String PRECISION_PARAMETER = "connect.decimal.precision";
   private static final long MILLIS_PER_DAY = Duration.ofDays(1).toMillis();
 
   /** Converts a value that is not null to a value of the Connect schema. */
@@ -41,8 +41,8 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
   }
 
   /** Throw IllegalArgumentException if a type has no Connect equivalent. */
-  static ConnectMapping of(Schema record, int version) {
-    Draft draft = compile(record, new HashSet<>());
+  static ConnectMapping of(Schema recordSchema, int version) {
+    Draft draft = compile(recordSchema, new HashSet<>());
     draft.builder().version(version);
     return draft.build();
   }
@@ -51,7 +51,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return value == null ? null : converter.convert(schema, value);
   }
 
-  /** A mapping with a schema that is not yet built, because a union can still make it optional. */
+  /** A mapping whose schema is not yet built, because a union can still make it optional. */
   private record Draft(SchemaBuilder builder, Converter converter) {
     static Draft of(SchemaBuilder builder, Function<Object, Object> converter) {
       return new Draft(builder, (schema, value) -> converter.apply(value));
@@ -64,39 +64,39 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
 
   private static Draft compile(Schema avro, Set<String> enclosingRecords) {
     return switch (avro.getType()) {
-      case RECORD -> record(avro, enclosingRecords);
-      case UNION -> union(avro, enclosingRecords);
-      case ARRAY -> array(compile(avro.getElementType(), enclosingRecords).build());
-      case MAP -> map(compile(avro.getValueType(), enclosingRecords).build());
-      case ENUM -> enumeration(avro);
+      case RECORD -> recordDraft(avro, enclosingRecords);
+      case UNION -> unionDraft(avro, enclosingRecords);
+      case ARRAY -> arrayDraft(compile(avro.getElementType(), enclosingRecords).build());
+      case MAP -> mapDraft(compile(avro.getValueType(), enclosingRecords).build());
+      case ENUM -> enumDraft(avro);
       case BOOLEAN -> Draft.of(SchemaBuilder.bool(), Function.identity());
       case FLOAT -> Draft.of(SchemaBuilder.float32(), Function.identity());
       case DOUBLE -> Draft.of(SchemaBuilder.float64(), Function.identity());
       case STRING -> Draft.of(SchemaBuilder.string(), Object::toString);
-      case INT -> integer(avro.getLogicalType());
-      case LONG -> longInteger(avro.getLogicalType());
-      case BYTES -> bytes(avro);
-      case FIXED, NULL -> throw unsupported(avro, "");
+      case INT -> intDraft(avro.getLogicalType());
+      case LONG -> longDraft(avro.getLogicalType());
+      case BYTES -> bytesDraft(avro);
+      case FIXED, NULL -> throw unsupportedType(avro, "");
     };
   }
 
-  private static Draft record(Schema avro, Set<String> enclosingRecords) {
+  private static Draft recordDraft(Schema avro, Set<String> enclosingRecords) {
     if (!enclosingRecords.add(avro.getFullName())) {
-      throw unsupported(avro, ", which is recursive");
+      throw unsupportedType(avro, ", which is recursive");
     }
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
-      // The field gets no default, because Struct.get would return the default instead of null.
+      // The Connect field gets no default, because Struct.get would return it instead of null.
       ConnectMapping mapping = compile(field.schema(), enclosingRecords).build();
       builder.field(field.name(), mapping.schema());
       fields.add(mapping);
     }
     enclosingRecords.remove(avro.getFullName());
-    return new Draft(builder, (schema, value) -> struct(schema, fields, (GenericRecord) value));
+    return new Draft(builder, (schema, value) -> toStruct(schema, fields, (GenericRecord) value));
   }
 
-  private static Struct struct(
+  private static Struct toStruct(
       org.apache.kafka.connect.data.Schema schema,
       List<ConnectMapping> fields,
       GenericRecord value) {
@@ -108,19 +108,18 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return struct;
   }
 
-  private static Draft union(Schema avro, Set<String> enclosingRecords) {
+  private static Draft unionDraft(Schema avro, Set<String> enclosingRecords) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
-      throw unsupported(avro, ", unless it has two branches: null and one other type");
+      throw unsupportedType(avro, ", unless it has two branches: null and one other type");
     }
-    Draft draft =
-        compile(
-            branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0), enclosingRecords);
+    int valueBranch = branches.get(0).getType() == Schema.Type.NULL ? 1 : 0;
+    Draft draft = compile(branches.get(valueBranch), enclosingRecords);
     draft.builder().optional();
     return draft;
   }
 
-  private static Draft array(ConnectMapping items) {
+  private static Draft arrayDraft(ConnectMapping items) {
     return Draft.of(
         SchemaBuilder.array(items.schema()),
         value -> {
@@ -130,7 +129,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
         });
   }
 
-  private static Draft map(ConnectMapping items) {
+  private static Draft mapDraft(ConnectMapping items) {
     return Draft.of(
         SchemaBuilder.map(org.apache.kafka.connect.data.Schema.STRING_SCHEMA, items.schema()),
         value -> {
@@ -141,7 +140,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
         });
   }
 
-  private static Draft enumeration(Schema avro) {
+  private static Draft enumDraft(Schema avro) {
     SchemaBuilder builder = SchemaBuilder.string().parameter(ENUM_PARAMETER, avro.getFullName());
     for (String symbol : avro.getEnumSymbols()) {
       builder.parameter(ENUM_PARAMETER + "." + symbol, symbol);
@@ -149,7 +148,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return Draft.of(builder, Object::toString);
   }
 
-  private static Draft integer(LogicalType type) {
+  private static Draft intDraft(LogicalType type) {
     if (type instanceof LogicalTypes.Date) {
       return Draft.of(
           org.apache.kafka.connect.data.Date.builder(),
@@ -161,7 +160,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return Draft.of(SchemaBuilder.int32(), Function.identity());
   }
 
-  private static Draft longInteger(LogicalType type) {
+  private static Draft longDraft(LogicalType type) {
     if (type instanceof LogicalTypes.TimestampMillis) {
       return Draft.of(Timestamp.builder(), millis -> new Date((Long) millis));
     }
@@ -177,22 +176,22 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return Draft.of(name == null ? builder : builder.name(name).version(1), Function.identity());
   }
 
-  private static Draft bytes(Schema avro) {
+  private static Draft bytesDraft(Schema avro) {
     LogicalType type = avro.getLogicalType();
     if (type instanceof LogicalTypes.BigDecimal) {
-      throw unsupported(avro, " with logical type big-decimal");
+      throw unsupportedType(avro, " with logical type big-decimal");
     }
     if (type instanceof LogicalTypes.Decimal decimal) {
       int scale = decimal.getScale();
       return Draft.of(
           Decimal.builder(scale)
-              .parameter(DECIMAL_PRECISION, Integer.toString(decimal.getPrecision())),
+              .parameter(PRECISION_PARAMETER, Integer.toString(decimal.getPrecision())),
           value -> new BigDecimal(new BigInteger(Bytes.of(value)), scale));
     }
     return Draft.of(SchemaBuilder.bytes(), Bytes::of);
   }
 
-  private static IllegalArgumentException unsupported(Schema avro, String suffix) {
+  private static IllegalArgumentException unsupportedType(Schema avro, String suffix) {
     String name =
         avro.getType() == Schema.Type.RECORD || avro.getType() == Schema.Type.FIXED
             ? " " + avro.getFullName()

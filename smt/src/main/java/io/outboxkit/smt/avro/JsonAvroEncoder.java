@@ -11,8 +11,8 @@ import org.apache.avro.Schema;
 
 /**
  * Encodes JSON text as Avro binary. docs/smt.md lists the JSON values that each Avro type accepts.
- * Duplicate (and by default unknown) fields, missing fields without a default and numbers that
- * overflow or, except for float and double, lose digits are rejected. Not thread-safe.
+ * Rejects duplicate fields, missing fields without a default, numbers out of range, numbers that
+ * would lose digits (except for float and double) and, by default, unknown fields. Not thread-safe.
  */
 public final class JsonAvroEncoder {
   /** Handling of JSON fields that the Avro record does not have. */
@@ -21,7 +21,7 @@ public final class JsonAvroEncoder {
     IGNORE
   }
 
-  private final ValueWriter root;
+  private final ValueWriter rootWriter;
 
   public JsonAvroEncoder(Schema schema) {
     this(schema, UnknownFields.REJECT);
@@ -29,11 +29,11 @@ public final class JsonAvroEncoder {
 
   /** Throw IllegalArgumentException if a logical type is not valid for its Avro type. */
   public JsonAvroEncoder(Schema schema, UnknownFields unknownFields) {
-    this.root = new WriterCompiler(unknownFields).compile(schema);
+    this.rootWriter = new WriterCompiler(unknownFields).compile(schema);
   }
 
   /**
-   * Append one JSON value to {@code out}.
+   * Append the Avro encoding of one JSON value to {@code out}.
    *
    * @throws PayloadException if the text is not JSON or does not fit the schema; the content of
    *     {@code out} is then undefined
@@ -41,9 +41,9 @@ public final class JsonAvroEncoder {
   public void encode(String json, AvroOutput out) throws PayloadException {
     try (JsonParser parser = Json.FACTORY.createParser(json)) {
       if (parser.nextToken() == null) {
-        throw root.mismatch(parser);
+        throw rootWriter.mismatch(parser);
       }
-      root.write(parser, out);
+      rootWriter.write(parser, out);
       if (parser.nextToken() != null) {
         throw new PayloadException("there is text after the end of the JSON value");
       }
@@ -51,8 +51,8 @@ public final class JsonAvroEncoder {
       throw new PayloadException(
           "nested over " + Json.MAX_DEPTH + " levels deep, or a number, name or string too long");
     } catch (JsonProcessingException e) {
-      // Omits Jackson's message, which quotes the text around the error.
-      throw new PayloadException("not valid JSON" + position(e.getLocation()));
+      // Jackson's message is omitted, because it quotes the text around the error.
+      throw new PayloadException("not valid JSON" + describePosition(e.getLocation()));
     } catch (NumberFormatException e) {
       throw new PayloadException("not valid JSON: malformed number");
     } catch (IOException e) {
@@ -60,7 +60,7 @@ public final class JsonAvroEncoder {
     }
   }
 
-  private static String position(JsonLocation location) {
+  private static String describePosition(JsonLocation location) {
     return location == null
         ? ""
         : " at line " + location.getLineNr() + ", column " + location.getColumnNr();

@@ -19,12 +19,12 @@ final class NumberWriters {
       super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT);
     }
 
-    NumberWriter(String expected, JsonToken string) {
-      super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT, string);
+    NumberWriter(String expected, JsonToken stringToken) {
+      super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT, stringToken);
     }
 
-    final int exactInt(JsonParser parser) throws IOException, PayloadException {
-      long value = exactLong(parser);
+    final int readExactInt(JsonParser parser) throws IOException, PayloadException {
+      long value = readExactLong(parser);
       if (value != (int) value) {
         throw mismatch("a number out of range");
       }
@@ -32,14 +32,14 @@ final class NumberWriters {
     }
 
     /** Return the number as a long. {@code 1.0} and {@code 1e3} are accepted as integers. */
-    final long exactLong(JsonParser parser) throws IOException, PayloadException {
+    final long readExactLong(JsonParser parser) throws IOException, PayloadException {
       if (parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
         if (parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
           throw mismatch("a number out of range");
         }
         return parser.getLongValue();
       }
-      requireAccepted(parser);
+      requireAcceptedToken(parser);
       try {
         return parser.getDecimalValue().longValueExact();
       } catch (ArithmeticException e) {
@@ -55,7 +55,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      out.writeInt(exactInt(parser));
+      out.writeInt(readExactInt(parser));
     }
   }
 
@@ -66,7 +66,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      out.writeLong(exactLong(parser));
+      out.writeLong(readExactLong(parser));
     }
   }
 
@@ -77,12 +77,12 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      requireAccepted(parser);
-      // Not getFloatValue, which would cache the float. If this union branch then rejected a number
-      // as too large, the next branch would get the float or an internal error.
+      requireAcceptedToken(parser);
+      // getFloatValue() is not used, because the parser caches the float. If this union branch then
+      // rejected a number as too large, the next branch would get the float or an internal error.
       float value = Float.parseFloat(parser.getText());
       if (value == 0 && parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
-        // Write the integer -0 as 0, like DoubleWriter.
+        // Write the integer -0 as 0.0 instead of -0.0, like DoubleWriter.
         value = 0;
       }
       if (!Float.isFinite(value)) {
@@ -99,7 +99,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      requireAccepted(parser);
+      requireAcceptedToken(parser);
       double value = parser.getDoubleValue();
       if (!Double.isFinite(value)) {
         throw mismatch("a number out of range");
@@ -110,34 +110,34 @@ final class NumberWriters {
 
   /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** Limit for strings, because parsing has quadratic cost. Jackson limits numbers likewise. */
-    private static final int MAX_LENGTH = 1000;
+    /** Maximum string length; parsing takes quadratic time. Jackson has this limit for numbers. */
+    private static final int MAX_TEXT_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {
       super(expected, JsonToken.VALUE_STRING);
     }
 
-    final BigDecimal decimal(JsonParser parser) throws IOException, PayloadException {
-      requireAccepted(parser);
+    final BigDecimal readDecimal(JsonParser parser) throws IOException, PayloadException {
+      requireAcceptedToken(parser);
       return parser.currentToken() == JsonToken.VALUE_STRING
-          ? parse(parser.getText())
+          ? parseText(parser.getText())
           : parser.getDecimalValue();
     }
 
-    private BigDecimal parse(String text) throws PayloadException {
+    private BigDecimal parseText(String text) throws PayloadException {
       // Check the characters, because BigDecimal also accepts digits of other scripts.
-      boolean plain = !text.isEmpty() && text.length() <= MAX_LENGTH;
-      for (int i = 0; plain && i < text.length(); i++) {
-        plain = "0123456789+-.eE".indexOf(text.charAt(i)) >= 0;
+      boolean isPlain = !text.isEmpty() && text.length() <= MAX_TEXT_LENGTH;
+      for (int i = 0; isPlain && i < text.length(); i++) {
+        isPlain = "0123456789+-.eE".indexOf(text.charAt(i)) >= 0;
       }
       try {
-        if (plain) {
+        if (isPlain) {
           return new BigDecimal(text);
         }
       } catch (NumberFormatException e) {
-        // Rejected below, like a string with other characters.
+        // The text is rejected below, like a text with other characters.
       }
-      throw mismatch("a string that is not a number");
+      throw mismatch("a string that is not a number of up to " + MAX_TEXT_LENGTH + " characters");
     }
   }
 
@@ -158,7 +158,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      byte[] unscaled = rescale(decimal(parser)).unscaledValue().toByteArray();
+      byte[] unscaled = rescale(readDecimal(parser)).unscaledValue().toByteArray();
       if (fixedSize < 0) {
         out.writeBytes(unscaled);
         return;
@@ -176,11 +176,11 @@ final class NumberWriters {
         return BigDecimal.ZERO;
       }
       if (stripped.scale() > scale) {
-        throw mismatch("a number with more fraction digits");
+        throw mismatch("a number with more than " + scale + " fraction digits");
       }
-      // Checked before setScale, which would create all zeros of 1e999999999.
+      // Check the digits before setScale, which would create all zeros of 1e999999999.
       if ((long) stripped.precision() - stripped.scale() + scale > precision) {
-        throw mismatch("a number with more digits");
+        throw mismatch("a number with more than " + (precision - scale) + " integer digits");
       }
       return stripped.setScale(scale);
     }
@@ -190,14 +190,14 @@ final class NumberWriters {
         return value.stripTrailingZeros();
       } catch (ArithmeticException e) {
         // For 100e2147483647, stripTrailingZeros increases the exponent beyond the range of int.
-        throw mismatch("a number with more digits");
+        throw mismatch("a number with more than " + (precision - scale) + " integer digits");
       }
     }
   }
 
   /** Writes big-decimals. The encoded bytes of each value contain its scale. */
   static final class BigDecimalWriter extends DecimalTextWriter {
-    private static final Schema BYTES = Schema.create(Schema.Type.BYTES);
+    private static final Schema BYTES_SCHEMA = Schema.create(Schema.Type.BYTES);
 
     private final Conversions.BigDecimalConversion conversion =
         new Conversions.BigDecimalConversion();
@@ -208,8 +208,8 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
-      BigDecimal value = decimal(parser);
-      out.writeBytes(conversion.toBytes(value, BYTES, LogicalTypes.bigDecimal()).array());
+      BigDecimal value = readDecimal(parser);
+      out.writeBytes(conversion.toBytes(value, BYTES_SCHEMA, LogicalTypes.bigDecimal()).array());
     }
   }
 }

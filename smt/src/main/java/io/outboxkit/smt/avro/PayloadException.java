@@ -3,9 +3,9 @@ package io.outboxkit.smt.avro;
 import com.fasterxml.jackson.core.JsonToken;
 
 /**
- * Thrown for a payload that does not fit its Avro schema. The message has the path and the expected
- * type, but never the value. The exception has no stack trace, because stack traces are costly, and
- * each row of a backlog that was written with an older schema version causes an exception.
+ * Thrown for a payload that does not fit its Avro schema. The message has the path and the problem,
+ * but never the value. The exception has no stack trace, because stack traces are costly, and each
+ * row of a backlog that was written with an older schema version causes an exception.
  */
 public final class PayloadException extends Exception {
   private static final long serialVersionUID = 1L;
@@ -24,7 +24,7 @@ public final class PayloadException extends Exception {
   }
 
   static PayloadException mismatch(String expected, JsonToken actual) {
-    return new PayloadException("expected " + expected + ", found " + typeOf(actual));
+    return new PayloadException("expected " + expected + ", found " + describeType(actual));
   }
 
   /**
@@ -43,7 +43,7 @@ public final class PayloadException extends Exception {
     return (path.isEmpty() ? "payload" : path) + ": " + problem;
   }
 
-  private static String typeOf(JsonToken token) {
+  private static String describeType(JsonToken token) {
     if (token == null) {
       return "no value";
     }

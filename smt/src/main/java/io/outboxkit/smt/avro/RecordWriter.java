@@ -35,7 +35,7 @@ final class RecordWriter extends ValueWriter {
   }
 
   void addField(Schema.Field field, ValueWriter writer) {
-    Field recordField = new Field(field.pos(), field.name(), writer, defaultOf(field));
+    Field recordField = new Field(field.pos(), field.name(), writer, encodedDefault(field));
     fieldsByName.put(recordField.name(), recordField);
     fields.add(recordField);
   }
@@ -46,16 +46,16 @@ final class RecordWriter extends ValueWriter {
     int start = out.position();
     int frame = out.openRecord(fields.size());
     if (!writeInJsonOrder(parser, out, frame)) {
-      reorder(out, frame, start);
+      copyInSchemaOrder(out, frame, start);
     }
     out.closeRecord(frame);
   }
 
-  /** Return whether the JSON object had all fields of the schema, in the order of the schema. */
+  /** Write the fields; return whether the object has all fields of the schema, in its order. */
   private boolean writeInJsonOrder(JsonParser parser, AvroOutput out, int frame)
       throws IOException, PayloadException {
-    int written = 0;
-    boolean ordered = true;
+    int writtenCount = 0;
+    boolean inSchemaOrder = true;
     for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
       Field field = fieldsByName.get(name);
       if (field == null) {
@@ -72,10 +72,10 @@ final class RecordWriter extends ValueWriter {
       } catch (PayloadException e) {
         throw e.within(field.name());
       }
-      out.fieldWritten(frame, field.index(), start);
-      ordered &= field.index() == written++;
+      out.storeFieldBounds(frame, field.index(), start);
+      inSchemaOrder &= field.index() == writtenCount++;
     }
-    return ordered && written == fields.size();
+    return inSchemaOrder && writtenCount == fields.size();
   }
 
   private void skipUnknown(String name, JsonParser parser, AvroOutput out)
@@ -85,10 +85,10 @@ final class RecordWriter extends ValueWriter {
     }
     parser.nextToken();
     parser.skipChildren();
-    out.skipFields(1);
+    out.addSkippedFields(1);
   }
 
-  private void reorder(AvroOutput out, int frame, int start) throws PayloadException {
+  private void copyInSchemaOrder(AvroOutput out, int frame, int start) throws PayloadException {
     int reorderedStart = out.position();
     for (Field field : fields) {
       if (out.hasField(frame, field.index())) {
@@ -102,7 +102,7 @@ final class RecordWriter extends ValueWriter {
     out.replace(start, reorderedStart);
   }
 
-  private static byte[] defaultOf(Schema.Field field) {
+  private static byte[] encodedDefault(Schema.Field field) {
     if (!field.hasDefaultValue()) {
       return null;
     }

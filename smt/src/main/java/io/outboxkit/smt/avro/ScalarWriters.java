@@ -31,7 +31,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws PayloadException {
-      requireAccepted(parser);
+      requireAcceptedToken(parser);
       out.writeBoolean(parser.currentToken() == JsonToken.VALUE_TRUE);
     }
   }
@@ -86,11 +86,11 @@ final class ScalarWriters {
       }
     }
 
-    private final boolean fixed;
+    private final boolean isFixed;
 
-    UuidWriter(boolean fixed) {
+    UuidWriter(boolean isFixed) {
       super("uuid", JsonToken.VALUE_STRING);
-      this.fixed = fixed;
+      this.isFixed = isFixed;
     }
 
     @Override
@@ -101,7 +101,7 @@ final class ScalarWriters {
       if (!isUuid(text, offset, parser.getTextLength())) {
         throw mismatch("a string in a different format");
       }
-      if (fixed) {
+      if (isFixed) {
         out.writeFixed(HexFormat.of().parseHex(new String(text, offset, LENGTH).replace("-", "")));
       } else {
         out.writeString(text, offset, LENGTH);
@@ -144,7 +144,7 @@ final class ScalarWriters {
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
       requireToken(parser, JsonToken.VALUE_STRING);
-      byte[] value = decode(parser.getText());
+      byte[] value = decodeText(parser.getText());
       if (fixedSize < 0) {
         out.writeBytes(value);
       } else if (value.length == fixedSize) {
@@ -154,7 +154,7 @@ final class ScalarWriters {
       }
     }
 
-    private byte[] decode(String text) throws PayloadException {
+    private byte[] decodeText(String text) throws PayloadException {
       try {
         return text.startsWith(HEX_PREFIX)
             ? HexFormat.of().parseHex(text, HEX_PREFIX.length(), text.length())

@@ -11,7 +11,7 @@ final class TemporalWriters {
   private TemporalWriters() {}
 
   static final class DateWriter extends NumberWriter {
-    private final IsoDateTimeParser iso = new IsoDateTimeParser();
+    private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
 
     DateWriter() {
       super("date (YYYY-MM-DD or days since 1970-01-01)", JsonToken.VALUE_STRING);
@@ -20,10 +20,10 @@ final class TemporalWriters {
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
       if (parser.currentToken() != JsonToken.VALUE_STRING) {
-        out.writeInt(exactInt(parser));
-      } else if (iso.parseDate(
+        out.writeInt(readExactInt(parser));
+      } else if (isoParser.parseDate(
           parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())) {
-        out.writeInt((int) iso.epochDay());
+        out.writeInt((int) isoParser.epochDay());
       } else {
         throw mismatch("a string in a different format");
       }
@@ -31,12 +31,10 @@ final class TemporalWriters {
   }
 
   static final class TimeWriter extends NumberWriter {
-    private final IsoDateTimeParser iso = new IsoDateTimeParser();
+    private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
     private final TimeResolution resolution;
 
-    /**
-     * @param type {@code time-millis} (an int) or {@code time-micros} (a long)
-     */
+    /** {@code type} is {@code time-millis} (an int) or {@code time-micros} (a long). */
     TimeWriter(String type) {
       super(
           "%s (HH:MM:SS with at most %d fraction digits, or an integer)"
@@ -48,47 +46,45 @@ final class TemporalWriters {
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
       if (parser.currentToken() != JsonToken.VALUE_STRING) {
-        long ticks = exactLong(parser);
+        long ticks = readExactLong(parser);
         if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        // Correct for time-millis too, because Avro encodes an int like a long of the same value.
+        // This also fits time-millis, because Avro encodes an int like a long of the same value.
         out.writeLong(ticks);
-      } else if (iso.parseTime(
+      } else if (isoParser.parseTime(
               parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())
-          && resolution.isExact(iso.nano())) {
-        out.writeLong(resolution.ticks(iso.epochSecond(), iso.nano()));
+          && resolution.isExact(isoParser.nano())) {
+        out.writeLong(resolution.toTicks(isoParser.epochSecond(), isoParser.nano()));
       } else {
         throw mismatch("a string in a different format");
       }
     }
   }
 
-  /** Writes timestamps from text with an offset and local timestamps from text without offset. */
+  /** Writes timestamps from text with a UTC offset, and local timestamps from text without one. */
   static final class TimestampWriter extends NumberWriter {
-    private final IsoDateTimeParser iso = new IsoDateTimeParser();
-    private final boolean local;
+    private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
+    private final boolean isLocal;
     private final TimeResolution resolution;
 
-    /**
-     * @param type logical type, such as {@code timestamp-micros}
-     */
+    /** {@code type} is a logical type, such as {@code timestamp-micros}. */
     TimestampWriter(String type) {
       super(
-          "%s (ISO-8601 %s offset and at most %d fraction digits, or an integer)"
+          "%s (ISO-8601 %s UTC offset and at most %d fraction digits, or an integer)"
               .formatted(
                   type,
                   type.startsWith("local-") ? "without" : "with",
                   TimeResolution.of(type).fractionDigits),
           JsonToken.VALUE_STRING);
-      this.local = type.startsWith("local-");
+      this.isLocal = type.startsWith("local-");
       this.resolution = TimeResolution.of(type);
     }
 
     @Override
     void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException {
       out.writeLong(
-          parser.currentToken() == JsonToken.VALUE_STRING ? parse(parser) : exactLong(parser));
+          parser.currentToken() == JsonToken.VALUE_STRING ? parse(parser) : readExactLong(parser));
     }
 
     private long parse(JsonParser parser) throws IOException, PayloadException {
@@ -96,17 +92,17 @@ final class TemporalWriters {
       int offset = parser.getTextOffset();
       int length = parser.getTextLength();
       boolean valid =
-          local
-              ? iso.parseLocalTimestamp(text, offset, length)
-              : iso.parseTimestamp(text, offset, length);
+          isLocal
+              ? isoParser.parseLocalTimestamp(text, offset, length)
+              : isoParser.parseTimestamp(text, offset, length);
       if (!valid) {
         throw mismatch("a string in a different format");
       }
-      if (!resolution.isExact(iso.nano())) {
-        throw mismatch("a timestamp with more fraction digits");
+      if (!resolution.isExact(isoParser.nano())) {
+        throw mismatch("more than " + resolution.fractionDigits + " fraction digits");
       }
       try {
-        return resolution.ticks(iso.epochSecond(), iso.nano());
+        return resolution.toTicks(isoParser.epochSecond(), isoParser.nano());
       } catch (ArithmeticException e) {
         throw mismatch("a time out of range");
       }
@@ -140,9 +136,9 @@ final class TemporalWriters {
       return nanos % nanosPerTick == 0;
     }
 
-    /** Throw ArithmeticException if the ticks overflow a long. */
-    long ticks(long seconds, int nanos) {
-      // Near Long.MIN_VALUE the product alone can overflow although the sum does not.
+    /** Return the number of ticks; throw ArithmeticException if it overflows a long. */
+    long toTicks(long seconds, int nanos) {
+      // Near Long.MIN_VALUE, the product can overflow although the number of ticks does not.
       return seconds < 0 && nanos > 0
           ? Math.addExact(
               Math.multiplyExact(seconds + 1, ticksPerSecond),

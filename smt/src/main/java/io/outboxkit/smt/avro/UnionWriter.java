@@ -32,13 +32,13 @@ final class UnionWriter extends ValueWriter {
       out.writeInt(firstCandidate);
       branches[firstCandidate].write(parser, out);
     } else if (token.isStructStart()) {
-      tryStructures(firstCandidate, parser, out);
+      writeStructure(firstCandidate, parser, out);
     } else {
-      tryScalars(firstCandidate, parser, out);
+      writeScalar(firstCandidate, parser, out);
     }
   }
 
-  private void tryScalars(int firstCandidate, JsonParser parser, AvroOutput out)
+  private void writeScalar(int firstCandidate, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
     for (int i = firstCandidate; i < branches.length; i = nextCandidate(i + 1, token)) {
@@ -50,12 +50,12 @@ final class UnionWriter extends ValueWriter {
   }
 
   /** Try the branches with buffered tokens, because the parser can read the structure only once. */
-  private void tryStructures(int firstCandidate, JsonParser parser, AvroOutput out)
+  private void writeStructure(int firstCandidate, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
     int start = out.position();
-    int openSlots = out.openSlots();
-    int skippedBefore = out.skippedFields();
+    int slotCount = out.slotCount();
+    int skippedBefore = out.skippedFieldCount();
     byte[] bestBytes = null;
     int fewestSkipped = 0;
     try (TokenBuffer tokens = new TokenBuffer(parser)) {
@@ -68,43 +68,43 @@ final class UnionWriter extends ValueWriter {
             continue;
           }
         }
-        int skipped = out.skippedFields() - skippedBefore;
+        int skipped = out.skippedFieldCount() - skippedBefore;
         if (skipped == 0) {
           return;
         }
         if (bestBytes == null || skipped < fewestSkipped) {
-          bestBytes = out.writtenFrom(start);
+          bestBytes = out.copyFrom(start);
           fewestSkipped = skipped;
         }
-        out.rollback(start, openSlots, skippedBefore);
+        out.rollback(start, slotCount, skippedBefore);
       }
     }
     if (bestBytes == null) {
       throw PayloadException.mismatch(expected(), token);
     }
     out.writeFixed(bestBytes);
-    out.skipFields(fewestSkipped);
+    out.addSkippedFields(fewestSkipped);
   }
 
   private boolean tryBranch(int branch, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
-    if (!out.countAttempt()) {
+    if (!out.countBranchAttempt()) {
       throw new PayloadException("too many combinations of union branches");
     }
     int position = out.position();
-    int openSlots = out.openSlots();
-    int skipped = out.skippedFields();
+    int slotCount = out.slotCount();
+    int skippedCount = out.skippedFieldCount();
     try {
       out.writeInt(branch);
       branches[branch].write(parser, out);
       return true;
     } catch (PayloadException e) {
-      out.rollback(position, openSlots, skipped);
+      out.rollback(position, slotCount, skippedCount);
       return false;
     }
   }
 
-  /** Return the first branch from {@code index} on that accepts the token, or the branch count. */
+  /** Return the first index from {@code index} on whose branch accepts the token, or the count. */
   private int nextCandidate(int index, JsonToken token) {
     int i = index;
     while (i < branches.length && !branches[i].accepts(token)) {

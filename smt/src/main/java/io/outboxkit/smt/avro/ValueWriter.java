@@ -9,7 +9,7 @@ abstract class ValueWriter {
   private final String expected;
 
   /** Set of the accepted tokens, with one bit for the ordinal of each token. */
-  private final int acceptedTokens;
+  private final int acceptedTokenBits;
 
   /**
    * @param expected description of the type for error messages
@@ -21,7 +21,7 @@ abstract class ValueWriter {
     for (JsonToken token : tokens) {
       bits |= 1 << token.ordinal();
     }
-    this.acceptedTokens = bits;
+    this.acceptedTokenBits = bits;
   }
 
   final String expected() {
@@ -29,7 +29,7 @@ abstract class ValueWriter {
   }
 
   final boolean accepts(JsonToken token) {
-    return (acceptedTokens & 1 << token.ordinal()) != 0;
+    return (acceptedTokenBits & 1 << token.ordinal()) != 0;
   }
 
   /** Require exactly this token. The comparison is faster than {@link #accepts}. */
@@ -39,7 +39,7 @@ abstract class ValueWriter {
     }
   }
 
-  final void requireAccepted(JsonParser parser) throws PayloadException {
+  final void requireAcceptedToken(JsonParser parser) throws PayloadException {
     if (!accepts(parser.currentToken())) {
       throw mismatch(parser);
     }
@@ -58,7 +58,7 @@ abstract class ValueWriter {
     return PayloadException.mismatch(expected, parser.currentToken());
   }
 
-  /** Return the exception for a value of an accepted JSON type that is not valid otherwise. */
+  /** Return the exception for a value that is not valid although its JSON type is accepted. */
   final PayloadException mismatch(String actual) {
     return new PayloadException("expected " + expected + ", found " + actual);
   }

@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Logical types that are rejected on a wrong Avro type. Avro itself would ignore them. */
+  /** Logical types that are rejected on an Avro type for which Avro would ignore them. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",
@@ -29,8 +29,8 @@ final class WriterCompiler {
           "local-timestamp-micros",
           "local-timestamp-nanos");
 
-  /** Writers by the full name of their record. A recursive record refers to its own writer. */
-  private final Map<String, RecordWriter> records = new HashMap<>();
+  /** Writers by full name of the record. A recursive record refers to its own writer. */
+  private final Map<String, RecordWriter> recordWriters = new HashMap<>();
 
   private final UnknownFields unknownFields;
 
@@ -63,12 +63,12 @@ final class WriterCompiler {
   }
 
   private RecordWriter recordWriter(Schema schema) {
-    RecordWriter compiled = records.get(schema.getFullName());
+    RecordWriter compiled = recordWriters.get(schema.getFullName());
     if (compiled != null) {
       return compiled;
     }
     RecordWriter writer = new RecordWriter(schema, unknownFields);
-    records.put(schema.getFullName(), writer);
+    recordWriters.put(schema.getFullName(), writer);
     for (Schema.Field field : schema.getFields()) {
       writer.addField(field, compile(field.schema()));
     }

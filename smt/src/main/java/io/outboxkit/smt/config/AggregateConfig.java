@@ -34,7 +34,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Parser of OutboxRouter's {@code aggregate.T.*} keys. */
 final class AggregateConfig {
-  // Suffixes of the keys, which follow "aggregate.T".
+  // Suffixes of the keys. They follow "aggregate." and the aggregate type.
   static final String TOPIC = ".topic";
   static final String PARTITIONS = ".partitions";
   static final String FORMAT = ".payload.format";
@@ -67,7 +67,7 @@ final class AggregateConfig {
     Map<String, AggregateRoute> routes = new LinkedHashMap<>();
     for (String type : types) {
       AggregateRoute route = route(type);
-      requireSamePartitions(route);
+      requireSamePartitionCount(route);
       routes.put(type, route);
     }
     keys.rejectUndefined(types, SUPPORTED_KEYS);
@@ -94,12 +94,12 @@ final class AggregateConfig {
     ValidString formats = ValidString.in(PayloadFormat.codes());
     ValidString unknownFields = ValidString.in(REFUSE, IGNORE);
     return new OptionDefinitions()
-        .undocumented(prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME)
-        .undocumented(prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1))
-        .undocumented(prefix + PARTITION_FIELD, Type.STRING, null, null)
-        .undocumented(prefix + FORMAT, Type.STRING, defaultFormat, formats)
-        .undocumented(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknownFields)
-        .undocumented(prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
+        .aggregateKey(prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME)
+        .aggregateKey(prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1))
+        .aggregateKey(prefix + PARTITION_FIELD, Type.STRING, null, null)
+        .aggregateKey(prefix + FORMAT, Type.STRING, defaultFormat, formats)
+        .aggregateKey(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknownFields)
+        .aggregateKey(prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
   }
 
   private PayloadEncoder encoder(PayloadFormat format, String type, AbstractConfig config) {
@@ -119,7 +119,7 @@ final class AggregateConfig {
     String name = prefix + UNKNOWN_FIELDS;
     String value = config.getString(name);
     if (format != PayloadFormat.JSON && config.originals().containsKey(name)) {
-      throw new ConfigException(name, value, "only valid with payload.format=json");
+      throw new ConfigException(name, value, "requires payload.format=json; remove this key");
     }
     return value.equals(IGNORE) ? UnknownFields.IGNORE : UnknownFields.REJECT;
   }
@@ -131,9 +131,9 @@ final class AggregateConfig {
       // may be different values instead of an error.
       throw new ConfigException(
           AggregateKeys.PREFIX + type + ".schema.versions",
-          versions.labels(),
-          "an Avro body does not contain its schema version; with payload.format=avro, list one"
-              + " version only, or name the version column in "
+          versions.joinedLabels(),
+          "an Avro body does not contain its schema version; with payload.format=avro, list only"
+              + " one version, or set the column with the version in "
               + ConfigName.SCHEMA_VERSION_FIELD);
     }
     return versions;
@@ -157,19 +157,20 @@ final class AggregateConfig {
       throw new ConfigException(
           name,
           id,
-          "is also the id of %s, which is a different schema; set the id that the registry assigned"
+          "is also the id of the different schema %s; set the ids that the registry assigned"
               .formatted(existing.key()));
     }
   }
 
-  private void requireSamePartitions(AggregateRoute route) {
+  private void requireSamePartitionCount(AggregateRoute route) {
     AggregateRoute existing = routesByTopic.putIfAbsent(route.topic(), route);
-    if (existing != null && existing.partitions() != route.partitions()) {
+    if (existing != null && existing.partitionCount() != route.partitionCount()) {
       throw new ConfigException(
           AggregateKeys.PREFIX + route.type() + PARTITIONS,
-          route.partitions(),
+          route.partitionCount(),
           "%s%s%s is %d for the same topic; set both keys to the topic's partition count"
-              .formatted(AggregateKeys.PREFIX, existing.type(), PARTITIONS, existing.partitions()));
+              .formatted(
+                  AggregateKeys.PREFIX, existing.type(), PARTITIONS, existing.partitionCount()));
     }
   }
 }

@@ -34,14 +34,14 @@ final class AggregateKeys {
     values.keySet().removeIf(name -> !name.startsWith(PREFIX));
   }
 
-  /** Parse keys; throw ConfigException if a value is not valid, or if a key was parsed before. */
+  /** Parse the keys; throw ConfigException if a value is not valid or a key was parsed before. */
   AbstractConfig parse(ConfigDef definition) {
     for (String name : definition.names()) {
       if (!parsedKeys.add(name)) {
         throw new ConfigException(
             name,
             MessageText.abbreviate(values.get(name)),
-            "this key belongs to two types or two versions; rename one type or version");
+            "two aggregate types or schema versions have this key; rename or remove one of them");
       }
     }
     Map<String, Object> nonBlank = new TreeMap<>(values);
@@ -51,27 +51,28 @@ final class AggregateKeys {
 
   /** Parse one required key, as {@link #parse(ConfigDef)} does. */
   AbstractConfig parse(String key, Type type, Validator validator) {
-    return parse(new OptionDefinitions().undocumented(key, type, NO_DEFAULT_VALUE, validator));
+    return parse(new OptionDefinitions().aggregateKey(key, type, NO_DEFAULT_VALUE, validator));
   }
 
   /** A version of an aggregate type's schema, with the key that declares the version. */
   record SchemaVersion(String label, String key, Schema schema) {
-    ConfigException invalid(String reason) {
+    ConfigException invalidSchema(String reason) {
       return new ConfigException(
           key, MessageText.abbreviate(schema), "must be a supported Avro schema: " + reason);
     }
   }
 
-  /** Return the schema versions, latest first. The labels must match the regular expression. */
+  /** Return a type's schema versions, latest first; require that the labels match the pattern. */
   List<SchemaVersion> schemaVersions(String type, String labelPattern) {
     String prefix = PREFIX + type + ".schema.";
     String key = prefix + VERSIONS;
     List<SchemaVersion> versions = new ArrayList<>();
     List<String> labels = parse(key, Type.LIST, null).getList(key);
     for (String label : labels) {
-      // With dots in labels, schema.1.id could be the id of version 1 or the schema of 1.id.
+      // With dots in labels, schema.1.id could be version 1's id or the schema of version 1.id.
       if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
-        throw new ConfigException(key, labels, "version labels must match " + labelPattern);
+        throw new ConfigException(
+            key, labels, "labels must match " + labelPattern + " and differ from " + VERSIONS);
       }
       versions.add(schemaVersion(prefix + label, label));
     }
@@ -82,24 +83,25 @@ final class AggregateKeys {
     String json = parse(key, Type.STRING, null).getString(key);
     try {
       Schema schema = new Schema.Parser().parse(json);
-      // Created only to reject logical types that are not valid for their Avro type.
+      // Create an encoder only to reject logical types that are not valid for their Avro type.
       new JsonAvroEncoder(schema);
       return new SchemaVersion(label, key, schema);
     } catch (RuntimeException e) {
-      // Not only AvroRuntimeException: Avro 1.12.2 throws NullPointerException for undefined names.
+      // For undefined names, Avro 1.12.2 throws NullPointerException, not AvroRuntimeException.
       throw new ConfigException(
           key, MessageText.abbreviate(json), "must be an Avro schema as JSON: " + e.getMessage());
     }
   }
 
-  /** Throw ConfigException with the names of the supported keys if any key was not parsed. */
-  void rejectUndefined(List<String> types, String supported) {
+  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} was not parsed. */
+  void rejectUndefined(List<String> types, String supportedKeys) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!parsedKeys.contains(entry.getKey())) {
         throw new ConfigException(
             entry.getKey(),
             MessageText.abbreviate(entry.getValue()),
-            "not an option of the aggregate types " + types + "; the options are " + supported);
+            "not a key of the aggregate types %s; the keys of an aggregate type T are %s"
+                .formatted(types, supportedKeys));
       }
     }
   }

@@ -6,14 +6,13 @@ import io.outboxkit.smt.outbox.PayloadFormat;
 /**
  * Topic, partitioning and payload encoding of one aggregate type.
  *
- * @param partitions partition count of the topic
  * @param partitionField outbox column whose hash determines the partition; null if the producer
  *     hashes the record key
  */
 public record AggregateRoute(
     String type,
     String topic,
-    int partitions,
+    int partitionCount,
     String partitionField,
     PayloadFormat format,
     PayloadEncoder encoder) {}

@@ -18,7 +18,7 @@ import org.apache.kafka.connect.header.Header;
  * dots; if several headers have this name, the last header is read.
  */
 public final class FieldPath {
-  private static final String SYNTAX = "key, key.field, value, value.field, or header.name";
+  private static final String SYNTAX = "key, key.FIELD, value, value.FIELD, or header.NAME";
 
   /** Accepts a path, and null, which is the value of an option that is not set. */
   public static final ConfigDef.Validator VALIDATOR =
@@ -78,7 +78,7 @@ public final class FieldPath {
       throw error(
           record,
           "cannot be read from a tombstone; use a field of the key or a header, or move this"
-              + " transform before the one that creates tombstones");
+              + " transform before the transform that creates tombstones");
     }
     for (String step : steps) {
       if (value == null) {
@@ -92,7 +92,7 @@ public final class FieldPath {
   /**
    * Return a string, integer, boolean or UUID as text; null if the field's value is null.
    *
-   * @throws DataException if the value has a different type, or if {@link #read} throws it
+   * @throws DataException if the value has a different type, or in the cases of {@link #read}
    */
   public String readText(ConnectRecord<?> record) {
     Object value = read(record);
@@ -107,7 +107,7 @@ public final class FieldPath {
         || value instanceof java.util.UUID) {
       return value.toString();
     }
-    throw error(record, "is of type " + typeOf(value) + ", not text");
+    throw error(record, "is of type " + typeOf(value) + ", not string, integer, boolean or uuid");
   }
 
   /** Return the simple name of the value's class and, for a Struct, the name of its schema. */
@@ -127,21 +127,21 @@ public final class FieldPath {
     if (container instanceof Struct struct) {
       Field field = struct.schema().field(name);
       if (field == null) {
-        throw unreadable(name, record, "there is no such field");
+        throw unreadableField(name, record, "there is no such field");
       }
-      // Not get(), which returns the field's default if the value is null.
+      // get() would return the field's default if the value is null.
       return struct.getWithoutDefault(name);
     }
     if (container instanceof Map<?, ?> map) {
       if (!map.containsKey(name)) {
-        throw unreadable(name, record, "there is no such field");
+        throw unreadableField(name, record, "there is no such field");
       }
       return map.get(name);
     }
-    throw unreadable(name, record, typeOf(container) + " has no fields");
+    throw unreadableField(name, record, typeOf(container) + " has no fields");
   }
 
-  private DataException unreadable(String name, ConnectRecord<?> record, String reason) {
+  private DataException unreadableField(String name, ConnectRecord<?> record, String reason) {
     return error(record, "cannot be read at " + MessageText.quote(name) + ": " + reason);
   }
 }

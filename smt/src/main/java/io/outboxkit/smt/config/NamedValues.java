@@ -16,7 +16,8 @@ public final class NamedValues {
     for (String entry : entries) {
       int colon = entry.lastIndexOf(':');
       if (colon <= 0 || colon == entry.length() - 1) {
-        throw new ConfigException(option, entries, "must be a list of name:value");
+        throw new ConfigException(
+            option, entries, "each entry must have a colon, and text before and after the colon");
       }
       String name = entry.substring(0, colon).trim();
       if (values.put(name, entry.substring(colon + 1).trim()) != null) {
@@ -29,7 +30,7 @@ public final class NamedValues {
   /**
    * Return a validator of lists of {@code name:value} entries.
    *
-   * @param syntax syntax of an entry for the option's documentation, such as {@code topic:count}
+   * @param syntax syntax of an entry for the option's documentation, such as {@code TOPIC:COUNT}
    */
   public static ConfigDef.Validator validator(String syntax) {
     return Validators.optional(

@@ -2,7 +2,7 @@ package io.outboxkit.smt.config;
 
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Option definitions, added with {@code high(name, type, default, validator).doc(text)}. */
+/** ConfigDef with options defined by {@code high(name, type, default, validator).doc(text)}. */
 public final class OptionDefinitions extends ConfigDef {
   /** An option without its documentation. {@link #doc} adds the option with the given text. */
   public interface PendingOption {
@@ -10,23 +10,23 @@ public final class OptionDefinitions extends ConfigDef {
   }
 
   public PendingOption high(String name, Type type, Object defaultValue, Validator validator) {
-    return option(name, type, defaultValue, validator, Importance.HIGH);
+    return pendingOption(name, type, defaultValue, validator, Importance.HIGH);
   }
 
   PendingOption medium(String name, Type type, Object defaultValue, Validator validator) {
-    return option(name, type, defaultValue, validator, Importance.MEDIUM);
+    return pendingOption(name, type, defaultValue, validator, Importance.MEDIUM);
   }
 
   PendingOption low(String name, Type type, Object defaultValue, Validator validator) {
-    return option(name, type, defaultValue, validator, Importance.LOW);
+    return pendingOption(name, type, defaultValue, validator, Importance.LOW);
   }
 
   /** Define a key of one aggregate type. The generated documentation does not list such keys. */
-  OptionDefinitions undocumented(String name, Type type, Object defaultValue, Validator validator) {
+  OptionDefinitions aggregateKey(String name, Type type, Object defaultValue, Validator validator) {
     return high(name, type, defaultValue, validator).doc("");
   }
 
-  private PendingOption option(
+  private PendingOption pendingOption(
       String name, Type type, Object defaultValue, Validator validator, Importance importance) {
     return text ->
         (OptionDefinitions) define(name, type, defaultValue, validator, importance, text);

@@ -28,7 +28,7 @@ public final class ParseConfig extends AbstractConfig {
           .high(ConfigName.TYPE_FIELD, Type.STRING, "header.aggregate_type", FieldPath.VALIDATOR)
           .doc("Field with the aggregate type, which determines the schema.")
           .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
-          .doc("Aggregate types to parse. Each type T requires keys aggregate.T.schema.*.");
+          .doc("Aggregate types to parse. Each type T requires the keys aggregate.T.schema.*.");
 
   private static final String LABEL_PATTERN = "[1-9][0-9]{0,8}";
 
@@ -44,7 +44,7 @@ public final class ParseConfig extends AbstractConfig {
    *
    * @throws ConfigException if an {@code aggregate.*} key is missing, unknown or not valid
    */
-  public Map<String, List<Version>> versions() {
+  public Map<String, List<Version>> versionsByType() {
     AggregateKeys keys = new AggregateKeys(this);
     Map<String, List<Version>> versionsByType = new LinkedHashMap<>();
     List<String> types = getList(ConfigName.AGGREGATES);
@@ -55,7 +55,7 @@ public final class ParseConfig extends AbstractConfig {
         try {
           versionsOfType.add(new Version(number, new JsonStructParser(version.schema(), number)));
         } catch (IllegalArgumentException e) {
-          throw version.invalid(e.getMessage());
+          throw version.invalidSchema(e.getMessage());
         }
       }
       versionsByType.put(type, versionsOfType);

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
 public final class RouterConfig extends AbstractConfig {
-  /** Option names. An option with the meaning of an EventRouter option has the same name. */
+  /** Option names. Options with a counterpart in Debezium's EventRouter have the same names. */
   public interface ConfigName {
     String TABLE = "table";
     String MESSAGE_PREFIX = "message.prefix";
@@ -62,12 +62,13 @@ public final class RouterConfig extends AbstractConfig {
       new OptionDefinitions()
           .high(ConfigName.TABLE, Type.STRING, null, Validators.TABLE_NAME)
           .doc(
-              "Outbox table as schema.table. For a partitioned table, set the root table. Required"
+              "Outbox table as SCHEMA.TABLE. For a partitioned table, set the root table. Required"
                   + " unless message.prefix is set.")
           .high(ConfigName.MESSAGE_PREFIX, Type.STRING, null, null)
           .doc(
-              "Prefix of logical decoding messages to route. They must be transactional, and their"
-                  + " content must be a JSON object with the columns of the outbox table.")
+              "Prefix of the logical decoding messages to route. The messages must be"
+                  + " transactional, and their content must be a JSON object whose members have the"
+                  + " names of the outbox columns.")
           .low(ConfigName.ID_FIELD, Type.STRING, "id", NON_EMPTY)
           .doc("Column with the unique event id, which becomes the header event_id.")
           .low(ConfigName.KEY_FIELD, Type.STRING, "aggregate_id", NON_EMPTY)
@@ -77,16 +78,15 @@ public final class RouterConfig extends AbstractConfig {
           .low(ConfigName.PAYLOAD_FIELD, Type.STRING, "payload", NON_EMPTY)
           .doc(
               "Column with the aggregate's state after the event, which becomes the record value."
-                  + " aggregate.T.payload.format is the format of the column. SQL"
-                  + " NULL becomes a tombstone; with the format json, JSON null also becomes a"
-                  + " tombstone.")
+                  + " aggregate.T.payload.format is the column's format. SQL NULL becomes a"
+                  + " tombstone; with the format json, JSON null also becomes a tombstone.")
           .low(ConfigName.TIMESTAMP_FIELD, Type.STRING, "created_at", NON_EMPTY)
           .doc(
               "Column with the event time (timestamptz, or timestamp in UTC), which becomes the"
                   + " header event_time.")
           .low(ConfigName.HEADERS_FIELD, Type.STRING, "headers", NON_EMPTY)
           .doc(
-              "Column with a JSON object of additional headers. Each field becomes a header. The"
+              "Column with a JSON object of additional headers. Each member becomes a header. The"
                   + " table may lack this column.")
           .low(ConfigName.ROUTE_BY_FIELD, Type.STRING, "aggregate_type", NON_EMPTY)
           .doc(
@@ -95,20 +95,20 @@ public final class RouterConfig extends AbstractConfig {
           .low(ConfigName.SCHEMA_VERSION_FIELD, Type.STRING, null, NON_EMPTY)
           .doc(
               "Column (text or integer) with the label of the payload's schema version. If the"
-                  + " option is not set, or if the column is null in a row, the latest version that"
-                  + " accepts the payload is used. The option is required if an aggregate with"
-                  + " payload.format=avro has several versions; a row of such an aggregate is"
-                  + " invalid if the column is null.")
+                  + " option is not set, or the column is null in a row, json uses the latest"
+                  + " version that accepts the payload, and confluent-avro the version of its"
+                  + " schema id. If an aggregate type of format avro has several versions, the"
+                  + " option is required, and a row of this type is invalid if the column is null.")
           .low(ConfigName.PLACEMENT, Type.LIST, List.of(), Validators.PLACEMENTS)
           .doc(
-              "Columns to add as headers: column:header, or column:header:name for a header with a"
+              "Columns to add as headers: COLUMN:header, or COLUMN:header:NAME for a header with a"
                   + " different name. A column that is null adds no header.")
           .low(ConfigName.PLACEMENT_MISSING, Type.STRING, ERROR, ValidString.in(ERROR, IGNORE))
           .doc(
-              "Behavior if the table lacks a column of table.fields.additional.placement: error"
-                  + " stops the task, ignore omits the header.")
+              "Behavior if a column of table.fields.additional.placement does not exist: error"
+                  + " stops the task, or makes a message invalid; ignore omits the header.")
           .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
-          .doc("Aggregate types to route. Each type T requires keys aggregate.T.*.")
+          .doc("Aggregate types to route. Each type T is configured by the keys aggregate.T.*.")
           .medium(ConfigName.SOURCE_EPOCH, Type.INT, 1, Range.between(0, 0xFFFF))
           .doc(
               "First component of the header source_sequence. Increase the epoch when the LSNs of"
@@ -143,7 +143,7 @@ public final class RouterConfig extends AbstractConfig {
           .low(ConfigName.PASS_THROUGH, Type.LIST, List.of(), Validators.PASS_THROUGH)
           .doc(
               "Kinds of records, other than outbox events, to pass on unchanged: transactions,"
-                  + " schema-changes, messages, table:<schema.table>. Heartbeats are always passed"
+                  + " schema-changes, messages, table:SCHEMA.TABLE. Heartbeats are always passed"
                   + " on. A record of a kind that is not listed stops the task.")
           .low(ConfigName.CLOUDEVENTS_SOURCE, Type.STRING, null, Validators.URI_REFERENCE)
           .doc(
@@ -156,13 +156,13 @@ public final class RouterConfig extends AbstractConfig {
   /** Throw ConfigException if an option is missing, unknown or invalid, or if options conflict. */
   public RouterConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
-    requireTableOrMessages();
+    requireValidSource();
     placements =
         HeaderPlacements.parse(
             ConfigName.PLACEMENT,
             getList(ConfigName.PLACEMENT),
             getString(ConfigName.PLACEMENT_MISSING).equals(IGNORE));
-    requirePlacementsWithoutCloudEvents();
+    requireNoCloudEventPlacements();
     routes = new AggregateConfig(this).routes(getList(ConfigName.AGGREGATES));
     requireOnePayloadType();
     if (writesDeadLetters()) {
@@ -227,7 +227,7 @@ public final class RouterConfig extends AbstractConfig {
     return routes.values().iterator().next().format().isBinary();
   }
 
-  private void requireTableOrMessages() {
+  private void requireValidSource() {
     String prefix = messagePrefix();
     if (prefix != null && prefix.isBlank()) {
       throw new ConfigException(ConfigName.MESSAGE_PREFIX, prefix, "must not be blank");
@@ -242,7 +242,7 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  private void requirePlacementsWithoutCloudEvents() {
+  private void requireNoCloudEventPlacements() {
     for (HeaderPlacements.Entry entry : placements.entries()) {
       if (cloudEvents() != null && CloudEventHeaders.NAMES.contains(entry.header())) {
         throw new ConfigException(
@@ -254,7 +254,7 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   /**
-   * Require that either all formats are binary or all are text, because all aggregates share one
+   * Require that all formats are binary or all are text, because all aggregate types share one
    * payload column. With message.prefix, require text formats, because messages contain JSON.
    */
   private void requireOnePayloadType() {
@@ -264,8 +264,8 @@ public final class RouterConfig extends AbstractConfig {
         throw new ConfigException(
             name,
             route.format().code(),
-            "formats json and text need a text payload column, avro and confluent-avro a bytea"
-                + " column; aggregates of one outbox table cannot mix both groups");
+            "all aggregate types share the payload column; use only json and text (jsonb, json or"
+                + " text column), or only avro and confluent-avro (bytea column)");
       }
       if (route.format().isBinary() && messagePrefix() != null) {
         throw new ConfigException(
@@ -274,14 +274,14 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Require a separate topic: consumers would read dead letters as events of the aggregate. */
+  /** Require a separate topic; otherwise consumers would read dead letters as events. */
   private void requireDeadLetterTopic() {
     String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
     if (topic == null) {
       throw new ConfigException(
           ConfigName.DEAD_LETTER_TOPIC,
           null,
-          "required with invalid.rows=dead-letter; set a topic or invalid.rows=fail");
+          "required with invalid.rows=dead-letter; set dead.letter.topic or invalid.rows=fail");
     }
     Validators.TOPIC_NAME.ensureValid(ConfigName.DEAD_LETTER_TOPIC, topic);
     for (AggregateRoute route : routes.values()) {

@@ -13,9 +13,9 @@ public final class UnsupportedOptions {
       Set.of("type", "plugin.version", "predicate", "negate");
 
   private static final String TOPIC_REPLACEMENT =
-      "set aggregate.T.topic for each aggregate type instead";
+      "set aggregate.T.topic for each aggregate type T instead";
   private static final String SCHEMA_REPLACEMENT =
-      "set aggregate.T.schema.* instead, because values are Avro with declared schemas";
+      "set aggregate.T.schema.* for each aggregate type T instead: values are encoded as Avro";
   private static final String TRACING_REPLACEMENT =
       "write traceparent as a field of the headers column, or add a column traceparent and set"
           + " table.fields.additional.placement=traceparent:header";
@@ -45,11 +45,11 @@ public final class UnsupportedOptions {
     Set<String> options = definition.names();
     boolean hasAggregates = options.contains("aggregates");
     for (String name : new TreeSet<>(props.keySet())) {
-      boolean supported =
+      boolean isSupported =
           options.contains(name)
               || CONNECT_KEYS.contains(name)
               || hasAggregates && name.startsWith(AggregateKeys.PREFIX);
-      if (!supported) {
+      if (!isSupported) {
         String replacement = hasAggregates ? EVENT_ROUTER_REPLACEMENTS.get(name) : null;
         throw new ConfigException(
             name,

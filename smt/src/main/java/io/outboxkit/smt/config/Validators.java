@@ -10,49 +10,49 @@ import org.apache.kafka.common.config.ConfigDef.LambdaValidator;
 import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Validators of option values. They accept null, which is the value of an unset option. */
+/** Validators of option values. They accept null, the value of an option that is not set. */
 public final class Validators {
   private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[A-Za-z0-9._-]{1,249}");
   private static final Pattern TABLE = Pattern.compile("[^.]+\\..+");
   private static final Pattern PASS_THROUGH_ENTRY =
       Pattern.compile("transactions|schema-changes|messages|table:\\S+\\.\\S+");
 
-  /** Rejects invalid topic names, because sending a record to such a topic would time out. */
+  /** Rejects an invalid topic name when the task starts, before a record is sent to the topic. */
   public static final Validator TOPIC_NAME =
       ofString(
-          "topic name: 1 to 249 letters, digits, '.', '_' and '-'",
+          "topic name: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'",
           name -> TOPIC.matcher(name).matches());
 
   static final Validator TABLE_NAME =
-      ofString("schema.table", name -> TABLE.matcher(name).matches());
+      ofString("table as SCHEMA.TABLE", name -> TABLE.matcher(name).matches());
 
   static final Validator URI_REFERENCE =
       ofString("URI reference, such as /library", Validators::isUriReference);
 
   static final Validator PASS_THROUGH =
       ofList(
-          "list of transactions, schema-changes, messages, table:<schema.table>",
+          "list of transactions, schema-changes, messages, table:SCHEMA.TABLE",
           list -> list.stream().allMatch(entry -> PASS_THROUGH_ENTRY.matcher(entry).matches()));
 
   static final Validator PLACEMENTS =
       optional(
-          HeaderPlacements.SYNTAX,
+          "list of " + HeaderPlacements.ENTRY_SYNTAX,
           (name, value) -> HeaderPlacements.parse(name, strings(value), false));
 
   static final Validator DISTINCT_LIST =
-      ofList("list without empty entries and duplicates", Validators::isDistinct);
+      ofList("list without empty entries or duplicates", Validators::isDistinct);
 
   static final Validator AGGREGATE_TYPES =
-      ofList("non-empty list without duplicates", list -> !list.isEmpty() && isDistinct(list));
+      ofList("non-empty list of distinct types", list -> !list.isEmpty() && isDistinct(list));
 
   private Validators() {}
 
-  /** Return a validator that accepts null and all values that the check accepts. */
-  public static Validator optional(String allowed, Validator check) {
+  /** Return a validator that also accepts null. {@code allowed} describes the accepted values. */
+  public static Validator optional(String allowed, Validator validator) {
     return LambdaValidator.with(
         (name, value) -> {
           if (value != null) {
-            check.ensureValid(name, value);
+            validator.ensureValid(name, value);
           }
         },
         () -> allowed);
@@ -62,14 +62,14 @@ public final class Validators {
     return ((List<?>) list).stream().map(String.class::cast).toList();
   }
 
-  private static Validator ofString(String allowed, Predicate<String> valid) {
+  private static Validator ofString(String allowed, Predicate<String> isValid) {
     return optional(
-        allowed, (name, value) -> require(valid.test((String) value), name, value, allowed));
+        allowed, (name, value) -> require(isValid.test((String) value), name, value, allowed));
   }
 
-  private static Validator ofList(String allowed, Predicate<List<String>> valid) {
+  private static Validator ofList(String allowed, Predicate<List<String>> isValid) {
     return optional(
-        allowed, (name, value) -> require(valid.test(strings(value)), name, value, allowed));
+        allowed, (name, value) -> require(isValid.test(strings(value)), name, value, allowed));
   }
 
   private static void require(boolean valid, String name, Object value, String allowed) {

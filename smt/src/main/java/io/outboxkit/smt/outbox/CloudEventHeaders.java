@@ -16,7 +16,7 @@ public record CloudEventHeaders(String source) {
   public static final Set<String> NAMES =
       Set.of(SPEC_VERSION, ID, SOURCE, TYPE, TIME, SUBJECT, CONTENT_TYPE);
 
-  /** Add the headers. For a tombstone, {@code contentType} must be null. */
+  /** Add the headers. {@code contentType} is the value's media type; null for a tombstone. */
   public void addTo(ConnectHeaders headers, OutboxRow row, String contentType) {
     RecordHeaders.add(headers, SPEC_VERSION, "1.0");
     RecordHeaders.add(headers, ID, row.id());

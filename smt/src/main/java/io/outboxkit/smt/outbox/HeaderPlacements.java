@@ -9,20 +9,20 @@ import java.util.regex.Pattern;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
- * Columns that are added as headers. The entries have the syntax of EventRouter: {@code
- * column:header} or {@code column:header:name}.
+ * Columns whose values are added as headers. The entries have the syntax of EventRouter: {@code
+ * COLUMN:header} or {@code COLUMN:header:NAME}.
  *
- * @param lenient whether the table may lack a column
+ * @param ignoresMissing whether columns that do not exist are ignored
  */
-public record HeaderPlacements(List<Entry> entries, boolean lenient) {
+public record HeaderPlacements(List<Entry> entries, boolean ignoresMissing) {
   public record Entry(String column, String header) {}
 
-  public static final String SYNTAX = "list of column:header or column:header:name";
-  private static final Pattern ENTRY =
+  public static final String ENTRY_SYNTAX = "COLUMN:header or COLUMN:header:NAME";
+  private static final Pattern ENTRY_PATTERN =
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
 
   /** Throw ConfigException if an entry is not valid, or if a header is reserved or repeated. */
-  public static HeaderPlacements parse(String option, List<String> texts, boolean lenient) {
+  public static HeaderPlacements parse(String option, List<String> texts, boolean ignoresMissing) {
     List<Entry> entries = new ArrayList<>();
     Set<String> headers = new HashSet<>();
     for (String text : texts) {
@@ -32,21 +32,20 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
             option,
             text,
             entry.header()
-                + " is reserved (docs/contract.md); remove the entry or set a different header"
-                + " name");
+                + " is reserved (docs/contract.md); remove the entry or use COLUMN:header:NAME");
       }
       if (!headers.add(entry.header())) {
         throw new ConfigException(option, texts, "duplicate header " + entry.header());
       }
       entries.add(entry);
     }
-    return new HeaderPlacements(List.copyOf(entries), lenient);
+    return new HeaderPlacements(List.copyOf(entries), ignoresMissing);
   }
 
   private static Entry parseEntry(String option, String text) {
-    Matcher matcher = ENTRY.matcher(text);
+    Matcher matcher = ENTRY_PATTERN.matcher(text);
     if (!matcher.matches()) {
-      throw new ConfigException(option, text, "must be a " + SYNTAX);
+      throw new ConfigException(option, text, "must be " + ENTRY_SYNTAX);
     }
     String placement = matcher.group(2).trim();
     if (!placement.equals("header")) {
@@ -59,9 +58,9 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   private static String remedy(String placement) {
     return switch (placement) {
       case "envelope" ->
-          "the record value is the payload only; add the column to the payload, or use header";
+          "the record value is the payload; add the column's value to it, or use COLUMN:header";
       case "partition" -> "set aggregate.T.partition.field to the column instead";
-      default -> "the placement must be header";
+      default -> "the placement must be header: " + ENTRY_SYNTAX;
     };
   }
 }

@@ -4,8 +4,8 @@ import java.util.Locale;
 
 /**
  * Thrown for a row that cannot be routed. The message has column names, field paths and expected
- * types, but never values of the row. The exception has no stack trace, because many rows of a
- * backlog can be invalid, and stack traces are costly.
+ * types; of the row's values, only names that look like identifiers. The exception has no stack
+ * trace, because many rows of a backlog can be invalid, and stack traces are costly.
  */
 public final class InvalidRowException extends Exception {
   private static final long serialVersionUID = 1L;

@@ -16,7 +16,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * @param eventTime UTC with six fraction digits; null if the column is not a valid time
  * @param sequence value of the header source_sequence
  * @param lsn LSN of the event; null if the source has no LSN
- * @param commitMillis commit time in milliseconds since 1970; null if the source has no time
+ * @param commitMillis commit time in milliseconds since 1970-01-01; null if the source has no time
  */
 public record OutboxRow(
     Columns columns,
@@ -41,16 +41,16 @@ public record OutboxRow(
     /** Throw InvalidRowException if the row comes from a message that is not valid. */
     void requireValid() throws InvalidRowException;
 
-    /** Return a column's text; null for SQL NULL. Throw DataException for an unknown column. */
+    /** Return a column's text; null for SQL NULL. Throw DataException if the table lacks it. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */
-    void addPlacedTo(ConnectHeaders headers);
+    void addColumnHeaders(ConnectHeaders headers);
 
-    /** Return whether the payload column has the type json or jsonb. */
+    /** Return whether the payload is from a message or from a column of type json or jsonb. */
     boolean payloadIsJson();
 
-    /** Write all columns as fields of the generator's current object. */
+    /** Write all columns as fields of the generator's current JSON object. */
     void writeFields(JsonGenerator json) throws IOException;
   }
 }

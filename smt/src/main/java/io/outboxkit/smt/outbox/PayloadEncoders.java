@@ -15,11 +15,11 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/** One encoder for each {@link PayloadFormat}. SQL NULL becomes a tombstone in every format. */
+/** Encoders for each {@link PayloadFormat} and for tombstones. SQL NULL becomes a tombstone. */
 public final class PayloadEncoders {
   private PayloadEncoders() {}
 
-  /** Encodes JSON text as Avro in Confluent wire format. JSON null also becomes a tombstone. */
+  /** Encodes JSON text as Avro in Confluent wire format. JSON null becomes a tombstone too. */
   public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
       implements PayloadEncoder {
     /**
@@ -34,35 +34,35 @@ public final class PayloadEncoders {
       if (payload == null || Json.isNull(payload)) {
         return null;
       }
-      PayloadException latestVersionError = null;
+      PayloadException firstError = null;
       byte[] bestValue = null;
       int fewestSkipped = 0;
       for (Version<JsonAvroEncoder> version : versions.candidates(row)) {
         try {
-          out.startFramed(version.id());
+          out.startWireFormat(version.id());
           version.codec().encode(payload, out);
-          if (out.skippedFields() == 0) {
+          if (out.skippedFieldCount() == 0) {
             return out.toByteArray();
           }
-          if (bestValue == null || out.skippedFields() < fewestSkipped) {
+          if (bestValue == null || out.skippedFieldCount() < fewestSkipped) {
             bestValue = out.toByteArray();
-            fewestSkipped = out.skippedFields();
+            fewestSkipped = out.skippedFieldCount();
           }
         } catch (PayloadException e) {
-          latestVersionError = latestVersionError == null ? e : latestVersionError;
+          firstError = firstError == null ? e : firstError;
         }
       }
       if (bestValue != null) {
         return bestValue;
       }
-      throw versions.mismatch(row, latestVersionError);
+      throw versions.mismatch(row, firstError);
     }
   }
 
   /**
    * Adds the header of the Confluent wire format to Avro bodies. A body must be valid for the row's
-   * schema version, or for the only version. Other versions are not tried, because the bytes could
-   * decode to different values without an error.
+   * schema version or, if the row names no version, for the single declared version. Other versions
+   * are not tried, because they could decode the bytes to different values without an error.
    */
   public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
       implements PayloadEncoder {
@@ -72,10 +72,10 @@ public final class PayloadEncoders {
       if (body == null) {
         return null;
       }
-      Version<AvroBodyChecker> version = versions.single(row);
+      Version<AvroBodyChecker> version = versions.singleVersion(row);
       try {
         version.codec().check(body, 0);
-        out.startFramed(version.id());
+        out.startWireFormat(version.id());
         out.writeFixed(body);
         return out.toByteArray();
       } catch (PayloadException e) {
@@ -84,7 +84,7 @@ public final class PayloadEncoders {
     }
   }
 
-  /** Returns values in Confluent wire format unchanged if they are valid for their schema id. */
+  /** Returns values in Confluent wire format unchanged if they fit the schema with their id. */
   public record ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions)
       implements PayloadEncoder {
     private static final int HEADER_SIZE = 1 + Integer.BYTES;
@@ -96,14 +96,14 @@ public final class PayloadEncoders {
         return null;
       }
       if (value.length < HEADER_SIZE || value[0] != 0) {
-        throw invalid("is not in Confluent wire format: byte 0x00 and 4 bytes of schema id");
+        throw invalidPayload("is not in Confluent wire format (byte 0x00, schema id, Avro body)");
       }
       Version<AvroBodyChecker> version = versionOf(ByteBuffer.wrap(value).getInt(1), row);
       try {
         version.codec().check(value, HEADER_SIZE);
         return value;
       } catch (PayloadException e) {
-        throw invalid(
+        throw invalidPayload(
             "has the schema id of version "
                 + version.label()
                 + " but does not fit the schema of this version: "
@@ -123,7 +123,7 @@ public final class PayloadEncoders {
               .map(version -> version.id() + " (version " + version.label() + ")")
               .collect(Collectors.joining(" or "));
       // Omit the actual id from the message, because these bytes can be data of the payload.
-      throw invalid(
+      throw invalidPayload(
           (row.schemaVersion() == null
                   ? "does not have the schema id of a configured version"
                   : "does not have the schema id of the row's schema version")
@@ -131,7 +131,7 @@ public final class PayloadEncoders {
               + expected);
     }
 
-    private static InvalidRowException invalid(String problem) {
+    private static InvalidRowException invalidPayload(String problem) {
       return new InvalidRowException(Reason.PAYLOAD_INVALID, "the payload " + problem);
     }
   }

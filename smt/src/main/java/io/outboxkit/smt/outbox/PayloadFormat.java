@@ -3,7 +3,7 @@ package io.outboxkit.smt.outbox;
 import java.util.Arrays;
 import java.util.Locale;
 
-/** Formats of the payload column. Their codes are the values of {@code payload.format}. */
+/** Formats of the payload column. Their codes are values of {@code aggregate.T.payload.format}. */
 public enum PayloadFormat {
   JSON,
   AVRO,

@@ -54,8 +54,8 @@ public final class RecordHeaders {
     }
   }
 
-  /** Return the length, in chars, of all names and values with framing. */
-  public static long charsOf(ConnectHeaders headers) {
+  /** Return the number of chars of all names and values, plus the framing of each header. */
+  public static long countChars(ConnectHeaders headers) {
     long chars = 0;
     for (Header header : headers) {
       chars += MAX_FRAMING_BYTES + header.key().length() + ((String) header.value()).length();
@@ -63,7 +63,7 @@ public final class RecordHeaders {
     return chars;
   }
 
-  /** Return the size, in bytes, of all names and values with framing. */
+  /** Return the size, in bytes, of all names and values, plus the framing of each header. */
   public static long sizeOf(ConnectHeaders headers) {
     long size = 0;
     for (Header header : headers) {

@@ -17,13 +17,13 @@ import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Parser of the headers column, which has the record headers of a row as a JSON object.
+ * Parser of the headers column, which has additional record headers as a JSON object.
  *
- * @param reserved names that a row must not set, each with the reason
+ * @param reservedNames names that the column must not contain, each with the reason
  */
-public record RowHeaders(Map<String, String> reserved) {
+public record RowHeaders(Map<String, String> reservedNames) {
   /**
-   * Add the row's headers: strings unchanged, other values as compact JSON text.
+   * Add the column's headers: strings unchanged, other values as compact JSON text.
    *
    * @param json the column's text; null and JSON null add nothing
    * @throws InvalidRowException if the text is not a JSON object, if a name is reserved, repeated
@@ -38,14 +38,14 @@ public record RowHeaders(Map<String, String> reserved) {
       if (token == JsonToken.START_OBJECT) {
         addFields(headers, parser);
       } else if (token != JsonToken.VALUE_NULL) {
-        throw invalid("expected a JSON object of header names and values");
+        throw invalidHeaders("expected a JSON object of header names and values");
       }
       if (parser.nextToken() != null) {
-        throw invalid("there is text after the end of the JSON value");
+        throw invalidHeaders("there is text after the end of the JSON value");
       }
     } catch (JsonProcessingException e) {
-      // Omits Jackson's message, which quotes the text around the error.
-      throw invalid("not valid JSON");
+      // Jackson's message is omitted, because it quotes the text around the error.
+      throw invalidHeaders("not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
@@ -56,17 +56,17 @@ public record RowHeaders(Map<String, String> reserved) {
     Set<String> names = new HashSet<>();
     for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
       if (name.isEmpty()) {
-        throw invalid("empty header name");
+        throw invalidHeaders("empty header name");
       }
-      if (reserved.containsKey(name)) {
-        throw invalid("\"" + name + "\" is " + reserved.get(name));
+      if (reservedNames.containsKey(name)) {
+        throw invalidHeaders("\"" + name + "\" is " + reservedNames.get(name));
       }
       if (!names.add(name)) {
-        throw invalid("duplicate header " + MessageText.quote(name));
+        throw invalidHeaders("duplicate header " + MessageText.quote(name));
       }
       String value = readValue(parser);
       if (Utf8.hasUnpairedSurrogate(name) || Utf8.hasUnpairedSurrogate(value)) {
-        throw invalid("a name or a value has an unpaired surrogate");
+        throw invalidHeaders("a name or a value has an unpaired surrogate");
       }
       RecordHeaders.add(headers, name, value);
     }
@@ -84,7 +84,7 @@ public record RowHeaders(Map<String, String> reserved) {
     return text.toString();
   }
 
-  private static InvalidRowException invalid(String problem) {
+  private static InvalidRowException invalidHeaders(String problem) {
     return new InvalidRowException(Reason.HEADERS_INVALID, "headers: " + problem);
   }
 }

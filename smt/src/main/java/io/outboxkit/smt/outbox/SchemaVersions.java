@@ -17,15 +17,15 @@ public final class SchemaVersions<C> {
   /** A schema version with its id in the schema registry. */
   public record Version<C>(String label, int id, C codec) {}
 
-  private final String type;
+  private final String aggregateType;
   private final List<Version<C>> versions;
-  private final Map<String, List<Version<C>>> byLabel = new HashMap<>();
+  private final Map<String, List<Version<C>>> versionsByLabel = new HashMap<>();
 
-  public SchemaVersions(String type, List<Version<C>> versions) {
-    this.type = type;
+  public SchemaVersions(String aggregateType, List<Version<C>> versions) {
+    this.aggregateType = aggregateType;
     this.versions = List.copyOf(versions);
     for (Version<C> version : versions) {
-      byLabel.put(version.label(), List.of(version));
+      versionsByLabel.put(version.label(), List.of(version));
     }
   }
 
@@ -34,24 +34,24 @@ public final class SchemaVersions<C> {
     if (row.schemaVersion() == null) {
       return versions;
     }
-    List<Version<C>> labeledVersions = byLabel.get(row.schemaVersion());
+    List<Version<C>> labeledVersions = versionsByLabel.get(row.schemaVersion());
     if (labeledVersions == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
           "schema version %s is not one of the versions of aggregate type %s (%s)"
-              .formatted(MessageText.quote(row.schemaVersion()), type, labels()));
+              .formatted(MessageText.quote(row.schemaVersion()), aggregateType, joinedLabels()));
     }
     return labeledVersions;
   }
 
-  /** Return the row's version. If the row names no version, there must be only one version. */
-  Version<C> single(OutboxRow row) throws InvalidRowException {
+  /** Return the version that the row names, or the only version; throw if several are possible. */
+  Version<C> singleVersion(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
           "the row names no schema version, but aggregate type %s has several versions (%s)"
-              .formatted(type, labels()));
+              .formatted(aggregateType, joinedLabels()));
     }
     return candidates.get(0);
   }
@@ -60,20 +60,21 @@ public final class SchemaVersions<C> {
     return versions.size();
   }
 
-  /** Return the exception for a payload that fits no version, with the latest version's error. */
-  InvalidRowException mismatch(OutboxRow row, PayloadException latestVersionError) {
+  /** Return the exception for a payload that fits none of the row's {@link #candidates}. */
+  InvalidRowException mismatch(OutboxRow row, PayloadException firstError) {
     String problem =
         row.schemaVersion() == null
-            ? "fits no schema version of aggregate type %s (%s)".formatted(type, labels())
-            : "does not fit the row's schema version of aggregate type %s".formatted(type);
+            ? "fits no schema version of aggregate type %s (%s)"
+                .formatted(aggregateType, joinedLabels())
+            : "does not fit the row's schema version of aggregate type %s".formatted(aggregateType);
     String label = row.schemaVersion() == null ? versions.get(0).label() : row.schemaVersion();
     return new InvalidRowException(
         Reason.PAYLOAD_INVALID,
         "the payload %s; the error with version %s is: %s"
-            .formatted(problem, label, latestVersionError.getMessage()));
+            .formatted(problem, label, firstError.getMessage()));
   }
 
-  public String labels() {
+  public String joinedLabels() {
     return versions.stream().map(Version::label).collect(Collectors.joining(", "));
   }
 }

@@ -16,13 +16,13 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
  * Key, value and headers of a dead letter. The value is a JSON object with all columns of the row
- * and {@code source_sequence}. If this object would be too large, the value has only the
+ * and {@code source_sequence}. If the row or this object is too large, the value has only the
  * coordinates of the row: the columns that identify the event, WAL positions and a payload hash.
  *
- * @param key aggregate id; null if the row has no aggregate id
+ * @param key aggregate id or its hash; null if the row has no aggregate id
  */
 record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
-  /** Maximum length of a text in the coordinates. A longer text is replaced by its hash. */
+  /** Maximum number of chars of a text in the coordinates. Longer text is replaced by its hash. */
   private static final int MAX_COORDINATE_LENGTH = 255;
 
   static DeadLetter withAllColumns(
@@ -57,7 +57,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     return of(key, value, headers, error);
   }
 
-  /** Return the size, in bytes, of the record. */
+  /** Return the size, in bytes, of key, value and headers. */
   long size() {
     return (long) Utf8.length(key) + value.length + RecordHeaders.sizeOf(headers);
   }
@@ -85,18 +85,18 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    return utf8(text.toString());
+    return encodeUtf8(text.toString());
   }
 
   private static void writePayloadHash(JsonGenerator json, Object payload) throws IOException {
-    byte[] bytes = payload instanceof String text ? utf8(text) : Bytes.of(payload);
+    byte[] bytes = payload instanceof String text ? encodeUtf8(text) : Bytes.of(payload);
     json.writeStringField("payload_sha256", bytes == null ? null : Bytes.sha256(bytes));
     json.writeNumberField("payload_bytes", bytes == null ? 0 : bytes.length);
   }
 
   private static ConnectHeaders headers(OutboxRow row, RowHeaders headerParser) {
     ConnectHeaders headers = RecordHeaders.of(row);
-    row.columns().addPlacedTo(headers);
+    row.columns().addColumnHeaders(headers);
     try {
       ConnectHeaders allHeaders = headers.duplicate();
       headerParser.addTo(allHeaders, row.headers());
@@ -106,13 +106,13 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     }
   }
 
-  private static byte[] utf8(String text) {
+  private static byte[] encodeUtf8(String text) {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
   private static String hashIfLong(String text) {
     return text == null || text.length() <= MAX_COORDINATE_LENGTH
         ? text
-        : "sha256:" + Bytes.sha256(utf8(text));
+        : "sha256:" + Bytes.sha256(encodeUtf8(text));
   }
 }

@@ -14,7 +14,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Converts invalid rows to dead letters, or stops the task. */
+/** Converts invalid rows to dead letters or stops the task. */
 public final class InvalidRowHandler {
   private static final Logger LOG = LoggerFactory.getLogger(InvalidRowHandler.class);
 
@@ -37,11 +37,11 @@ public final class InvalidRowHandler {
       throw new DataException(
           String.format(
               "Outbox row with source_sequence %s is invalid (%s): %s; set invalid.rows=dead-letter"
-                  + " to write such rows to a dead letter topic",
+                  + " and dead.letter.topic to write such rows to a dead letter topic",
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    // With any other reason, the row can still be too large for a dead letter with all columns.
+    // A row with a different reason can also be too large for a dead letter with all columns.
     DeadLetter letter =
         error.reason() == Reason.RECORD_TOO_LARGE
             ? null

@@ -39,14 +39,14 @@ public final class RowRouter {
     AggregateRoute route = routeOf(row);
     requireComplete(row);
     ConnectHeaders headers = RecordHeaders.of(row);
-    row.columns().addPlacedTo(headers);
+    row.columns().addColumnHeaders(headers);
     headerParser.addTo(headers, row.headers());
     Integer partition = partition(route, row);
     byte[] value = route.encoder().encode(row);
     if (cloudEvents != null) {
       cloudEvents.addTo(headers, row, value == null ? null : route.encoder().contentType(row));
     }
-    requireSize(row.key(), value, headers);
+    requireMaxSize(row.key(), value, headers);
     return record.newRecord(
         route.topic(),
         partition,
@@ -63,15 +63,16 @@ public final class RowRouter {
     if (route == null) {
       throw new InvalidRowException(
           Reason.UNKNOWN_AGGREGATE_TYPE,
-          "aggregate type " + MessageText.quote(row.aggregateType()) + " is not in aggregates");
+          "aggregate type %s is not in the option aggregates"
+              .formatted(MessageText.quote(row.aggregateType())));
     }
     return route;
   }
 
   private static void requireComplete(OutboxRow row) throws InvalidRowException {
-    requireText(row.key(), Reason.EMPTY_KEY, "the aggregate id");
-    requireText(row.id(), Reason.EMPTY_EVENT_ID, "the event id");
-    requireText(row.eventType(), Reason.EMPTY_EVENT_TYPE, "the event type");
+    requireNonEmpty(row.key(), Reason.EMPTY_KEY, "the aggregate id");
+    requireNonEmpty(row.id(), Reason.EMPTY_EVENT_ID, "the event id");
+    requireNonEmpty(row.eventType(), Reason.EMPTY_EVENT_TYPE, "the event type");
     if (row.eventTime() == null) {
       throw new InvalidRowException(
           Reason.EVENT_TIME_INVALID,
@@ -79,7 +80,7 @@ public final class RowRouter {
     }
   }
 
-  private static void requireText(String text, Reason reason, String description)
+  private static void requireNonEmpty(String text, Reason reason, String description)
       throws InvalidRowException {
     if (text == null || text.isEmpty()) {
       throw new InvalidRowException(reason, description + " is null or empty");
@@ -93,14 +94,14 @@ public final class RowRouter {
     }
     String column = route.partitionField();
     String text = row.columns().partitionText(column, route.type());
-    requireText(text, Reason.EMPTY_PARTITION_FIELD, "column " + column);
-    return KeyPartitioner.partition(text, route.partitions());
+    requireNonEmpty(text, Reason.EMPTY_PARTITION_FIELD, "column " + column);
+    return KeyPartitioner.partition(text, route.partitionCount());
   }
 
-  private void requireSize(String key, byte[] value, ConnectHeaders headers)
+  private void requireMaxSize(String key, byte[] value, ConnectHeaders headers)
       throws InvalidRowException {
     // Nearly every record passes this cheap check, which assumes the maximum of 3 bytes per char.
-    if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
+    if (3L * (key.length() + RecordHeaders.countChars(headers)) + (value == null ? 0 : value.length)
         <= maxRecordBytes) {
       return;
     }
@@ -109,7 +110,7 @@ public final class RowRouter {
     if (size > maxRecordBytes) {
       throw new InvalidRowException(
           Reason.RECORD_TOO_LARGE,
-          "key, value and headers take " + size + " bytes, max.record.bytes is " + maxRecordBytes);
+          "key, value and headers take " + size + " bytes; max.record.bytes is " + maxRecordBytes);
     }
   }
 }

@@ -16,9 +16,9 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Connect fields of the outbox table's columns, looked up once per row schema.
+ * The Connect fields of the outbox table's columns, looked up once per schema of the rows.
  *
- * @param schemaVersion column with the schema version; null if no such column is configured
+ * @param schemaVersion column with the schema version; null if the option is not set
  * @param headers column with additional headers; null if the table lacks this column
  * @param placedColumns columns that are added as headers
  */
@@ -36,14 +36,14 @@ record ColumnMapping(
 
   record PlacedColumn(Field column, String header) {}
 
-  /** Throw DataException if the table lacks a column, or if the type of a column is unsupported. */
+  /** Throw DataException if a required column is missing, or if a column's type is unsupported. */
   static ColumnMapping of(Schema schema, RouterConfig config) {
     Field payload = requiredColumn(schema, config, ConfigName.PAYLOAD_FIELD);
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
     if (!config.payloadIsBinary()) {
       requireText(payload, config);
     } else if (!describeType(payload).equals(Schema.Type.BYTES.name())) {
-      throw unsupported(payload, config, "bytea, with binary.handling.mode=bytes on the connector");
+      throw wrongType(payload, config, "bytea, with binary.handling.mode=bytes on the connector");
     }
     if (headers != null) {
       requireText(headers, config);
@@ -75,18 +75,18 @@ record ColumnMapping(
     if (value == null || value instanceof String) {
       return (String) value;
     }
-    boolean integer =
+    boolean isInteger =
         value instanceof Long
             || value instanceof Integer
             || value instanceof Short
             || value instanceof Byte;
-    if (integer && column.schema().name() == null || value instanceof Boolean) {
+    if (isInteger && column.schema().name() == null || value instanceof Boolean) {
       return value.toString();
     }
     throw new DataException(
         String.format(
-            "Column %s has type %s; the columns for key, id, type, schema version, partition field"
-                + " and headers must be text, uuid, integer or boolean",
+            "Column %s has type %s; the columns for ids, types, schema version, partition field and"
+                + " column headers must be text, uuid, integer or boolean",
             column.name(), describeType(column)));
   }
 
@@ -103,7 +103,8 @@ record ColumnMapping(
     Field column = schema.field(name);
     if (column == null) {
       throw new DataException(
-          "Table %s has no column %s; correct %s".formatted(config.table(), name, option));
+          "Table %s has no column %s; correct the option %s"
+              .formatted(config.table(), name, option));
     }
     return column;
   }
@@ -114,9 +115,9 @@ record ColumnMapping(
       Field column = schema.field(entry.column());
       if (column != null) {
         columns.add(new PlacedColumn(column, entry.header()));
-      } else if (!config.placements().lenient()) {
+      } else if (!config.placements().ignoresMissing()) {
         throw new DataException(
-            "Table %s has no column %s; correct %s, or set %s=ignore"
+            "Table %s has no column %s; correct the option %s, or set %s=ignore"
                 .formatted(
                     config.table(),
                     entry.column(),
@@ -129,11 +130,11 @@ record ColumnMapping(
 
   private static void requireText(Field column, RouterConfig config) {
     if (column.schema().type() != Schema.Type.STRING) {
-      throw unsupported(column, config, "jsonb, json or text");
+      throw wrongType(column, config, "jsonb, json or text");
     }
   }
 
-  private static DataException unsupported(Field column, RouterConfig config, String required) {
+  private static DataException wrongType(Field column, RouterConfig config, String required) {
     return new DataException(
         "Column %s of table %s has type %s; it must be %s"
             .formatted(column.name(), config.table(), describeType(column), required));
@@ -161,8 +162,8 @@ record ColumnMapping(
     }
 
     @Override
-    public void addPlacedTo(ConnectHeaders headers) {
-      // Iterates by index, because an iterator would be allocated for every record.
+    public void addColumnHeaders(ConnectHeaders headers) {
+      // Iterate by index, because an iterator would be allocated for every record.
       for (int i = 0; i < mapping.placedColumns.size(); i++) {
         PlacedColumn placed = mapping.placedColumns.get(i);
         RecordHeaders.add(headers, placed.header(), text(row, placed.column()));

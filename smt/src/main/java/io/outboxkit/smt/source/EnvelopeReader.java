@@ -15,12 +15,13 @@ import org.apache.kafka.connect.errors.DataException;
  * schema names and fields, so that no Debezium class is required.
  */
 public final class EnvelopeReader {
-  private static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
-  private static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
-  private static final String NOTIFICATION = "io.debezium.connector.common.Notification";
+  private static final String HEARTBEAT_SCHEMA = "io.debezium.connector.common.Heartbeat";
+  private static final String TRANSACTION_SCHEMA =
+      "io.debezium.connector.common.TransactionMetadataValue";
+  private static final String NOTIFICATION_SCHEMA = "io.debezium.connector.common.Notification";
   private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
 
-  private static final String MESSAGE = "m";
+  private static final String MESSAGE_OPERATION = "m";
   private static final String MISPLACED_REMEDY =
       "configure OutboxRouter as the first transform of a Debezium source connector";
 
@@ -33,7 +34,7 @@ public final class EnvelopeReader {
   private final RowOperations operations;
   private final EventTime eventTime = new EventTime();
 
-  // Caches for the schemas of the previous record. Schemas change only if the table changes.
+  // Caches for the schemas of the previous record. Schemas change only if a table is altered.
   private EnvelopeFields cachedFields;
   private ColumnMapping cachedColumns;
 
@@ -48,21 +49,21 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Return the outbox row or message; null if the record is passed on unchanged, {@link
-   * OutboxRow#SKIPPED} if the record is dropped.
+   * Return the row or message; null to pass the record on, {@link OutboxRow#SKIPPED} to drop it.
    *
-   * @throws DataException if the record must stop the task, or if a column is not supported
+   * @throws DataException for a record that the options neither route, pass on nor drop, for a
+   *     column that is missing or has an unsupported type, and for a message content that is text
    */
   public OutboxRow read(ConnectRecord<?> record) {
     if (record.value() == null) {
       if (operations.ignoresDeletes() && table != null && PassThrough.isOfTable(record, table)) {
         return OutboxRow.SKIPPED;
       }
-      passThrough.requireTombstone(record);
+      passThrough.requireListedTombstone(record);
       return null;
     }
     if (!(record.value() instanceof Struct envelope)) {
-      throw PassThrough.rejected(
+      throw PassThrough.rejection(
           record,
           "a value of class " + record.value().getClass().getName() + ", not a Debezium Struct",
           MISPLACED_REMEDY);
@@ -77,7 +78,7 @@ public final class EnvelopeReader {
 
   private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
     String operation = (String) envelope.get(fields.operation());
-    if (MESSAGE.equals(operation)) {
+    if (MESSAGE_OPERATION.equals(operation)) {
       return readMessage(record, envelope, fields);
     }
     Struct source = (Struct) envelope.get(fields.source());
@@ -85,20 +86,20 @@ public final class EnvelopeReader {
     String tableName = (String) EnvelopeFields.get(source, fields.sourceTable());
     if (!isOutbox(schemaName, tableName)) {
       String name = schemaName + "." + tableName;
-      passThrough.require(
+      passThrough.requireEntry(
           PassThrough.TABLE_PREFIX + name,
           record,
           "a row of table " + name,
           "remove the table from table.include.list");
       return null;
     }
-    if (!operations.isInsert(record, operation)) {
+    if (!operations.isRouted(record, operation)) {
       operations.requireSkippable(operation, () -> sequenceOf(source, fields));
       return OutboxRow.SKIPPED;
     }
     Struct after = (Struct) EnvelopeFields.get(envelope, fields.after());
     if (after == null) {
-      throw new DataException("Insert into " + table + " has no row: after is null");
+      throw new DataException("Insert into " + table + " has no row: the field after is null");
     }
     return outboxRow(after, columnsOf(after.schema()), source, fields);
   }
@@ -108,7 +109,7 @@ public final class EnvelopeReader {
     if (messagePrefix == null
         || message == null
         || !messagePrefix.equals(message.getString("prefix"))) {
-      passThrough.require(
+      passThrough.requireEntry(
           "messages",
           record,
           "a logical decoding message",
@@ -150,7 +151,7 @@ public final class EnvelopeReader {
         (Long) EnvelopeFields.get(source, fields.lsn()));
   }
 
-  /** Return the commit time. Debezium stores this time in source.ts_us and source.ts_ms. */
+  /** Return the commit time in milliseconds, from source.ts_us or, without it, source.ts_ms. */
   private static Long commitMillis(Struct source, EnvelopeFields fields) {
     Long micros = (Long) EnvelopeFields.get(source, fields.timestampMicros());
     return micros != null
@@ -159,7 +160,7 @@ public final class EnvelopeReader {
   }
 
   private boolean isOutbox(String schemaName, String tableName) {
-    // Does not concatenate the names, because this would allocate a String per record.
+    // The names are not concatenated, because this would allocate a String per record.
     return table != null
         && schemaName != null
         && tableName != null
@@ -170,21 +171,21 @@ public final class EnvelopeReader {
   }
 
   private void requirePassThrough(ConnectRecord<?> record, String schemaName) {
-    if (HEARTBEAT.equals(schemaName)) {
-      // Always passed on, because without heartbeats the replication slot would not advance.
+    if (HEARTBEAT_SCHEMA.equals(schemaName)) {
+      // Heartbeats always pass, because without them the replication slot would not advance.
       return;
     }
-    if (TRANSACTION.equals(schemaName)) {
-      passThrough.require(
-          "transactions", record, "transaction metadata", "provide.transaction.metadata=false");
+    if (TRANSACTION_SCHEMA.equals(schemaName)) {
+      passThrough.requireEntry(
+          "transactions", record, "transaction metadata", "set provide.transaction.metadata=false");
     } else if (schemaName != null && schemaName.endsWith(SCHEMA_CHANGE_SUFFIX)) {
-      passThrough.require(
-          "schema-changes", record, "a schema change", "include.schema.changes=false");
-    } else if (NOTIFICATION.equals(schemaName)) {
-      throw PassThrough.rejected(
+      passThrough.requireEntry(
+          "schema-changes", record, "a schema change", "set include.schema.changes=false");
+    } else if (NOTIFICATION_SCHEMA.equals(schemaName)) {
+      throw PassThrough.rejection(
           record, "a notification", "remove sink from notification.enabled.channels");
     } else {
-      throw PassThrough.rejected(
+      throw PassThrough.rejection(
           record,
           "a value with schema " + schemaName + ", not a Debezium change event",
           MISPLACED_REMEDY);
@@ -227,26 +228,26 @@ public final class EnvelopeReader {
       Field transaction,
       Field message) {
 
-    /** Return the fields; null if the schema does not describe a change event. */
+    /** Return the fields; null if the schema is not that of a change event. */
     static EnvelopeFields of(Schema schema) {
       Field operation = schema.field("op");
       Field source = schema.field("source");
       if (operation == null || source == null || source.schema().type() != Schema.Type.STRUCT) {
         return null;
       }
-      Schema info = source.schema();
+      Schema sourceInfo = source.schema();
       return new EnvelopeFields(
           schema,
           operation,
           schema.field("after"),
           source,
-          info.field("schema"),
-          info.field("table"),
-          info.field("lsn"),
-          info.field("sequence"),
-          info.field("ts_us"),
-          info.field("ts_ms"),
-          info.field("txId"),
+          sourceInfo.field("schema"),
+          sourceInfo.field("table"),
+          sourceInfo.field("lsn"),
+          sourceInfo.field("sequence"),
+          sourceInfo.field("ts_us"),
+          sourceInfo.field("ts_ms"),
+          sourceInfo.field("txId"),
           schema.field("message"));
     }
 

@@ -17,20 +17,20 @@ final class EventTime {
   private static final long MIN_SECOND =
       LocalDateTime.of(0, 1, 1, 0, 0, 0).toEpochSecond(ZoneOffset.UTC);
 
-  private final IsoDateTimeParser iso = new IsoDateTimeParser();
+  private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
 
   /**
-   * @param value Debezium's value: ISO-8601 text with an offset (timestamptz), or ticks since 1970
-   *     in UTC (timestamp)
+   * @param value Debezium's value: ISO-8601 text with a UTC offset (timestamptz), or ticks since
+   *     1970-01-01 in UTC (timestamp)
    * @param schemaName name of the column's schema, which determines the resolution of the ticks
    * @return the header's value; null if the time is not valid, or outside the years 0 to 9999
    */
   String format(Object value, String schemaName) {
     if (value instanceof String text) {
-      if (!iso.parseTimestamp(text)) {
+      if (!isoParser.parseTimestamp(text)) {
         return null;
       }
-      return isHeaderForm(text) ? text : format(iso.epochSecond(), iso.nano());
+      return hasHeaderFormat(text) ? text : format(isoParser.epochSecond(), isoParser.nano());
     }
     if (value instanceof java.util.Date date) {
       return format(date.toInstant());
@@ -40,8 +40,8 @@ final class EventTime {
         : null;
   }
 
-  /** Return whether a valid timestamp already has the format of the header, as is usual. */
-  private static boolean isHeaderForm(String text) {
+  /** Return whether a valid timestamp already has the header's format, which is the usual case. */
+  private static boolean hasHeaderFormat(String text) {
     return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
   }
 

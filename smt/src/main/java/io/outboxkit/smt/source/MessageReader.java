@@ -32,30 +32,30 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * whose members are the columns of the outbox table. Not thread-safe.
  */
 final class MessageReader {
-  // Names of the message members, as configured for the columns of the outbox table.
-  private final String id;
-  private final String key;
-  private final String aggregateType;
-  private final String eventType;
-  private final String payload;
-  private final String timestamp;
-  private final String headers;
-  private final String schemaVersion;
+  // Names of the message members. They are configured like the columns of the outbox table.
+  private final String idName;
+  private final String keyName;
+  private final String aggregateTypeName;
+  private final String eventTypeName;
+  private final String payloadName;
+  private final String timestampName;
+  private final String headersName;
+  private final String versionName;
   private final List<String> textMembers;
   private final HeaderPlacements placements;
   private final EventTime eventTime = new EventTime();
 
   MessageReader(RouterConfig config) {
-    this.id = config.getString(ConfigName.ID_FIELD);
-    this.key = config.getString(ConfigName.KEY_FIELD);
-    this.aggregateType = config.getString(ConfigName.ROUTE_BY_FIELD);
-    this.eventType = config.getString(ConfigName.TYPE_FIELD);
-    this.payload = config.getString(ConfigName.PAYLOAD_FIELD);
-    this.timestamp = config.getString(ConfigName.TIMESTAMP_FIELD);
-    this.headers = config.getString(ConfigName.HEADERS_FIELD);
-    this.schemaVersion = config.getString(ConfigName.SCHEMA_VERSION_FIELD);
+    this.idName = config.getString(ConfigName.ID_FIELD);
+    this.keyName = config.getString(ConfigName.KEY_FIELD);
+    this.aggregateTypeName = config.getString(ConfigName.ROUTE_BY_FIELD);
+    this.eventTypeName = config.getString(ConfigName.TYPE_FIELD);
+    this.payloadName = config.getString(ConfigName.PAYLOAD_FIELD);
+    this.timestampName = config.getString(ConfigName.TIMESTAMP_FIELD);
+    this.headersName = config.getString(ConfigName.HEADERS_FIELD);
+    this.versionName = config.getString(ConfigName.SCHEMA_VERSION_FIELD);
     this.textMembers =
-        Stream.of(id, key, aggregateType, eventType, timestamp, schemaVersion)
+        Stream.of(idName, keyName, aggregateTypeName, eventTypeName, timestampName, versionName)
             .filter(Objects::nonNull)
             .toList();
     this.placements = config.placements();
@@ -87,14 +87,14 @@ final class MessageReader {
     Map<String, Member> members = parsedMembers == null ? Map.of() : parsedMembers;
     return new OutboxRow(
         new MessageColumns(parsedMembers, bytes, error, placements),
-        text(members, id),
-        text(members, key),
-        text(members, aggregateType),
-        text(members, eventType),
-        schemaVersion == null ? null : text(members, schemaVersion),
-        parsedMembers != null ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
-        members.containsKey(headers) ? members.get(headers).json() : null,
-        eventTime.format(text(members, timestamp), null),
+        textOf(members, idName),
+        textOf(members, keyName),
+        textOf(members, aggregateTypeName),
+        textOf(members, eventTypeName),
+        versionName == null ? null : textOf(members, versionName),
+        parsedMembers != null ? payloadOf(members) : new String(bytes, StandardCharsets.UTF_8),
+        members.containsKey(headersName) ? members.get(headersName).json() : null,
+        eventTime.format(textOf(members, timestampName), null),
         sequence,
         lsn,
         commitMillis);
@@ -106,10 +106,10 @@ final class MessageReader {
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
       return parseObject(text);
     } catch (CharacterCodingException e) {
-      throw invalid("the content is not UTF-8");
+      throw invalidMessage("the content is not UTF-8");
     } catch (JsonProcessingException e) {
-      // Omits Jackson's message, which quotes the text around the error.
-      throw invalid("the content is not valid JSON");
+      // Jackson's message is omitted, because it quotes the text around the error.
+      throw invalidMessage("the content is not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
@@ -120,15 +120,15 @@ final class MessageReader {
     Map<String, Member> members = new LinkedHashMap<>();
     try (JsonParser parser = Json.MESSAGE_FACTORY.createParser(text)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
-        throw invalid("the content is not a JSON object");
+        throw invalidMessage("the content is not a JSON object");
       }
       for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
         if (members.put(name, Member.read(parser, text)) != null) {
-          throw invalid("the object has a duplicate member");
+          throw invalidMessage("the object has a duplicate member");
         }
       }
       if (parser.nextToken() != null) {
-        throw invalid("there is text after the JSON object");
+        throw invalidMessage("there is text after the JSON object");
       }
       return members;
     }
@@ -145,42 +145,42 @@ final class MessageReader {
     for (String name : textMembers) {
       Member member = members.get(name);
       if (member != null && !member.isText()) {
-        throw invalid("\"" + name + "\" must be a string");
+        throw invalidMessage("\"" + name + "\" must be a string, integer or boolean");
       }
-      validate(name, member, name.equals(schemaVersion));
+      validateMember(name, member, name.equals(versionName));
     }
     for (HeaderPlacements.Entry entry : placements.entries()) {
-      validate(entry.column(), members.get(entry.column()), placements.lenient());
+      validateMember(entry.column(), members.get(entry.column()), placements.ignoresMissing());
     }
     // A payload that is missing by mistake must not become a tombstone.
-    if (!members.containsKey(payload)) {
-      validate(payload, null, false);
+    if (!members.containsKey(payloadName)) {
+      validateMember(payloadName, null, false);
     }
   }
 
-  private static void validate(String name, Member member, boolean optional)
+  private static void validateMember(String name, Member member, boolean optional)
       throws InvalidRowException {
     if (member == null && !optional) {
-      throw invalid("the object has no member \"" + name + "\"");
+      throw invalidMessage("the object has no member \"" + name + "\"");
     }
     // UTF-8 encoding would replace the surrogate by '?', and different keys would become equal.
     if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
-      throw invalid("\"" + name + "\" has an unpaired surrogate");
+      throw invalidMessage("\"" + name + "\" has an unpaired surrogate");
     }
   }
 
-  private static InvalidRowException invalid(String problem) {
+  private static InvalidRowException invalidMessage(String problem) {
     return new InvalidRowException(Reason.MESSAGE_INVALID, "message: " + problem);
   }
 
-  private static String text(Map<String, Member> members, String name) {
+  private static String textOf(Map<String, Member> members, String name) {
     Member member = members.get(name);
     return member == null || !member.isText() ? null : member.textOrNull();
   }
 
   /** Return the JSON text of the payload; null for JSON null, which corresponds to SQL NULL. */
-  private String payload(Map<String, Member> members) {
-    Member member = members.get(payload);
+  private String payloadOf(Map<String, Member> members) {
+    Member member = members.get(payloadName);
     return member == null || member.token() == JsonToken.VALUE_NULL ? null : member.json();
   }
 
@@ -204,7 +204,7 @@ final class MessageReader {
       return new Member(token, json, string == null ? json : string);
     }
 
-    /** Return whether the value can be an id, a type or a partition field. */
+    /** Return whether the value is null, a string, an integer or a boolean. */
     boolean isText() {
       return token.isScalarValue() && token != JsonToken.VALUE_NUMBER_FLOAT;
     }
@@ -236,12 +236,12 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // Null only makes the message invalid, whereas a table without the column stops the task.
-      return MessageReader.text(members, column);
+      // For a missing member, null makes the message invalid. A missing column stops the task.
+      return MessageReader.textOf(members, column);
     }
 
     @Override
-    public void addPlacedTo(ConnectHeaders headers) {
+    public void addColumnHeaders(ConnectHeaders headers) {
       for (HeaderPlacements.Entry entry : placements.entries()) {
         Member member = members == null ? null : members.get(entry.column());
         RecordHeaders.add(headers, entry.header(), member == null ? null : member.textOrNull());

@@ -8,13 +8,13 @@ import org.apache.kafka.connect.errors.DataException;
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
 
-  /** Throw DataException, with the connector setting to change, if pass.through lacks the entry. */
-  void require(String entry, ConnectRecord<?> record, String description, String remedy) {
+  /** Throw DataException, with the remedy for the connector, if pass.through lacks the entry. */
+  void requireEntry(String entry, ConnectRecord<?> record, String description, String remedy) {
     if (!entries.contains(entry)) {
-      throw rejected(
+      throw rejection(
           record,
           description,
-          "set pass.through=" + entry + ", or " + remedy + " on the connector");
+          "add " + entry + " to pass.through, or " + remedy + " on the connector");
     }
   }
 
@@ -22,26 +22,27 @@ record PassThrough(List<String> entries) {
    * Throw DataException for a tombstone unless its table is in pass.through. The tombstones that
    * Debezium sends after deletes have no source field; {@link #isOfTable} determines their table.
    */
-  void requireTombstone(ConnectRecord<?> record) {
+  void requireListedTombstone(ConnectRecord<?> record) {
     for (String entry : entries) {
       if (entry.startsWith(TABLE_PREFIX)
           && isOfTable(record, entry.substring(TABLE_PREFIX.length()))) {
         return;
       }
     }
-    throw rejected(
+    throw rejection(
         record,
         "a tombstone, which Debezium sends after a delete",
-        "set pass.through=table:<schema.table>, or tombstones.on.delete=false on the connector");
+        "add table:SCHEMA.TABLE to pass.through, or set tombstones.on.delete=false on the"
+            + " connector");
   }
 
-  /** Return whether the key schema or the topic of a tombstone ends with the table's name. */
+  /** Return whether a tombstone's key schema or topic is named after the table, with any prefix. */
   static boolean isOfTable(ConnectRecord<?> record, String table) {
     String keySchema = record.keySchema() == null ? null : record.keySchema().name();
     return endsWithName(keySchema, table + ".Key") || endsWithName(record.topic(), table);
   }
 
-  static DataException rejected(ConnectRecord<?> record, String description, String remedy) {
+  static DataException rejection(ConnectRecord<?> record, String description, String remedy) {
     return new DataException(
         "Unexpected record on topic %s: %s; %s".formatted(record.topic(), description, remedy));
   }

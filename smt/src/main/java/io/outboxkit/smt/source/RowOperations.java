@@ -37,7 +37,7 @@ final class RowOperations {
     this.ignoresDeletes = config.ignoresDeletes();
   }
 
-  boolean isInsert(ConnectRecord<?> record, String operation) {
+  boolean isRouted(ConnectRecord<?> record, String operation) {
     return CREATE.equals(operation) && !isKeyUpdate(record)
         || READ.equals(operation) && routesSnapshotRows;
   }
@@ -55,34 +55,34 @@ final class RowOperations {
     if (READ.equals(operation)) {
       throw new DataException(
           String.format(
-              "Snapshot row of %s (op=r): a snapshot does not read rows in commit order, so that"
-                  + " old states can overwrite newer states; set snapshot.mode=no_data, or"
+              "Snapshot row of table %s (op=r): a snapshot does not read rows in commit order, so"
+                  + " that old states can overwrite newer states; set snapshot.mode=no_data, or set"
                   + " snapshot.rows=route if each aggregate has only one row",
               table));
     } else if (UPDATE.equals(operation) || CREATE.equals(operation)) {
       if (updateBehavior.equals(RouterConfig.FATAL)) {
-        throw unsupported(
+        throw unsupportedOperation(
             UPDATE.equals(operation) ? operation : operation + " after an update of the key",
             ", or set table.op.invalid.behavior=warn");
       }
-      logSkipped(sequence);
+      logSkippedUpdate(sequence);
     } else if (DELETE.equals(operation) || TRUNCATE.equals(operation)) {
       if (!ignoresDeletes) {
-        throw unsupported(operation, ", or set deleted.rows=ignore");
+        throw unsupportedOperation(operation, ", or set deleted.rows=ignore");
       }
     } else {
-      throw unsupported(operation, "");
+      throw unsupportedOperation(operation, "");
     }
   }
 
   /** Log the first skipped update at the configured level. Log further updates at DEBUG. */
-  private void logSkipped(Supplier<String> sequence) {
+  private void logSkippedUpdate(Supplier<String> sequence) {
     if (updateLogged && !LOG.isDebugEnabled()) {
       return;
     }
     String format =
-        "Skipped an update of a row of {} at {} ({}={}): only inserts are routed. Further updates"
-            + " are logged at DEBUG.";
+        "Skipped an update of a row of {} with source_sequence {} ({}={}): only inserts are routed."
+            + " Further skipped updates are logged at DEBUG.";
     Object[] arguments = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
     if (updateLogged) {
       LOG.debug(format, arguments);
@@ -94,11 +94,11 @@ final class RowOperations {
     updateLogged = true;
   }
 
-  private DataException unsupported(String operation, String alternative) {
+  private DataException unsupportedOperation(String operation, String alternative) {
     return new DataException(
         String.format(
-            "Change of outbox table %s with op=%s: only inserts can be routed; create the"
-                + " publication with (publish='insert')%s",
+            "Change of outbox table %s with op=%s: only inserts can be routed; set"
+                + " the publication's parameter publish to 'insert'%s",
             table, operation, alternative));
   }
 }

@@ -12,7 +12,7 @@ import org.apache.kafka.connect.errors.DataException;
 final class SourceSequence {
   static final int LENGTH = 38;
 
-  private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] HEX_DIGITS = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
   /** Number of digits of 2^63 - 1. Larger numbers of this length overflow to negative numbers. */
   private static final int MAX_DIGITS = 19;
@@ -20,8 +20,8 @@ final class SourceSequence {
   private SourceSequence() {}
 
   /**
-   * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event:
-   *     {@code [null,"188902120"]}; null if the source has no sequence
+   * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event,
+   *     such as {@code [null,"188902120"]}; null if the source has no sequence
    * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
    * @throws DataException if source.sequence has a different format
    */
@@ -30,12 +30,12 @@ final class SourceSequence {
     long eventLsn = lsn == null ? 0 : lsn;
     if (sourceSequence != null) {
       int comma = sourceSequence.indexOf(',');
-      int last = sourceSequence.length() - 1;
-      if (comma < 0 || sourceSequence.charAt(0) != '[' || sourceSequence.charAt(last) != ']') {
-        throw unknownFormat();
+      int lastIndex = sourceSequence.length() - 1;
+      if (comma < 0 || sourceSequence.charAt(0) != '[' || sourceSequence.charAt(lastIndex) != ']') {
+        throw unknownFormatError();
       }
       commitLsn = parseLsn(sourceSequence, 1, comma, 0);
-      eventLsn = parseLsn(sourceSequence, comma + 1, last, eventLsn);
+      eventLsn = parseLsn(sourceSequence, comma + 1, lastIndex, eventLsn);
     }
     byte[] text = new byte[LENGTH];
     writeHex(epoch, text, 0, 4);
@@ -60,26 +60,26 @@ final class SourceSequence {
       return defaultLsn;
     }
     if (end - start < 3 || text.charAt(start) != '"' || text.charAt(end - 1) != '"') {
-      throw unknownFormat();
+      throw unknownFormatError();
     }
     return parseNumber(text, start + 1, end - 1);
   }
 
-  /** Parse digits like Long.parseLong, at half its cost. */
+  /** Parse digits. Long.parseLong would take twice the CPU time. */
   private static long parseNumber(String text, int from, int to) {
     if (to - from > MAX_DIGITS) {
-      throw unknownFormat();
+      throw unknownFormatError();
     }
     long value = 0;
     for (int i = from; i < to; i++) {
       int digit = text.charAt(i) - '0';
       if (digit < 0 || digit > 9) {
-        throw unknownFormat();
+        throw unknownFormatError();
       }
       value = 10 * value + digit;
     }
     if (value < 0) {
-      throw unknownFormat();
+      throw unknownFormatError();
     }
     return value;
   }
@@ -87,12 +87,12 @@ final class SourceSequence {
   private static void writeHex(long value, byte[] target, int offset, int digits) {
     long remainingBits = value;
     for (int i = offset + digits - 1; i >= offset; i--) {
-      target[i] = HEX[(int) (remainingBits & 0xF)];
+      target[i] = HEX_DIGITS[(int) (remainingBits & 0xF)];
       remainingBits >>>= 4;
     }
   }
 
-  private static DataException unknownFormat() {
+  private static DataException unknownFormatError() {
     return new DataException(
         "source.sequence is not [\"<last commit LSN>\",\"<LSN>\"], the format of Debezium's"
             + " PostgreSQL connector");

@@ -13,13 +13,13 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
-/** Writes Structs as JSON. Values of json and jsonb columns are embedded; bytes become base64. */
+/** Writes Structs as JSON. json and jsonb columns are embedded as JSON; bytes become base64. */
 final class StructJsonWriter {
-  private static final String JSON_SCHEMA = "io.debezium.data.Json";
+  private static final String JSON_SCHEMA_NAME = "io.debezium.data.Json";
 
   private StructJsonWriter() {}
 
-  /** Write the Struct's fields to the generator's current object. */
+  /** Write the Struct's fields as fields of the generator's current JSON object. */
   static void writeFields(JsonGenerator json, Struct struct) throws IOException {
     for (Field field : struct.schema().fields()) {
       json.writeFieldName(field.name());
@@ -27,12 +27,12 @@ final class StructJsonWriter {
       if (value instanceof String text && isJson(field.schema()) && isValidJson(text)) {
         json.writeRawValue(text);
       } else {
-        write(json, value);
+        writeValue(json, value);
       }
     }
   }
 
-  private static void write(JsonGenerator json, Object value) throws IOException {
+  private static void writeValue(JsonGenerator json, Object value) throws IOException {
     if (value instanceof Struct struct) {
       json.writeStartObject();
       writeFields(json, struct);
@@ -40,14 +40,14 @@ final class StructJsonWriter {
     } else if (value instanceof Collection<?> items) {
       json.writeStartArray();
       for (Object item : items) {
-        write(json, item);
+        writeValue(json, item);
       }
       json.writeEndArray();
     } else if (value instanceof Map<?, ?> map) {
       json.writeStartObject();
       for (Map.Entry<?, ?> entry : map.entrySet()) {
         json.writeFieldName(String.valueOf(entry.getKey()));
-        write(json, entry.getValue());
+        writeValue(json, entry.getValue());
       }
       json.writeEndObject();
     } else if (value instanceof ByteBuffer) {
@@ -64,7 +64,7 @@ final class StructJsonWriter {
 
   /** Return whether a column with this schema has the type json or jsonb. */
   static boolean isJson(Schema schema) {
-    return JSON_SCHEMA.equals(schema.name());
+    return JSON_SCHEMA_NAME.equals(schema.name());
   }
 
   private static boolean isValidJson(String text) throws IOException {

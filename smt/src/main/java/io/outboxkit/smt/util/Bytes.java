@@ -9,7 +9,7 @@ import java.util.HexFormat;
 public final class Bytes {
   private Bytes() {}
 
-  /** Return a byte array itself, a copy of a buffer's remaining bytes, or null for null. */
+  /** Return a byte array itself, a copy of a ByteBuffer's remaining bytes, or null for null. */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
       byte[] bytes = new byte[buffer.remaining()];
@@ -24,7 +24,7 @@ public final class Bytes {
     try {
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes));
     } catch (NoSuchAlgorithmException e) {
-      throw new IllegalStateException("every Java platform has SHA-256", e);
+      throw new IllegalStateException("this Java runtime does not support SHA-256", e);
     }
   }
 }

@@ -6,15 +6,15 @@ import java.time.LocalDate;
 /**
  * Parser of dates, times and timestamps in the ISO-8601 forms that PostgreSQL, Debezium and JSON
  * libraries write: {@code 2026-11-20}, {@code 18:31:38.123456}, {@code
- * 2026-11-20T18:31:38.123456+00:00}. The offsets {@code Z}, {@code +00} and {@code +0530} and a
+ * 2026-11-20T18:31:38.123456+00:00}. The UTC offsets {@code Z}, {@code +00} and {@code +0530} and a
  * space instead of the T are also accepted. Infinity, years BC, 24:00 and leap seconds are
  * rejected. The parse methods return whether the text is valid. DateTimeFormatter is not used,
- * because it would dominate the cost of a record. Not thread-safe.
+ * because it would dominate the CPU time per record. Not thread-safe.
  */
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
 
-  /** Exceeds the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
+  /** Longer than the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
   private static final int MAX_LENGTH = 48;
 
   /** The text and U+0000, which ends reading because it is neither a digit nor a separator. */
@@ -42,29 +42,29 @@ public final class IsoDateTimeParser {
 
   /** Parse {@code YYYY-MM-DD}. */
   public boolean parseDate(char[] value, int offset, int count) {
-    load(value, offset, count);
+    loadText(value, offset, count);
     return readDate() && atEnd();
   }
 
   /** Parse {@code HH:MM:SS[.f]}. */
   public boolean parseTime(char[] value, int offset, int count) {
-    load(value, offset, count);
+    loadText(value, offset, count);
     return readTime() && atEnd();
   }
 
-  /** Parse a date and a time without offset. */
+  /** Parse a date and a time without a UTC offset. */
   public boolean parseLocalTimestamp(char[] value, int offset, int count) {
-    load(value, offset, count);
+    loadText(value, offset, count);
     return readDate() && skipSeparator() && readTime() && atEnd();
   }
 
-  /** Parse a date, a time and an offset. */
+  /** Parse a date, a time and a UTC offset. */
   public boolean parseTimestamp(char[] value, int offset, int count) {
-    load(value, offset, count);
+    loadText(value, offset, count);
     return readTimestamp();
   }
 
-  /** Parse a date, a time and an offset. */
+  /** Parse a date, a time and a UTC offset. */
   public boolean parseTimestamp(String value) {
     length = value.length();
     int copiedLength = Math.min(length, MAX_LENGTH);
@@ -77,8 +77,8 @@ public final class IsoDateTimeParser {
     return readDate() && skipSeparator() && readTime() && readOffset() && atEnd();
   }
 
-  private void load(char[] value, int offset, int count) {
-    // A longer text is truncated to MAX_LENGTH, and rejected because atEnd() then returns false.
+  private void loadText(char[] value, int offset, int count) {
+    // Text is truncated to MAX_LENGTH; longer text is rejected, because atEnd() returns false.
     length = count;
     int copiedLength = Math.min(length, MAX_LENGTH);
     System.arraycopy(value, offset, text, 0, copiedLength);
@@ -93,7 +93,7 @@ public final class IsoDateTimeParser {
   }
 
   private boolean readDate() {
-    // Up to six digits, because PostgreSQL writes years above 9999 without a sign.
+    // Years have up to six digits, because PostgreSQL writes years above 9999 without a sign.
     int year = readNumber(4, 6);
     int month = year >= 0 && skip('-') ? readNumber(2, 2) : -1;
     int day = month >= 0 && skip('-') ? readNumber(2, 2) : -1;
@@ -162,7 +162,7 @@ public final class IsoDateTimeParser {
     return true;
   }
 
-  /** Read a number; return -1 if it has too few or too many digits. */
+  /** Read digits as a number; return -1 if there are too few or too many digits. */
   private int readNumber(int minDigits, int maxDigits) {
     int start = position;
     int value = 0;

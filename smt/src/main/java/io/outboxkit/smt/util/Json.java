@@ -10,14 +10,14 @@ public final class Json {
   public static final int MAX_DEPTH = 200;
 
   /** Factory for the JSON of one column. */
-  public static final JsonFactory FACTORY = factory(MAX_DEPTH);
+  public static final JsonFactory FACTORY = createFactory(MAX_DEPTH);
 
   /** Factory for messages, with one more level, because each member is the JSON of one column. */
-  public static final JsonFactory MESSAGE_FACTORY = factory(MAX_DEPTH + 1);
+  public static final JsonFactory MESSAGE_FACTORY = createFactory(MAX_DEPTH + 1);
 
   private Json() {}
 
-  private static JsonFactory factory(int maxDepth) {
+  private static JsonFactory createFactory(int maxDepth) {
     return JsonFactory.builder()
         // Names can be map keys, which are data. Interning them would cost memory and time.
         .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
@@ -28,7 +28,7 @@ public final class Json {
 
   /** Return whether the text is JSON null, ignoring surrounding white space. */
   public static boolean isNull(String text) {
-    // White space can surround the literal in json and text. PostgreSQL removes it from jsonb.
+    // In json and text columns, white space can surround null. In jsonb, PostgreSQL removes it.
     return text.equals("null") || text.length() > 4 && text.strip().equals("null");
   }
 }

@@ -8,7 +8,7 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
-/** Partitions record keys like the default partitioner of Kafka's Java producer. */
+/** Computes partitions of record keys like the default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
   private static final Map<Class<?>, Serde<?>> SERDES =
       Map.of(
@@ -24,16 +24,16 @@ public final class KeyPartitioner {
 
   private KeyPartitioner() {}
 
-  public static int partition(String key, int partitions) {
-    return partition(key.getBytes(StandardCharsets.UTF_8), partitions);
+  public static int partition(String key, int partitionCount) {
+    return partition(key.getBytes(StandardCharsets.UTF_8), partitionCount);
   }
 
-  public static int partition(byte[] key, int partitions) {
-    return Utils.toPositive(Utils.murmur2(key)) % partitions;
+  public static int partition(byte[] key, int partitionCount) {
+    return Utils.toPositive(Utils.murmur2(key)) % partitionCount;
   }
 
   /** Serialize a key with Kafka's serializer for its class; return null if the class has none. */
-  @SuppressWarnings("unchecked") // each serde serializes the class that is its key
+  @SuppressWarnings("unchecked") // each serde serializes the class to which SERDES maps it
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {
       return Bytes.of(key);

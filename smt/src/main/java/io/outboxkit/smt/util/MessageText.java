@@ -16,13 +16,13 @@ public final class MessageText {
     if (name == null) {
       return "null";
     }
-    boolean identifier = !name.isEmpty() && name.length() <= MAX_NAME_LENGTH;
-    for (int i = 0; identifier && i < name.length(); i++) {
+    boolean isIdentifier = !name.isEmpty() && name.length() <= MAX_NAME_LENGTH;
+    for (int i = 0; isIdentifier && i < name.length(); i++) {
       char c = name.charAt(i);
-      boolean letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
-      identifier = letter || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-';
+      boolean isLetter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
+      isIdentifier = isLetter || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-';
     }
-    return identifier ? "\"" + name + "\"" : "(a name of " + name.length() + " characters)";
+    return isIdentifier ? "\"" + name + "\"" : "(a name of " + name.length() + " characters)";
   }
 
   /** Return the first 60 characters of an option's value. */

@@ -37,14 +37,14 @@ public final class Utf8 {
     for (int i = 0; i < text.length(); i++) {
       char c = text.charAt(i);
       if (c >= 0x80) {
-        // Two bytes for each surrogate of a pair. An unpaired surrogate is encoded as 1 byte, '?'.
+        // A surrogate pair takes 4 bytes. String.getBytes writes an unpaired surrogate as '?'.
         bytes += c < 0x800 || Character.isSurrogate(c) ? 1 : 2;
       }
     }
     return bytes;
   }
 
-  /** Encode text, which must not have unpaired surrogates, to {@code target}. */
+  /** Encode text without unpaired surrogates into {@code target}, from {@code position} on. */
   public static void encode(char[] text, int offset, int length, byte[] target, int position) {
     int index = position;
     int end = offset + length;

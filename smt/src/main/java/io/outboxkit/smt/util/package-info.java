@@ -1,2 +1,2 @@
-/** Text, JSON, bytes, timestamps and partitions. */
+/** Helpers for text, JSON, bytes, timestamps and partitions. */
 package io.outboxkit.smt.util;

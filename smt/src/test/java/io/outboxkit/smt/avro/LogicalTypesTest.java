@@ -76,19 +76,19 @@ class LogicalTypesTest {
 
   @ParameterizedTest
   @CsvSource({
-    "0.001, a number with more fraction digits",
-    "'\"12.345\"', a number with more fraction digits",
-    "1e-999999999, a number with more fraction digits",
-    "10000, a number with more digits",
-    "1e999999999, a number with more digits",
-    "100e2147483647, a number with more digits",
-    "'\"-100e2147483647\"', a number with more digits",
-    "-12345.67, a number with more digits",
-    "'\"12,5\"', a string that is not a number",
-    "'\"\"', a string that is not a number",
-    "'\"1.2.3\"', a string that is not a number",
-    "'\"٣\"', a string that is not a number",
-    "'\"NaN\"', a string that is not a number",
+    "0.001, a number with more than 2 fraction digits",
+    "'\"12.345\"', a number with more than 2 fraction digits",
+    "1e-999999999, a number with more than 2 fraction digits",
+    "10000, a number with more than 4 integer digits",
+    "1e999999999, a number with more than 4 integer digits",
+    "100e2147483647, a number with more than 4 integer digits",
+    "'\"-100e2147483647\"', a number with more than 4 integer digits",
+    "-12345.67, a number with more than 4 integer digits",
+    "'\"12,5\"', a string that is not a number of up to 1000 characters",
+    "'\"\"', a string that is not a number of up to 1000 characters",
+    "'\"1.2.3\"', a string that is not a number of up to 1000 characters",
+    "'\"٣\"', a string that is not a number of up to 1000 characters",
+    "'\"NaN\"', a string that is not a number of up to 1000 characters",
     "true, boolean",
     "null, null"
   })
@@ -102,7 +102,8 @@ class LogicalTypesTest {
   @Test
   void longNumbersAsTextAreRejected() {
     assertEquals(
-        "payload: expected big-decimal, found a string that is not a number",
+        "payload: expected big-decimal, found a string that is not a number of up to 1000"
+            + " characters",
         Encoding.rejection(BIG_DECIMAL, "\"" + "1".repeat(1001) + "\""));
   }
 
@@ -173,9 +174,9 @@ class LogicalTypesTest {
   private static final String TIME_MILLIS =
       "time-millis (HH:MM:SS with at most 3 fraction digits, or an integer)";
   private static final String MICROS =
-      "timestamp-micros (ISO-8601 with offset and at most 6 fraction digits, or an integer)";
+      "timestamp-micros (ISO-8601 with UTC offset and at most 6 fraction digits, or an integer)";
   private static final String LOCAL_MICROS =
-      "local-timestamp-micros (ISO-8601 without offset and at most 6 fraction digits, or an"
+      "local-timestamp-micros (ISO-8601 without UTC offset and at most 6 fraction digits, or an"
           + " integer)";
 
   static Stream<Arguments> invalidTimes() {
@@ -209,7 +210,7 @@ class LogicalTypesTest {
             "timestamp-micros",
             "\"2026-11-20T18:31:38.1234567Z\"",
             MICROS,
-            "a timestamp with more fraction digits"),
+            "more than 6 fraction digits"),
         arguments(
             "long", "timestamp-micros", "\"infinity\"", MICROS, "a string in a different format"),
         arguments(

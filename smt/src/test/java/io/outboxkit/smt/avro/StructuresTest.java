@@ -160,7 +160,7 @@ class StructuresTest {
     JsonAvroEncoder encoder = new JsonAvroEncoder(schema);
     AvroOutput out = new AvroOutput();
     for (int i = 0; i < 3; i++) {
-      out.startFramed(9);
+      out.startWireFormat(9);
       try {
         encoder.encode(
             "{\"lines\": [{\"sku\": \"" + "x".repeat(2_000_000) + "\", \"?\": 1}]}", out);

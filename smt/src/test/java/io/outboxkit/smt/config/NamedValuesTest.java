@@ -41,8 +41,8 @@ class NamedValuesTest {
 
   @Test
   void validatorAcceptsNull() {
-    ConfigDef.Validator validator = NamedValues.validator("topic:count");
-    assertEquals("list of topic:count", validator.toString());
+    ConfigDef.Validator validator = NamedValues.validator("TOPIC:COUNT");
+    assertEquals("list of TOPIC:COUNT", validator.toString());
     validator.ensureValid("topics", null);
     validator.ensureValid("topics", List.of("a:1"));
     assertThrows(
