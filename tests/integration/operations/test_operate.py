@@ -321,7 +321,7 @@ def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment,
     refused = run("resume", code=1)
     assert "slot 'operate_s' is at " in refused.stderr
     assert "beyond the offset of connector" in refused.stderr
-    assert "SKIPPED" in run("offsets", "reset", "--yes", code=1).stderr
+    assert "add --skip-rows" in run("offsets", "reset", "--yes", code=1).stderr
     deployment.connect.delete_offsets(NAME)
     assert "has no offset" in run("resume", code=1).stderr
     assert before

@@ -88,7 +88,7 @@ def find_archive(layout: Layout) -> Path:
         archives = [path for path in archives if fits_machine(path.name)]
     if len(archives) != 1:
         message = f"{folder} contains {len(archives)} archives of PostgreSQL for this machine; expected one"
-        raise StackError(message, "run `make setup`, and delete archives of other versions")
+        raise StackError(message, "run `make setup`; if archives of other versions remain, delete them")
     return archives[0]
 
 
