@@ -88,7 +88,10 @@ def _refuse_unsuitable_database(deployment: Deployment, old_connector: ForeignCo
     database, source = deployment.read_database(), deployment.pipeline.source
     if database.slot is None or database.publication is None:
         key, name = ("slot", source.slot) if database.slot is None else ("publication", source.publication)
-        hint = f"set source.{key} to the {key} that connector {old_connector.name!r} uses; see docs/migrating.md"
+        hint = {
+            "slot": f"set source.slot to the slot that connector {old_connector.name!r} uses; see docs/migrating.md",
+            "publication": "create it as in docs/migrating.md, or set source.publication to one for the outbox only",
+        }[key]
         raise RefusedError(f"{key} {name!r} does not exist in database {database.database!r}", hint)
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)

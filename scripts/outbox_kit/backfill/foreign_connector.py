@@ -51,7 +51,7 @@ def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnec
     for name, key in (("slot.name", "source.slot"), ("database.dbname", "source.database")):
         if actual[name] != expected[name]:
             message = f"connector {old_connector.name!r} has {name} {actual[name]!r}, but {key} is {expected[name]!r}"
-            raise RefusedError(message, f"set {key} to {actual[name]!r}, or give the name of another connector")
+            raise RefusedError(message, f"set {key} to the value of this connector, or name another connector")
     if old_connector.is_running and not (database.slot and database.slot.active):
         raise RefusedError(
             f"connector {old_connector.name!r} is RUNNING, but slot {source.slot!r} of this database is not active",

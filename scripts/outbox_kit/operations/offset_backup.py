@@ -106,7 +106,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
     _refuse_other_source(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):
-        raise RefusedError(f"{path} has no offset with an LSN for topic.prefix {backup.prefix!r}", BACKUP_HINT)
+        raise RefusedError(f"{path} has no offset with an LSN for prefix {deployment.pipeline.prefix!r}", BACKUP_HINT)
     return offset
 
 

@@ -217,6 +217,6 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
         )
     if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
-            f"publication {source.publication!r} was recreated after the slot: undelivered rows from before are lost",
+            f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
             f"stop the connector, run `select pg_drop_replication_slot('{source.slot}')`, then {RECOVER_HINT}",
         )

@@ -166,5 +166,5 @@ def _check_jars(session: SparkSession) -> None:
     for name in _REQUIRED_CLASSES:
         if not has_class(session, name):
             message = f"class {name} is not on Spark's class path"
-            hint = f"pass its jar to spark-submit, or put it in the folder {JARS_VARIABLE}; see docs/materialization.md"
-            raise ConfigurationError(message, hint)
+            hint = f"pass its jar to spark-submit, or add it to the folder of {JARS_VARIABLE}"
+            raise ConfigurationError(message, f"{hint}; see docs/materialization.md")
