@@ -80,7 +80,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_pairs(text: str) -> dict[str, str]:
-    """Parse a comma-separated list of NAME:VALUE. Items without a name are omitted."""
+    """Parse a comma-separated list of NAME:VALUE. Entries without a name are skipped."""
     return {name: value for name, _, value in (item.rpartition(":") for item in split_list(text)) if name}
 
 

@@ -24,7 +24,7 @@ COLUMN_TYPES = {
 }
 # Accepted types of the payload column, by the type that `apply` uses to create the column.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# The next patterns match type names of format_type(). The name of a varchar type can include a length.
+# These patterns match type names as format_type() returns them. The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
 # Types that a header column must not have: Debezium emits epoch numbers, or values that are neither text nor integers.

@@ -1,4 +1,4 @@
-"""Readiness checks of the services, embedded or in containers. A service that is still starting causes no exception."""
+"""Readiness checks of the services, embedded or in containers. They raise no exception while a service is starting."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class StackContainer(DockerContainer):
             self.with_network(network).with_network_aliases(name)
 
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready. A service that is still starting causes no exception."""
+        """Check once whether the service is ready. Raises no exception while the service is starting."""
         raise NotImplementedError
 
     def start(self) -> Self:

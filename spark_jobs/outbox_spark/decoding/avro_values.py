@@ -22,7 +22,7 @@ from outbox_spark.session.expressions import cached_expressions, prevent_inlinin
 
 WriterSchemaItems = tuple[tuple[int | str, str], ...]
 
-# Every schema gets this additional last field, and these bytes are appended to every body. The decoded field has these
+# This field is appended to every schema, and these bytes to every Avro-encoded body. The decoded field has these
 # bytes only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
 # record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all different, so that
 # surplus bytes cannot produce this value.

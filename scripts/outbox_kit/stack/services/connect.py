@@ -68,9 +68,9 @@ def common_settings() -> dict[str, str | int | bool]:
 
 
 def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
-    """Return the folders of plugin.path. Raises StackError for a missing or empty folder.
+    """Return the directories of plugin.path. Raises StackError for a missing or empty directory.
 
-    Connect itself only logs a missing folder, and later rejects connectors that need its plugins.
+    Connect itself only logs a missing directory, and later rejects connectors that need its plugins.
     """
     folders = tuple(layout.root / folder for folder in options.plugin_folders)
     for folder in folders:

@@ -74,4 +74,4 @@ class Service(ABC):
 
     @abstractmethod
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready. A service that is still starting causes no exception."""
+        """Check once whether the service is ready. Raises no exception while the service is starting."""

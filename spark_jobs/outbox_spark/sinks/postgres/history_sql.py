@@ -93,7 +93,7 @@ class HistoryMergeStatements(MergeStatements):
         )
 
     def flag_stale(self) -> Composed:
-        """Flag current versions that are older than a quarantined record of the same key in this batch as stale."""
+        """Mark as stale the current versions that are older than a quarantined record of their key in this batch."""
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _staged_with_ends(self) -> Composed:

@@ -175,7 +175,7 @@ def analyze(connection: Connection, name: Identifier) -> None:
 
 
 def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
-    """Drop staging tables. Raises psycopg.errors.LockNotAvailable if a task still writes to one after LOCK_TIMEOUT."""
+    """Drop staging tables. Raises psycopg.errors.LockNotAvailable if a task keeps its lock beyond LOCK_TIMEOUT."""
     with connection.transaction():
         connection.execute(SQL("set local lock_timeout = {}").format(Literal(LOCK_TIMEOUT)))
         for name in names:
