@@ -86,13 +86,12 @@ def _refuse_conflicting_connectors(deployment: Deployment, old_connector: Foreig
 def _refuse_unsuitable_database(deployment: Deployment, old_connector: ForeignConnector) -> None:
     """Raise RefusedError if slot or publication is missing: a new one would omit rows that OLD has not sent."""
     database, source = deployment.read_database(), deployment.pipeline.source
-    if database.slot is None or database.publication is None:
-        key, name = ("slot", source.slot) if database.slot is None else ("publication", source.publication)
-        hint = {
-            "slot": f"set source.slot to the slot that connector {old_connector.name!r} uses; see docs/migrating.md",
-            "publication": "create it as in docs/migrating.md, or set source.publication to one for the outbox only",
-        }[key]
-        raise RefusedError(f"{key} {name!r} does not exist in database {database.database!r}", hint)
+    if database.slot is None:
+        hint = f"set source.slot to the slot that connector {old_connector.name!r} uses; see docs/migrating.md"
+        raise RefusedError(f"slot {source.slot!r} does not exist in database {database.database!r}", hint)
+    if database.publication is None:
+        hint = "create it as in docs/migrating.md, or set source.publication to one for the outbox only"
+        raise RefusedError(f"publication {source.publication!r} does not exist in database {database.database!r}", hint)
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
     refuse_different_outbox(deployment, old_connector, database)

@@ -78,7 +78,8 @@ def _backfill_type(
     if state.last_key is not None:
         progress(f"{aggregate_type}: resume after {state.row_count + state.skipped_count} aggregates")
     row = session.connection.execute(ESTIMATE_SQL, (ddl.qualified_name(states.backfill.table).as_string(),)).fetchone()
-    meter = ProgressMeter(aggregate_type, row["row_count"] if row and row["row_count"] >= 0 else None, state, progress)
+    estimate = row["row_count"] if row and row["row_count"] >= 0 else None
+    meter = ProgressMeter(aggregate_type, estimate, state, progress)
     batch_size = options.batch_size
     if options.rows_per_second:
         batch_size = max(1, min(batch_size, round(options.rows_per_second)))
@@ -124,7 +125,8 @@ class ProgressMeter:
 
     def describe(self) -> str:
         """Return the counts of all runs, the rate of this run, and the estimated number of remaining aggregates."""
-        state, processed_count = self._current_state, self._current_state.row_count + self._current_state.skipped_count
+        state = self._current_state
+        processed_count = state.row_count + state.skipped_count
         remaining_text = "" if self._total is None else f", about {max(0, self._total - processed_count)} left"
         skipped_text = f", {state.skipped_count} skipped" if state.skipped_count else ""
         rate = self._new_count / self._seconds if self._seconds else 0
@@ -137,10 +139,11 @@ class ProgressMeter:
             time.sleep(delay)
 
     def finish(self, state: BackfillProgress) -> BackfillResult:
-        self._current_state, row_count, skipped_count = state, state.row_count, state.skipped_count
-        skipped_text = f", {skipped_count} skipped, because the query does not return them" if skipped_count else ""
-        self._progress(f"{self._aggregate_type}: finished, {row_count} rows{skipped_text}")
-        return BackfillResult(self._aggregate_type, row_count, skipped_count, self._new_count, round(self._seconds, 3))
+        self._current_state = state
+        skipped = state.skipped_count
+        skipped_text = f", {skipped} skipped, because the query does not return them" if skipped else ""
+        self._progress(f"{self._aggregate_type}: finished, {state.row_count} rows{skipped_text}")
+        return BackfillResult(self._aggregate_type, state.row_count, skipped, self._new_count, round(self._seconds, 3))
 
     @property
     def _new_count(self) -> int:

@@ -79,9 +79,8 @@ class ProgressTable:
         self._update(connection, sql.SQL("finished_at = clock_timestamp()"))
 
     def _update(self, connection: Connection, assignments: sql.SQL, *values: object) -> None:
-        condition = sql.SQL("pipeline = %s and aggregate_type = %s")
-        statement = sql.SQL("update {} set {} where {}").format(self._table, assignments, condition)
-        connection.execute(statement, (*values, self.pipeline.name, self.aggregate_type))
+        update = sql.SQL("update {} set {} where pipeline = %s and aggregate_type = %s")
+        connection.execute(update.format(self._table, assignments), (*values, self.pipeline.name, self.aggregate_type))
 
     @property
     def _table(self) -> sql.Identifier:

@@ -50,8 +50,8 @@ def _reachable(state: DatabaseState) -> Finding:
     remedy="set source.host to the host of the primary",
 )
 def _primary(state: DatabaseState) -> Finding:
-    actual = "a standby" if state.actual.is_standby else "the primary"
-    return Finding(actual == "the primary", actual, "the primary")
+    is_standby = state.actual.is_standby
+    return Finding(not is_standby, "a standby" if is_standby else "the primary", "the primary")
 
 
 @RULES.rule(

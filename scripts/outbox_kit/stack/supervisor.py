@@ -26,8 +26,11 @@ INHERITED_PREFIX = "OUTBOX_"
 
 def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the caller that services inherit."""
-    names = [name for name in environment if name in INHERITED_NAMES or name.startswith(INHERITED_PREFIX)]
-    return {name: environment[name] for name in names}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in INHERITED_NAMES or name.startswith(INHERITED_PREFIX)
+    }
 
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:

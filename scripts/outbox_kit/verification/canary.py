@@ -86,10 +86,10 @@ def _record(delivery: Delivery) -> Finding:
     remedy="use the default partitioner; if partitions were added to the topic, see docs/contract.md",
 )
 def _partition(delivery: Delivery) -> Finding:
-    state, tombstone = delivery.state.message, delivery.tombstone.message
-    partition = partition_of(state.key() or b"", max(1, delivery.contract.partition_count))
-    actual, expected = f"{state.partition()} and {tombstone.partition()}", f"{partition} and {partition}"
-    return Finding(actual == expected, f"partitions {actual}", f"partitions {expected} (state and tombstone)")
+    actual = [delivery.state.message.partition(), delivery.tombstone.message.partition()]
+    partition = partition_of(delivery.state.message.key() or b"", max(1, delivery.contract.partition_count))
+    expected = f"partitions {partition} and {partition} (state and tombstone)"
+    return Finding(actual == [partition, partition], f"partitions {actual[0]} and {actual[1]}", expected)
 
 
 @RULES.rule(

@@ -115,7 +115,8 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
     reason = _no_progress_reason(first)
     if first is None or reason:
         return skip_rules(RULES, reason)
-    seconds, after_canary, last = _timeout_s(live_state), first, first
+    seconds = _timeout_s(live_state)
+    after_canary = last = first
 
     def poll() -> Observation[bool]:
         nonlocal last
