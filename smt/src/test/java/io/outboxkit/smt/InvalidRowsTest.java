@@ -57,6 +57,11 @@ class InvalidRowsTest {
             "the payload fits no schema version of aggregate type note (1); the error with version"
                 + " 1 is: payload: not valid JSON at line 1, column 10"),
         row(
+            OutboxEvents.insert().payload("\u2003null"),
+            "payload-invalid",
+            "the payload fits no schema version of aggregate type note (1); the error with version"
+                + " 1 is: payload: not valid JSON at line 1, column 1"),
+        row(
             OutboxEvents.insert().payload(""),
             "payload-invalid",
             "the payload fits no schema version of aggregate type note (1); the error with version"
@@ -223,6 +228,20 @@ class InvalidRowsTest {
             "dead_letter_reason",
             "dead_letter_message"),
         List.copyOf(headers(out).keySet()));
+  }
+
+  /** A message that is larger than a record would stop the task. */
+  @Test
+  void messageOfADeadLetterIsLimited() {
+    String symbols =
+        IntStream.range(0, 5000).mapToObj(i -> "\"S" + i + "\"").collect(Collectors.joining(","));
+    SourceRecord out =
+        router(
+                "aggregate.note.schema.1",
+                "{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[" + symbols + "]}")
+            .apply(OutboxEvents.insert().payload("1").record());
+    assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
+    assertTrue(headers(out).get("dead_letter_message").length() < 1100);
   }
 
   @Test

@@ -87,6 +87,16 @@ class OtherRecordsTest {
         () -> router().apply(OutboxEvents.insert().table("publicx", "utbox_event").record()));
   }
 
+  /** All rows of these connectors would have one source_sequence. */
+  @ParameterizedTest
+  @ValueSource(strings = {"sqlserver", "oracle", "mysql"})
+  void rowsOfOtherConnectorsFail(String connector) {
+    OutboxEvents event = OutboxEvents.insert().connector(connector).sequence(null, null);
+    assertFails(router(), event.record(), "source.connector", connector, "postgresql");
+    assertFails(
+        router("pass.through", "messages"), event.messageRecord(), "source.connector", connector);
+  }
+
   @Test
   void notificationsFail() {
     assertFails(

@@ -20,6 +20,7 @@ public final class OutboxEvents {
 
   private final Map<String, Object> row = new LinkedHashMap<>();
   private final Map<String, Schema> columns = new LinkedHashMap<>();
+  private String connector = "postgresql";
   private String operation = "c";
   private String schemaName = "public";
   private String tableName = "outbox_event";
@@ -62,7 +63,7 @@ public final class OutboxEvents {
   public OutboxEvents with(String name, String value) {
     Schema schema = columns.get(name);
     if (!schema.isOptional()) {
-      columns.put(name, Schema.OPTIONAL_STRING_SCHEMA);
+      columns.put(name, SchemaBuilder.string().name(schema.name()).optional().build());
     }
     row.put(name, value);
     return this;
@@ -76,6 +77,11 @@ public final class OutboxEvents {
 
   public OutboxEvents payload(String payload) {
     return with("payload", payload);
+  }
+
+  public OutboxEvents connector(String name) {
+    this.connector = name;
+    return this;
   }
 
   public OutboxEvents operation(String code) {
@@ -187,7 +193,7 @@ public final class OutboxEvents {
   private Struct source() {
     return new Struct(sourceSchema())
         .put("version", "3.7.0.Final")
-        .put("connector", "postgresql")
+        .put("connector", connector)
         .put("name", "library")
         .put("ts_ms", COMMIT_MILLIS)
         .put("db", "library")

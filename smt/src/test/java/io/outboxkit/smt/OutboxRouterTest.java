@@ -1,5 +1,6 @@
 package io.outboxkit.smt;
 
+import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Routers.headers;
 import static io.outboxkit.smt.Routers.router;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -9,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaBuilder;
@@ -17,6 +19,7 @@ import org.apache.kafka.connect.source.SourceRecord;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Topic, key, value, headers, partition and timestamp of the routed records. */
@@ -57,8 +60,31 @@ class OutboxRouterTest {
         java.util.stream.IntStream.range(0, value.length).mapToObj(i -> (int) value[i]).toList());
   }
 
+  /** Jackson cannot read these numbers as BigDecimal. */
   @ParameterizedTest
-  @ValueSource(strings = {"null", " null", "null\n"})
+  @ValueSource(strings = {"[1e99999999999]", "{\"a\":[-1.50E-99999999999,{}]}"})
+  void numbersInHeadersCanHaveAnySize(String header) {
+    String headers = "{\"n\": " + header + "}";
+    SourceRecord row = router.apply(OutboxEvents.insert().with("headers", headers).record());
+    SourceRecord text =
+        router.apply(
+            OutboxEvents.insert()
+                .column("headers", Schema.OPTIONAL_STRING_SCHEMA, headers)
+                .payload("1")
+                .record());
+    SourceRecord message =
+        router("message.prefix", "outbox")
+            .apply(OutboxEvents.message("{\"text\": \"x\"}", ", \"headers\": " + headers));
+    assertEquals("library.note", row.topic());
+    assertEquals(header, headers(row).get("n"));
+    assertEquals("payload-invalid", headers(text).get("dead_letter_reason"));
+    assertEquals(header, headers(text).get("n"));
+    assertEquals("library.note", message.topic());
+    assertEquals(header, headers(message).get("n"));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"null", " null", "null\n", "\r\tnull "})
   void jsonNullIsATombstone(String payload) {
     assertTombstone(router.apply(OutboxEvents.insert().payload(payload).record()));
   }
@@ -169,6 +195,30 @@ class OutboxRouterTest {
     assertEquals("7", headers(out).get("event_id"));
     assertEquals("Written", headers(out).get("event_type"));
     assertEquals("1970-01-01T00:00:01.500000Z", headers(out).get("event_time"));
+  }
+
+  /** Types that have no time zone or no time, each as Debezium represents it. */
+  static Stream<Schema> typesWithoutATime() {
+    return Stream.of(
+        Schema.INT64_SCHEMA,
+        Schema.OPTIONAL_STRING_SCHEMA,
+        OutboxEvents.json(),
+        SchemaBuilder.int32().name("io.debezium.time.Date").optional().build(),
+        SchemaBuilder.int64().name("io.debezium.time.MicroTime").optional().build());
+  }
+
+  /** Otherwise every row would become a dead letter. */
+  @ParameterizedTest
+  @MethodSource("typesWithoutATime")
+  void eventTimeOfAnotherTypeStopsTheTask(Schema type) {
+    Object value = type.isOptional() ? null : 5L;
+    assertFails(
+        router,
+        OutboxEvents.insert().column("created_at", type, value).record(),
+        "created_at",
+        "public.outbox_event",
+        type.type().name(),
+        "timestamptz");
   }
 
   @Test

@@ -64,9 +64,13 @@ class PayloadFormatsTest {
   }
 
   private static OutboxRouter<SourceRecord> text(String... more) {
-    String[] text = {
+    return withoutSchema("text", more);
+  }
+
+  private static OutboxRouter<SourceRecord> withoutSchema(String format, String... more) {
+    String[] options = {
       FORMAT,
-      "text",
+      format,
       "aggregate.note.schema.versions",
       null,
       "aggregate.note.schema.1",
@@ -74,7 +78,23 @@ class PayloadFormatsTest {
       "aggregate.note.schema.1.id",
       null
     };
-    return router(concat(text, more));
+    return router(concat(options, more));
+  }
+
+  @Test
+  void bytesAreUnchanged() {
+    byte[] opaque = {0, (byte) 0xFF, 'a'};
+    SourceRecord out =
+        withoutSchema("bytes", "cloudevents.source", "/library").apply(row(opaque).record());
+    assertEquals("library.note", out.topic());
+    assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
+    assertArrayEquals(opaque, (byte[]) out.value());
+    assertEquals("application/octet-stream", headers(out).get("content-type"));
+    assertArrayEquals(
+        new byte[0],
+        (byte[]) withoutSchema("bytes").apply(row(ByteBuffer.allocate(0)).record()).value());
+    assertNull(withoutSchema("bytes").apply(row(null).record()).value());
+    assertFails(withoutSchema("bytes"), OutboxEvents.insert().record(), "payload", "bytea");
   }
 
   static Stream<Arguments> avroBodies() {

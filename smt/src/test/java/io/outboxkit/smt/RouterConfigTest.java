@@ -120,6 +120,11 @@ class RouterConfigTest {
   }
 
   @Test
+  void emptyPlacementIsRejected() {
+    assertRejected(PLACEMENT, "[]", () -> configured(props(PLACEMENT, "")));
+  }
+
+  @Test
   void duplicateVersionIsRejected() {
     assertRejected(
         "aggregate.note.schema.1",
@@ -167,6 +172,7 @@ class RouterConfigTest {
             "aggregate.note.unknown.fields",
             "refuse"),
         conflict(FORMAT, "avro", FORMAT, "avro", "message.prefix", "outbox"),
+        conflict("aggregate.note.schema.1", NOTE_V1.substring(0, 60) + "...", FORMAT, "bytes"),
         conflict(
             "aggregate.page.payload.format",
             "confluent-avro",

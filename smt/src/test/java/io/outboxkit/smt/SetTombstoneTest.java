@@ -50,6 +50,7 @@ class SetTombstoneTest {
         arguments(BY_PAYLOAD, Rows.row().payload(null).record(), true),
         arguments(BY_PAYLOAD, Rows.row().payload("null").record(), true),
         arguments(BY_PAYLOAD, Rows.row().payload(" null\n").record(), true),
+        arguments(BY_PAYLOAD, Rows.row().payload("\u2003null").record(), false),
         arguments(BY_PAYLOAD, Rows.row().payload("\"null\"").record(), false),
         arguments(BY_PAYLOAD, Rows.row().payload("").record(), false),
         arguments(BY_PAYLOAD, Rows.row().payload("nulls").record(), false),

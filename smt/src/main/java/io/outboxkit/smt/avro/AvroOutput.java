@@ -20,8 +20,11 @@ public final class AvroOutput {
   /** Maximum size, in bytes, of a buffer that is reused for the next value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Limit per value of attempts to write union branches. Recursion can multiply the attempts. */
-  private static final int MAX_BRANCH_ATTEMPTS = 100_000;
+  /** Limit of {@link #countReplay} per char of the JSON text. */
+  private static final int MAX_REPLAY_PER_CHAR = 20;
+
+  /** Limit of {@link #countReplay} for short JSON texts. */
+  private static final int MIN_REPLAY = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
 
@@ -32,8 +35,8 @@ public final class AvroOutput {
   private int[] slots = new int[64];
 
   private int slotCount;
-  private int branchAttempts;
   private int skippedFieldCount;
+  private long remainingReplay;
 
   /** Start a value in Confluent wire format: byte 0x00 and the big-endian schema id. */
   public void startWireFormat(int schemaId) {
@@ -49,7 +52,6 @@ public final class AvroOutput {
   public void reset() {
     size = 0;
     slotCount = 0;
-    branchAttempts = 0;
     skippedFieldCount = 0;
     if (bytes.length > MAX_RETAINED_CAPACITY) {
       bytes = new byte[INITIAL_CAPACITY];
@@ -88,9 +90,15 @@ public final class AvroOutput {
     skippedFieldCount = oldSkippedFieldCount;
   }
 
-  /** Count an attempt to write a union branch; return false if the limit is exceeded. */
-  boolean countBranchAttempt() {
-    return ++branchAttempts <= MAX_BRANCH_ATTEMPTS;
+  /** Limit the work of union branches to a multiple of the JSON text's length. */
+  void limitReplay(int jsonLength) {
+    remainingReplay = MIN_REPLAY + (long) MAX_REPLAY_PER_CHAR * jsonLength;
+  }
+
+  /** Count tokens and chars that union branches read; return false if the limit is exceeded. */
+  boolean countReplay(int count) {
+    remainingReplay -= count;
+    return remainingReplay >= 0;
   }
 
   void writeBoolean(boolean value) {

@@ -6,11 +6,10 @@ import java.math.BigInteger;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Date;
-import java.util.HashSet;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.function.Function;
 import org.apache.avro.LogicalType;
 import org.apache.avro.LogicalTypes;
@@ -42,7 +41,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
 
   /** Throw IllegalArgumentException if a type has no Connect equivalent. */
   static ConnectMapping of(Schema recordSchema, int version) {
-    Draft draft = compile(recordSchema, new HashSet<>());
+    Draft draft = compile(recordSchema, new HashMap<>());
     draft.builder().version(version);
     return draft.build();
   }
@@ -62,12 +61,15 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     }
   }
 
-  private static Draft compile(Schema avro, Set<String> enclosingRecords) {
+  /**
+   * @param records fields of the compiled records by full name; null while a record is compiled
+   */
+  private static Draft compile(Schema avro, Map<String, List<ConnectMapping>> records) {
     return switch (avro.getType()) {
-      case RECORD -> recordDraft(avro, enclosingRecords);
-      case UNION -> unionDraft(avro, enclosingRecords);
-      case ARRAY -> arrayDraft(compile(avro.getElementType(), enclosingRecords).build());
-      case MAP -> mapDraft(compile(avro.getValueType(), enclosingRecords).build());
+      case RECORD -> recordDraft(avro, records);
+      case UNION -> unionDraft(avro, records);
+      case ARRAY -> arrayDraft(compile(avro.getElementType(), records).build());
+      case MAP -> mapDraft(compile(avro.getValueType(), records).build());
       case ENUM -> enumDraft(avro);
       case BOOLEAN -> Draft.of(SchemaBuilder.bool(), Function.identity());
       case FLOAT -> Draft.of(SchemaBuilder.float32(), Function.identity());
@@ -80,20 +82,28 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     };
   }
 
-  private static Draft recordDraft(Schema avro, Set<String> enclosingRecords) {
-    if (!enclosingRecords.add(avro.getFullName())) {
-      throw unsupportedType(avro, ", which is recursive");
-    }
+  private static Draft recordDraft(Schema avro, Map<String, List<ConnectMapping>> records) {
+    List<ConnectMapping> fields = compileFields(avro, records);
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
-    List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
       // The Connect field gets no default, because Struct.get would return it instead of null.
-      ConnectMapping mapping = compile(field.schema(), enclosingRecords).build();
-      builder.field(field.name(), mapping.schema());
-      fields.add(mapping);
+      builder.field(field.name(), fields.get(field.pos()).schema());
     }
-    enclosingRecords.remove(avro.getFullName());
     return new Draft(builder, (schema, value) -> toStruct(schema, fields, (GenericRecord) value));
+  }
+
+  /** Compile each record once, because references to a record can multiply at each level. */
+  private static List<ConnectMapping> compileFields(
+      Schema avro, Map<String, List<ConnectMapping>> records) {
+    String name = avro.getFullName();
+    if (!records.containsKey(name)) {
+      records.put(name, null);
+      records.put(
+          name, avro.getFields().stream().map(f -> compile(f.schema(), records).build()).toList());
+    } else if (records.get(name) == null) {
+      throw unsupportedType(avro, ", which is recursive");
+    }
+    return records.get(name);
   }
 
   private static Struct toStruct(
@@ -108,13 +118,13 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return struct;
   }
 
-  private static Draft unionDraft(Schema avro, Set<String> enclosingRecords) {
+  private static Draft unionDraft(Schema avro, Map<String, List<ConnectMapping>> records) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
       throw unsupportedType(avro, ", unless it has two branches: null and one other type");
     }
     int valueBranch = branches.get(0).getType() == Schema.Type.NULL ? 1 : 0;
-    Draft draft = compile(branches.get(valueBranch), enclosingRecords);
+    Draft draft = compile(branches.get(valueBranch), records);
     draft.builder().optional();
     return draft;
   }

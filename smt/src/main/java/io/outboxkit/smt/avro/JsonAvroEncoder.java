@@ -39,6 +39,7 @@ public final class JsonAvroEncoder {
    *     {@code out} is then undefined
    */
   public void encode(String json, AvroOutput out) throws PayloadException {
+    out.limitReplay(json.length());
     try (JsonParser parser = Json.FACTORY.createParser(json)) {
       if (parser.nextToken() == null) {
         throw rootWriter.mismatch(parser);
@@ -55,6 +56,8 @@ public final class JsonAvroEncoder {
       throw new PayloadException("not valid JSON" + describePosition(e.getLocation()));
     } catch (NumberFormatException e) {
       throw new PayloadException("not valid JSON: malformed number");
+    } catch (ReplayParser.LimitExceededException e) {
+      throw new PayloadException("too many combinations of union branches");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

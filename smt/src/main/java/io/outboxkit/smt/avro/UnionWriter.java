@@ -62,7 +62,7 @@ final class UnionWriter extends ValueWriter {
       tokens.forceUseOfBigDecimal(true);
       tokens.copyCurrentStructure(parser);
       for (int i = firstCandidate; i < branches.length; i = nextCandidate(i + 1, token)) {
-        try (JsonParser replay = tokens.asParser()) {
+        try (JsonParser replay = new ReplayParser(tokens.asParser(), out)) {
           replay.nextToken();
           if (!tryBranch(i, replay, out)) {
             continue;
@@ -86,11 +86,7 @@ final class UnionWriter extends ValueWriter {
     out.addSkippedFields(fewestSkipped);
   }
 
-  private boolean tryBranch(int branch, JsonParser parser, AvroOutput out)
-      throws IOException, PayloadException {
-    if (!out.countBranchAttempt()) {
-      throw new PayloadException("too many combinations of union branches");
-    }
+  private boolean tryBranch(int branch, JsonParser parser, AvroOutput out) throws IOException {
     int position = out.position();
     int slotCount = out.slotCount();
     int skippedCount = out.skippedFieldCount();

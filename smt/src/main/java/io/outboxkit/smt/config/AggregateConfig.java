@@ -10,6 +10,7 @@ import io.outboxkit.smt.config.AggregateKeys.SchemaVersion;
 import io.outboxkit.smt.config.RouterConfig.ConfigName;
 import io.outboxkit.smt.outbox.PayloadEncoder;
 import io.outboxkit.smt.outbox.PayloadEncoders.AvroEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.BytesEncoder;
 import io.outboxkit.smt.outbox.PayloadEncoders.ConfluentAvroEncoder;
 import io.outboxkit.smt.outbox.PayloadEncoders.JsonEncoder;
 import io.outboxkit.smt.outbox.PayloadEncoders.TextEncoder;
@@ -47,8 +48,8 @@ final class AggregateConfig {
   private static final String LABEL_PATTERN = "[A-Za-z0-9_-]+";
   private static final String SUPPORTED_KEYS =
       "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
-          + " .tombstone.event.types, and, unless payload.format=text, .schema.versions, .schema.V"
-          + " and .schema.V.id for each version V";
+          + " .tombstone.event.types, and, unless payload.format is text or bytes,"
+          + " .schema.versions, .schema.V and .schema.V.id for each version V";
 
   private final AggregateKeys keys;
   private final boolean hasVersionColumn;
@@ -111,6 +112,7 @@ final class AggregateConfig {
       case AVRO -> new AvroEncoder(avroVersions(type), out);
       case CONFLUENT_AVRO -> new ConfluentAvroEncoder(versions(type, AvroBodyChecker::new));
       case TEXT -> new TextEncoder();
+      case BYTES -> new BytesEncoder();
     };
   }
 

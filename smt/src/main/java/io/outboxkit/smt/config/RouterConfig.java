@@ -99,7 +99,7 @@ public final class RouterConfig extends AbstractConfig {
                   + " version that accepts the payload, and confluent-avro the version of its"
                   + " schema id. If an aggregate type of format avro has several versions, the"
                   + " option is required, and a row of this type is invalid if the column is null.")
-          .low(ConfigName.PLACEMENT, Type.LIST, List.of(), Validators.PLACEMENTS)
+          .low(ConfigName.PLACEMENT, Type.LIST, null, Validators.PLACEMENTS)
           .doc(
               "Columns to add as headers: COLUMN:header, or COLUMN:header:NAME for a header with a"
                   + " different name. A column that is null adds no header.")
@@ -265,7 +265,7 @@ public final class RouterConfig extends AbstractConfig {
             name,
             route.format().code(),
             "all aggregate types share the payload column; use only json and text (jsonb, json or"
-                + " text column), or only avro and confluent-avro (bytea column)");
+                + " text column), or only avro, confluent-avro and bytes (bytea column)");
       }
       if (route.format().isBinary() && messagePrefix() != null) {
         throw new ConfigException(

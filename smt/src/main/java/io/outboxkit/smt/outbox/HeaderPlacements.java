@@ -21,8 +21,18 @@ public record HeaderPlacements(List<Entry> entries, boolean ignoresMissing) {
   private static final Pattern ENTRY_PATTERN =
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
 
-  /** Throw ConfigException if an entry is not valid, or if a header is reserved or repeated. */
+  /**
+   * @param texts entries of the option; null if the option is not set
+   * @throws ConfigException if an entry is not valid, if a header is reserved or repeated, or if
+   *     the option is set without an entry, as for EventRouter
+   */
   public static HeaderPlacements parse(String option, List<String> texts, boolean ignoresMissing) {
+    if (texts == null) {
+      return new HeaderPlacements(List.of(), ignoresMissing);
+    }
+    if (texts.isEmpty()) {
+      throw new ConfigException(option, texts, "must be a list of " + ENTRY_SYNTAX + ", or unset");
+    }
     List<Entry> entries = new ArrayList<>();
     Set<String> headers = new HashSet<>();
     for (String text : texts) {

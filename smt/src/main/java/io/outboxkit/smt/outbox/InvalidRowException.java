@@ -1,5 +1,6 @@
 package io.outboxkit.smt.outbox;
 
+import io.outboxkit.smt.util.MessageText;
 import java.util.Locale;
 
 /**
@@ -31,10 +32,13 @@ public final class InvalidRowException extends Exception {
     }
   }
 
+  /** Limit for messages, because paths and types of a large schema can be longer than a record. */
+  private static final int MAX_MESSAGE_LENGTH = 1000;
+
   private final Reason reason;
 
   public InvalidRowException(Reason reason, String message) {
-    super(message, null, false, false);
+    super(MessageText.abbreviate(message, MAX_MESSAGE_LENGTH), null, false, false);
     this.reason = reason;
   }
 

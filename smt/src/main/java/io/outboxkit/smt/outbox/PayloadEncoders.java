@@ -157,6 +157,19 @@ public final class PayloadEncoders {
     }
   }
 
+  /** Returns the bytes unchanged, without a schema and without validation. */
+  public record BytesEncoder() implements PayloadEncoder {
+    @Override
+    public byte[] encode(OutboxRow row) {
+      return Bytes.of(row.payload());
+    }
+
+    @Override
+    public String contentType(OutboxRow row) {
+      return "application/octet-stream";
+    }
+  }
+
   /** Encodes rows of the given event types as tombstones, without reading their payloads. */
   public record TombstoneEncoder(Set<String> eventTypes, PayloadEncoder delegate)
       implements PayloadEncoder {

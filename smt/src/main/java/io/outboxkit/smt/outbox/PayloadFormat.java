@@ -8,7 +8,8 @@ public enum PayloadFormat {
   JSON,
   AVRO,
   CONFLUENT_AVRO,
-  TEXT;
+  TEXT,
+  BYTES;
 
   public String code() {
     return name().toLowerCase(Locale.ROOT).replace('_', '-');
@@ -16,7 +17,7 @@ public enum PayloadFormat {
 
   /** Return true if the column must be bytea, false if it must be jsonb, json or text. */
   public boolean isBinary() {
-    return this == AVRO || this == CONFLUENT_AVRO;
+    return this == AVRO || this == CONFLUENT_AVRO || this == BYTES;
   }
 
   public static String[] codes() {

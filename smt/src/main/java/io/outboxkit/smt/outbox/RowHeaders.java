@@ -79,9 +79,23 @@ public record RowHeaders(Map<String, String> reservedNames) {
     }
     StringWriter text = new StringWriter();
     try (JsonGenerator generator = Json.FACTORY.createGenerator(text)) {
-      generator.copyCurrentStructureExact(parser);
+      copyStructure(parser, generator);
     }
     return text.toString();
+  }
+
+  /** Copy numbers as text, because Jackson fails on a number such as 1e99999999999. */
+  private static void copyStructure(JsonParser parser, JsonGenerator generator) throws IOException {
+    int depth = 0;
+    do {
+      JsonToken token = parser.currentToken();
+      if (token.isNumeric()) {
+        generator.writeNumber(parser.getText());
+      } else {
+        generator.copyCurrentEvent(parser);
+      }
+      depth += token.isStructStart() ? 1 : token.isStructEnd() ? -1 : 0;
+    } while (depth > 0 && parser.nextToken() != null);
   }
 
   private static InvalidRowException invalidHeaders(String problem) {

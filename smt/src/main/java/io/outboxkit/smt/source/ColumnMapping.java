@@ -48,6 +48,10 @@ record ColumnMapping(
     if (headers != null) {
       requireText(headers, config);
     }
+    Field timestamp = requiredColumn(schema, config, ConfigName.TIMESTAMP_FIELD);
+    if (!EventTime.isTimestamp(timestamp.schema())) {
+      throw wrongType(timestamp, config, "timestamptz, or timestamp in UTC");
+    }
     return new ColumnMapping(
         schema,
         requiredColumn(schema, config, ConfigName.ID_FIELD),
@@ -58,7 +62,7 @@ record ColumnMapping(
             ? null
             : requiredColumn(schema, config, ConfigName.SCHEMA_VERSION_FIELD),
         payload,
-        requiredColumn(schema, config, ConfigName.TIMESTAMP_FIELD),
+        timestamp,
         headers,
         placedColumns(schema, config));
   }

@@ -21,6 +21,7 @@ public final class EnvelopeReader {
   private static final String NOTIFICATION_SCHEMA = "io.debezium.connector.common.Notification";
   private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
 
+  private static final String CONNECTOR = "postgresql";
   private static final String MESSAGE_OPERATION = "m";
   private static final String MISPLACED_REMEDY =
       "configure OutboxRouter as the first transform of a Debezium source connector";
@@ -77,11 +78,12 @@ public final class EnvelopeReader {
   }
 
   private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
+    Struct source = (Struct) envelope.get(fields.source());
+    requirePostgres(record, source, fields);
     String operation = (String) envelope.get(fields.operation());
     if (MESSAGE_OPERATION.equals(operation)) {
-      return readMessage(record, envelope, fields);
+      return readMessage(record, envelope, source, fields);
     }
-    Struct source = (Struct) envelope.get(fields.source());
     String schemaName = (String) EnvelopeFields.get(source, fields.sourceSchema());
     String tableName = (String) EnvelopeFields.get(source, fields.sourceTable());
     if (!isOutbox(schemaName, tableName)) {
@@ -104,7 +106,20 @@ public final class EnvelopeReader {
     return outboxRow(after, columnsOf(after.schema()), source, fields);
   }
 
-  private OutboxRow readMessage(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
+  /** Other connectors have no WAL positions, so all their rows would have one source_sequence. */
+  private static void requirePostgres(
+      ConnectRecord<?> record, Struct source, EnvelopeFields fields) {
+    Object connector = EnvelopeFields.get(source, fields.connector());
+    if (!CONNECTOR.equals(connector)) {
+      throw PassThrough.rejection(
+          record,
+          "a change event whose source.connector is " + connector + ", not " + CONNECTOR,
+          "use Debezium's EventRouter with other connectors");
+    }
+  }
+
+  private OutboxRow readMessage(
+      ConnectRecord<?> record, Struct envelope, Struct source, EnvelopeFields fields) {
     Struct message = (Struct) EnvelopeFields.get(envelope, fields.message());
     if (messagePrefix == null
         || message == null
@@ -116,7 +131,6 @@ public final class EnvelopeReader {
           "add the prefix to message.prefix.exclude.list");
       return null;
     }
-    Struct source = (Struct) envelope.get(fields.source());
     return messageReader.read(
         message.get("content"),
         // Only transactional messages have a transaction id (PgOutputMessageDecoder of Debezium).
@@ -219,6 +233,7 @@ public final class EnvelopeReader {
       Field operation,
       Field after,
       Field source,
+      Field connector,
       Field sourceSchema,
       Field sourceTable,
       Field lsn,
@@ -241,6 +256,7 @@ public final class EnvelopeReader {
           operation,
           schema.field("after"),
           source,
+          sourceInfo.field("connector"),
           sourceInfo.field("schema"),
           sourceInfo.field("table"),
           sourceInfo.field("lsn"),

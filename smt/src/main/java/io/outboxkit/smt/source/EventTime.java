@@ -5,12 +5,29 @@ import java.time.Instant;
 import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.time.temporal.ChronoUnit;
+import java.util.Set;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Timestamp;
 
 /**
  * Formats the header event_time as UTC with six fraction digits, such as {@code
  * 2026-11-20T18:31:38.123456Z}, so that the values sort by time. Not thread-safe.
  */
 final class EventTime {
+  private static final String MILLIS = "io.debezium.time.Timestamp";
+  private static final String MICROS = "io.debezium.time.MicroTimestamp";
+  private static final String NANOS = "io.debezium.time.NanoTimestamp";
+
+  /** Names of the schemas of timestamptz and timestamp, for each time.precision.mode. */
+  private static final Set<String> SCHEMA_NAMES =
+      Set.of(
+          "io.debezium.time.ZonedTimestamp",
+          "io.debezium.time.IsoTimestamp",
+          MILLIS,
+          MICROS,
+          NANOS,
+          Timestamp.LOGICAL_NAME);
+
   private static final int LENGTH = 27;
   private static final long MAX_SECOND =
       LocalDateTime.of(9999, 12, 31, 23, 59, 59).toEpochSecond(ZoneOffset.UTC);
@@ -18,6 +35,11 @@ final class EventTime {
       LocalDateTime.of(0, 1, 1, 0, 0, 0).toEpochSecond(ZoneOffset.UTC);
 
   private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
+
+  /** Return whether a column with this schema has the type timestamptz or timestamp. */
+  static boolean isTimestamp(Schema schema) {
+    return schema.name() != null && SCHEMA_NAMES.contains(schema.name());
+  }
 
   /**
    * @param value Debezium's value: ISO-8601 text with a UTC offset (timestamptz), or ticks since
@@ -47,10 +69,9 @@ final class EventTime {
 
   private static String formatTicks(long ticks, String schemaName) {
     return switch (schemaName) {
-      case "io.debezium.time.Timestamp" -> format(Instant.ofEpochMilli(ticks));
-      case "io.debezium.time.MicroTimestamp" ->
-          format(Instant.EPOCH.plus(ticks, ChronoUnit.MICROS));
-      case "io.debezium.time.NanoTimestamp" -> format(Instant.EPOCH.plusNanos(ticks));
+      case MILLIS -> format(Instant.ofEpochMilli(ticks));
+      case MICROS -> format(Instant.EPOCH.plus(ticks, ChronoUnit.MICROS));
+      case NANOS -> format(Instant.EPOCH.plusNanos(ticks));
       default -> null;
     };
   }

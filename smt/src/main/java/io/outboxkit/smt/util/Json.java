@@ -29,6 +29,19 @@ public final class Json {
   /** Return whether the text is JSON null, ignoring surrounding white space. */
   public static boolean isNull(String text) {
     // In json and text columns, white space can surround null. In jsonb, PostgreSQL removes it.
-    return text.equals("null") || text.length() > 4 && text.strip().equals("null");
+    int start = 0;
+    int end = text.length();
+    while (start < end && isWhiteSpace(text.charAt(start))) {
+      start++;
+    }
+    while (end > start && isWhiteSpace(text.charAt(end - 1))) {
+      end--;
+    }
+    return end - start == 4 && text.startsWith("null", start);
+  }
+
+  /** Other white space of Unicode, such as U+2003, is not part of JSON. */
+  private static boolean isWhiteSpace(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
   }
 }

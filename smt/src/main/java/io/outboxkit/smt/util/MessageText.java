@@ -27,7 +27,11 @@ public final class MessageText {
 
   /** Return the first 60 characters of an option's value. */
   public static String abbreviate(Object value) {
-    String text = String.valueOf(value);
-    return text.length() <= MAX_VALUE_LENGTH ? text : text.substring(0, MAX_VALUE_LENGTH) + "...";
+    return abbreviate(String.valueOf(value), MAX_VALUE_LENGTH);
+  }
+
+  /** Return the text, or its first {@code maxLength} characters and an ellipsis. */
+  public static String abbreviate(String text, int maxLength) {
+    return text.length() <= maxLength ? text : text.substring(0, maxLength) + "...";
   }
 }

@@ -109,6 +109,25 @@ class ConverterAgreesTest {
     assertEquals(VERSION, CONVERTER.fromConnectSchema(schema).getObjectProp("connect.version"));
   }
 
+  /** Each record refers to the next one twice, so that 40 levels have 2^40 paths. */
+  @Test
+  void sharedRecordsAreMappedOnce() throws Exception {
+    String type = "\"int\"";
+    for (int level = 40; level > 0; level--) {
+      type =
+          """
+          {"type": "record", "name": "R%d", "fields": [
+            {"name": "a", "type": ["null", %s], "default": null},
+            {"name": "b", "type": ["null", "%s"], "default": null}]}
+          """
+              .formatted(level, type, level == 40 ? "int" : "R" + (level + 1));
+    }
+    Schema schema = Encoding.schema(type);
+    Struct struct = new JsonStructParser(schema, VERSION).parse("{\"b\": {\"a\": {}}}");
+    struct.validate();
+    assertEquals("R3", struct.getStruct("b").getStruct("a").schema().name());
+  }
+
   static Stream<Arguments> unsupported() {
     return Stream.of(
         arguments(

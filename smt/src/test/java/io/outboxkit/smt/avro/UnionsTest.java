@@ -2,10 +2,12 @@ package io.outboxkit.smt.avro;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.List;
 import java.util.stream.Stream;
 import org.apache.avro.generic.GenericRecord;
 import org.junit.jupiter.api.Test;
@@ -125,17 +127,51 @@ class UnionsTest {
             .toString());
   }
 
-  /** Each level doubles the attempts, so that 40 levels without a limit would not finish. */
+  /** A always fails after its last field, so that each level doubles the work. */
+  private static final String RECURSIVE =
+      """
+      {"type": "record", "name": "A", "fields": [
+        {"name": "pad", "type": {"type": "array", "items": "int"}, "default": []},
+        {"name": "x", "type": ["int", "A", {"type": "record", "name": "B", "fields": [
+          {"name": "pad", "type": {"type": "array", "items": "int"}, "default": []},
+          {"name": "x", "type": ["int", "A", "B"]}]}]}]}
+      """;
+
+  static Stream<Arguments> hostile() {
+    String pad = "[" + "1,".repeat(100_000) + "1]";
+    return Stream.of(arguments(40, "[]"), arguments(16, pad), arguments(190, pad));
+  }
+
+  @ParameterizedTest
+  @MethodSource("hostile")
+  void workOfRecursiveUnionsIsLimited(int levels, String pad) {
+    String json =
+        "{\"x\":".repeat(levels) + "{\"pad\":" + pad + ",\"x\":true}" + "}".repeat(levels);
+    assertEquals(
+        "payload: too many combinations of union branches",
+        assertTimeoutPreemptively(
+            Duration.ofSeconds(10), () -> Encoding.rejection(RECURSIVE, json)));
+  }
+
+  /** Attempts that fail at the first field cost little, so that deep unions are accepted. */
   @Test
-  void attemptsOfRecursiveUnionsAreLimited() {
+  void deepUnionsAreAccepted() throws Exception {
     String schema =
         """
-        {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["int", "A",
-          {"type": "record", "name": "B", "fields": [{"name": "x", "type": ["int", "A", "B"]}]}]}]}
+        {"type": "record", "name": "Sum", "fields": [
+          {"name": "sum", "type": {"type": "array", "items": ["long", "Sum",
+            {"type": "record", "name": "Product", "fields": [
+              {"name": "product", "type":
+                {"type": "array", "items": ["long", "Sum", "Product"]}}]}]}}]}
         """;
-    String json = "{\"x\":".repeat(40) + "true" + "}".repeat(40);
-    assertEquals(
-        "x: too many combinations of union branches",
-        assertTimeoutPreemptively(Duration.ofSeconds(30), () -> Encoding.rejection(schema, json)));
+    String json = "{\"product\":[1,".repeat(90) + "1" + "]}".repeat(90);
+    assertTrue(Encoding.roundTrip(schema, "{\"sum\":[" + json + "]}").toString().length() > 900);
+  }
+
+  @Test
+  void largeArraysOfUnionsAreAccepted() throws Exception {
+    String json = "[" + "1,".repeat(200_000) + "1]";
+    String schema = "{\"type\": \"array\", \"items\": [\"int\", \"long\"]}";
+    assertEquals(200_001, ((List<?>) Encoding.roundTrip(schema, json)).size());
   }
 }

@@ -5,6 +5,7 @@ import static io.outboxkit.smt.compare.Outcomes.assertStops;
 import static io.outboxkit.smt.compare.Outcomes.header;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -76,6 +77,13 @@ class HeadersComparedTest {
         () -> sides.outboxRouter("table.fields.additional.placement", "seq:header:event_id"));
   }
 
+  @Compared("header-placement-empty")
+  void emptyPlacements(Sides sides) {
+    String[] empty = {"table.fields.additional.placement", ""};
+    assertThrows(ConfigException.class, () -> sides.eventRouter(empty));
+    assertThrows(ConfigException.class, () -> sides.outboxRouter(empty));
+  }
+
   @Compared("input-headers")
   void headersOfTheInputRecord(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
@@ -95,6 +103,16 @@ class HeadersComparedTest {
         sides.outboxRouter("table.field.event.type", "no_such_column"),
         row);
     assertEquals("NoteWritten", header(sides.outboxRouter().apply(row), "event_type"));
+  }
+
+  @Compared("event-type-bytea")
+  void typesThatAreBytes(Sides sides) {
+    byte[] type = {1, 2};
+    SourceRecord row =
+        OutboxEvents.insert().column("event_type", Schema.BYTES_SCHEMA, type).record();
+    String[] placement = {"table.fields.additional.placement", "event_type:header"};
+    assertSame(type, header(sides.eventRouter(placement).apply(row), "event_type"));
+    assertStops(DataException.class, "event_type has type BYTES", sides.outboxRouter(), row);
   }
 
   @Compared("event-id-null")
@@ -170,7 +188,7 @@ class HeadersComparedTest {
     SourceRecord row = createdAt(Schema.INT64_SCHEMA, 5L);
     assertStops(
         ConnectException.class, "Unsupported field type", sides.eventRouter(BY_COLUMN), row);
-    assertDeadLetter("event-time-invalid", sides.outboxRouter().apply(row));
+    assertStops(DataException.class, "timestamptz", sides.outboxRouter(), row);
   }
 
   @Compared("time-null")

@@ -73,6 +73,15 @@ class PlacementComparedTest {
     assertEquals("7", sides.outboxRouter().apply(row).key());
   }
 
+  @Compared("key-bytea")
+  void keysThatAreBytes(Sides sides) {
+    byte[] key = {1, 2};
+    SourceRecord row =
+        OutboxEvents.insert().column("aggregate_id", Schema.BYTES_SCHEMA, key).record();
+    assertSame(key, sides.eventRouter().apply(row).key());
+    assertStops(DataException.class, "aggregate_id has type BYTES", sides.outboxRouter(), row);
+  }
+
   @Compared("key-column-missing")
   void tablesWithoutTheKeyColumn(Sides sides) {
     SourceRecord row = OutboxEvents.insert().without("aggregate_id").record();

@@ -27,6 +27,13 @@ class RowsComparedTest {
     }
   }
 
+  @Compared("other-connector")
+  void rowsOfOtherConnectors(Sides sides) {
+    SourceRecord row = OutboxEvents.insert().connector("sqlserver").sequence(null, null).record();
+    assertEquals("library.note", sides.eventRouter().apply(row).topic());
+    assertStops(DataException.class, "source.connector", sides.outboxRouter(), row);
+  }
+
   @Compared("snapshot-row")
   void snapshotRows(Sides sides) {
     SourceRecord row = OutboxEvents.insert().operation("r").record();

@@ -29,6 +29,13 @@ class ValueComparedTest {
     "table.fields.additional.placement", "event_type:envelope"
   };
 
+  private static final String[] BYTES = {
+    "aggregate.note.payload.format", "bytes",
+    "aggregate.note.schema.versions", null,
+    "aggregate.note.schema.1", null,
+    "aggregate.note.schema.1.id", null
+  };
+
   private static SourceRecord row(String payload) {
     return OutboxEvents.insert().payload(payload).record();
   }
@@ -39,6 +46,16 @@ class ValueComparedTest {
     assertEquals("{\"text\": \"hello\"}", sides.eventRouter().apply(row).value());
     SourceRecord byOutboxRouter = sides.outboxRouter().apply(row);
     assertEquals("{\"text\": \"hello\"}", avro(Routers.NOTE_V1, byOutboxRouter));
+  }
+
+  @Compared("payload-bytea")
+  void payloadsOfBytes(Sides sides) {
+    byte[] payload = {0, (byte) 0xFF};
+    SourceRecord row =
+        OutboxEvents.insert().column("payload", Schema.OPTIONAL_BYTES_SCHEMA, payload).record();
+    assertSame(payload, sides.eventRouter().apply(row).value());
+    assertStops(DataException.class, "type BYTES", sides.outboxRouter(), row);
+    assertSame(payload, sides.outboxRouter(BYTES).apply(row).value());
   }
 
   @Compared("tombstone-default")
@@ -77,6 +94,7 @@ class ValueComparedTest {
     assertStops(DataException.class, "type BYTES", sides.outboxRouter(), row);
     assertDeadLetter(
         "payload-invalid", sides.outboxRouter("aggregate.note.payload.format", "avro").apply(row));
+    assertArrayEquals(new byte[0], (byte[]) sides.outboxRouter(BYTES).apply(row).value());
   }
 
   @Compared("tombstone-column-default")
