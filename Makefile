@@ -9,17 +9,21 @@ COMPOSE := cd compose && docker compose
 # noreset: without it Maven prints an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
+PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check
+UV_COMPILE := build/uv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-config \
+	--annotation-style line --custom-compile-command 'make requirements'
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
 IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
 PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
+IMAGE_REQUIREMENTS := pyproject.toml requirements/commands.txt requirements/tools-image.txt requirements/pyspark.txt
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Older PostgreSQL servers, for the tests of the database checks.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
+.PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -29,11 +33,23 @@ setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/sp
 prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
 
-$(STAMPS)/venv: pyproject.toml constraints.txt | prerequisites
+# Built without isolation: pip does not check the hashes of what it installs into isolated build environments.
+$(STAMPS)/venv: pyproject.toml requirements/build.txt requirements/development.txt | prerequisites
 	@echo "setting up $(VENV) (about 500 MB the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(PIP_INSTALL) --require-hashes --only-binary=:all: -r requirements/build.txt
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation --use-pep517 -r requirements/development.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@mkdir -p $(STAMPS) && touch $@
+
+requirements: prerequisites ## Write requirements/ (exact versions and hashes) after a change of dependencies. UPGRADE=1: latest versions.
+	@$(PYTHON) -m venv build/uv
+	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/lock.txt
+	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --group lock -o requirements/lock.txt
+	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra test --group build --group tools-image -o requirements/development.txt
+	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml -o requirements/commands.txt
+	@for group in build pyspark spark-driver tools-image; do \
+	  $(UV_COMPILE) -c requirements/development.txt --group $$group -o requirements/$$group.txt || exit 1; done
 
 $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
 	@echo "resolving Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars into build/runtime (about 220 MB)"
@@ -80,7 +96,7 @@ $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.x
 		-Druntime.directory="$(CURDIR)/build/images/runtime"
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh pyproject.toml constraints.txt $(STAMPS)/venv
+$(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh $(IMAGE_REQUIREMENTS) $(STAMPS)/venv
 	@echo "resolving the images' Python packages into build/images (about 500 MB)"
 	@scripts/image-python.sh $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
@@ -110,7 +126,7 @@ ps: ## List the containers and their health.
 dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launchers, jars, driver requirements.
 	@$(BIN)/python -m outbox_spark.spark_submit_files build/spark --jars build/runtime/spark/jars
 
-dist: setup ## Build a release in dist/: wheel, sdist, Connect plugins, files for spark-submit, checksums.
+dist: setup ## Build a release in dist/: wheel, sdist, Connect plugins, files for spark-submit, SBOMs, checksums.
 	@$(BIN)/python scripts/dist.py
 
 check: setup lint unit ## Run lint, type checks and unit tests, without a stack.
@@ -132,12 +148,16 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: check older-postgres ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
+test: check older-postgres test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 --dist loadfile tests/integration --durations=10 --junitxml=build/junit.xml
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "skipped: tests/compose (no container engine; start one with scripts/container-engine.sh up)"; fi
+
+test-browser: setup ## Test the HTML pages in headless Chromium. Skipped without Chromium, except in CI.
+	@if [ "$$CI" = true ]; then scripts/prerequisites.sh browser; fi
+	@$(BIN)/pytest -q tests/browser --junitxml=build/junit-browser.xml
 
 test-compose: setup images ## Test the stack in containers and the example service. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml

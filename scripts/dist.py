@@ -3,11 +3,13 @@
 
 outbox_kit-V-py3-none-any.whl      the commands and the library
 outbox_kit-V.tar.gz                the sources
+outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the wheel
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
 outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
 outbox-spark-V.jar                 for spark-submit --jars, together with the jars that docs/scheduling.md lists
+outbox-...-V.cdx.json              SBOMs of the wheel, the plugins and the driver, in CycloneDX JSON
 SHA256SUMS                         for `sha256sum --check`
 """
 
@@ -21,6 +23,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import sbom
 from outbox_kit import __version__
 from outbox_spark.spark_submit_files import ZIP_NAME
 from outbox_spark.spark_submit_files import build as build_spark
@@ -28,6 +31,7 @@ from outbox_spark.spark_submit_files import build as build_spark
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS_FOLDER = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
+REQUIREMENTS_FOLDER = ROOT / "requirements"
 LAUNCHERS_NAME = "outbox-spark-launchers"
 REGULAR_FILE_MODE = 0o100644
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -39,11 +43,9 @@ def main() -> None:
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    if result.returncode:
-        raise SystemExit(f"error: cannot build the wheel and the source distribution\n{result.stdout}{result.stderr}")
-    for plugin in sorted(path for path in PLUGINS_FOLDER.iterdir() if path.is_dir()):
+    build_wheel_and_sdist(folder)
+    shutil.copy(REQUIREMENTS_FOLDER / "commands.txt", folder / f"outbox-kit-requirements-{__version__}.txt")
+    for plugin in plugins():
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as temporary_folder:
         launchers = Path(temporary_folder) / LAUNCHERS_NAME
@@ -51,11 +53,34 @@ def main() -> None:
         shutil.move(launchers / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
         pack(launchers, folder / f"{LAUNCHERS_NAME}-{__version__}.zip")
     shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
+    write_sboms(folder)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     checksums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     (folder / "SHA256SUMS").write_text(checksums, encoding="ascii")
     for path in files:
         print(f"{path.stat().st_size:>10}  dist/{path.name}")
+
+
+def build_wheel_and_sdist(folder: Path) -> None:
+    """Build both into the folder; exit with an error if that fails."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"error: cannot build the wheel and the source distribution\n{result.stdout}{result.stderr}")
+
+
+def plugins() -> list[Path]:
+    """Return the folders of the Connect plugins."""
+    return sorted(path for path in PLUGINS_FOLDER.iterdir() if path.is_dir())
+
+
+def write_sboms(folder: Path) -> None:
+    """Write one SBOM for each file of the release that has dependencies."""
+    documents = {plugin.name: sbom.of_jars(plugin.name, __version__, plugin) for plugin in plugins()}
+    for name, requirements in (("outbox-kit", "commands.txt"), (LAUNCHERS_NAME, "spark-driver.txt")):
+        documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements)
+    for name, text in documents.items():
+        (folder / f"{name}-{__version__}.cdx.json").write_text(text, encoding="utf-8")
 
 
 def pack(folder: Path, archive: Path) -> None:

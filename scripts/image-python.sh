@@ -13,13 +13,12 @@ arm64 | aarch64) machine=aarch64 ;;
 *) machine=x86_64 ;;
 esac
 
-install() { # FOLDER REQUIREMENT...
+install() { # FOLDER OPTION...
   folder=$1
   shift
   "$python" -m pip install -q --disable-pip-version-check --no-warn-script-location --target "$folder" \
-    --python-version 3.11 --implementation cp --only-binary=:all: --no-compile -c constraints.txt \
-    --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
-    --find-links "$images/wheels" "$@"
+    --python-version 3.11 --implementation cp --only-binary=:all: --no-compile \
+    --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" "$@"
 }
 
 rm -rf $images/tools $images/pyspark $images/wheels
@@ -28,14 +27,19 @@ mkdir -p $images
   cat $images/wheel.log >&2
   exit 1
 }
-install $images/tools $images/wheels/outbox_kit-*.whl cryptography
+# One installation of the wheel and its dependencies, so that pip reports a dependency without a hash.
+wheel=$(echo $images/wheels/outbox_kit-*.whl)
+echo "./$wheel $("$python" -m pip hash "$wheel" | tail -n 1)" >$images/wheels/outbox_kit.txt
+install $images/tools --require-hashes -r requirements/commands.txt -r requirements/tools-image.txt \
+  -r $images/wheels/outbox_kit.txt
 # The first line of each script is the path of this machine's Python: replace it by the path in the image.
 for script in $images/tools/bin/outbox*; do
   sed -i.old '1s|.*|#!/usr/bin/python3|' "$script" && rm "$script.old"
 done
 # PySpark is published as a source distribution only, so build a wheel.
-"$python" -m pip wheel -q --disable-pip-version-check --no-deps -c constraints.txt -w $images/wheels pyspark
-install $images/pyspark pyspark
+"$python" -m pip wheel -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
+  -w $images/wheels -r requirements/pyspark.txt
+install $images/pyspark --no-index --no-deps $images/wheels/pyspark-*.whl $images/wheels/py4j-*.whl
 # Delete what the jobs do not use.
 rm -rf $images/pyspark/pyspark/examples $images/pyspark/pyspark/R $images/pyspark/pyspark/tests \
   $images/pyspark/pyspark/data $images/pyspark/share

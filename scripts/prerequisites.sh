@@ -3,6 +3,7 @@
 # As root on Debian or Ubuntu, install missing prerequisites; elsewhere print the command that installs them.
 #   scripts/prerequisites.sh             check (and install)
 #   scripts/prerequisites.sh java-home   print the home of a suitable JDK
+#   scripts/prerequisites.sh browser     check (and install) Chromium and ChromeDriver, for tests/browser
 set -eu
 
 python=${PYTHON:-python3}
@@ -40,6 +41,11 @@ list_missing() {
   command -v mvn >/dev/null 2>&1 || echo "Maven (mvn)"
 }
 
+list_missing_browser() {
+  command -v chromium >/dev/null 2>&1 || echo "Chromium (chromium)"
+  command -v chromedriver >/dev/null 2>&1 || echo "ChromeDriver (chromedriver)"
+}
+
 fail() { # MISSING
   echo "error: missing prerequisites:" >&2
   echo "$1" | sed 's/^/  - /' >&2
@@ -58,11 +64,17 @@ if [ "${1:-}" = java-home ]; then
   fail "a JDK 17 or 21 (JAVA_HOME or PATH)"
 fi
 
+if [ "${1:-}" = browser ]; then
+  list_missing() { list_missing_browser; }
+  debian="chromium chromium-driver fonts-dejavu-core"
+  mac="chromium chromedriver"
+fi
+
 missing=$(list_missing)
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
   echo "installing missing prerequisites: $(echo "$missing" | tr '\n' ';')" >&2
   # shellcheck disable=SC2086
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $debian; } >/dev/null
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $debian; } >/dev/null
   missing=$(list_missing)
 fi
 [ -z "$missing" ] || fail "$missing"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from outbox_kit import __version__
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -43,7 +46,35 @@ def test_code_of_the_testing_guide_is_that_of_the_examples() -> None:
 
 
 @pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
-def test_ci_examples_are_valid_yaml_and_install_the_package(name: str) -> None:
+def test_ci_examples_are_valid_yaml_and_install_the_files_of_this_release(name: str) -> None:
     text = (ROOT / "docs" / "examples" / "ci" / name).read_text(encoding="utf-8")
     assert yaml.safe_load(text)
-    assert "pip install outbox-kit" in text
+    wheel = f"ci/outbox_kit-{__version__}-py3-none-any.whl"
+    assert f"pip install --require-hashes -r ci/outbox-kit-requirements-{__version__}.txt" in text
+    assert f"pip install --no-deps {wheel}" in text
+    # The example's own package depends on outbox-kit, so the wheel must be in the same command.
+    assert f"pip install '{wheel}[testing]' -e '.[test]'" in text
+
+
+# Words of a `pip install` up to the end of the command.
+PIP_INSTALL = re.compile(r"\bpip3? install((?:\s+(?!&&|\|)['\"]?[\w./~@:=\[\],<>-]+['\"]?)+)")
+OWN_NAME = re.compile(r"^outbox[-_.](kit|spark|common|smt)(\[[\w,-]*\])?([=<>~!@].*)?$")
+
+
+def installed_names(text: str) -> list[str]:
+    """Return the words after `pip install` that pip would look up in a package index as packages of this project."""
+    words = [word.strip("'\"`") for found in PIP_INSTALL.findall(text) for word in found.split()]
+    return [word for word in words if OWN_NAME.match(word) and not word.endswith((".whl", ".tar.gz"))]
+
+
+def test_recognizes_a_name_that_pip_would_look_up() -> None:
+    assert installed_names("run `pip install outbox-kit[spark]` first") == ["outbox-kit[spark]"]
+    assert installed_names("pip install -q 'outbox_kit==0.1.0'") == ["outbox_kit==0.1.0"]
+    assert installed_names("pip\n  install --no-deps ./outbox_kit-V-py3-none-any.whl '/path/outbox-kit[testing]'") == []
+
+
+def test_nothing_tells_to_install_the_project_from_a_package_index() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / name for name in tracked.split("\0") if name and not name.startswith("tests/unit/project/")]
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
+    assert {path: names for path, text in texts.items() if (names := installed_names(text))} == {}

@@ -7,10 +7,8 @@ import re
 import statistics
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from graphlib import TopologicalSorter
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -152,67 +150,6 @@ def test_only_the_command_line_prints() -> None:
 
 
 # --- versions
-
-
-def project() -> dict[str, list[str]]:
-    """Return the lists of requirements in pyproject.toml, by name."""
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return {
-        "dependencies": data["project"]["dependencies"],
-        **data["project"]["optional-dependencies"],
-        "build-system": data["build-system"]["requires"],
-    }
-
-
-def normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def constraints() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = (line.partition("==") for line in lines if line.strip() and not line.startswith("#"))
-    return {normalized(name): version.strip() for name, _, version in pins}
-
-
-def name_of(requirement: str) -> str:
-    return normalized(re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0])
-
-
-@pytest.mark.parametrize("group", sorted(project()))
-def test_every_dependency_is_pinned(group: str) -> None:
-    names = {name_of(requirement) for requirement in project()[group]} - {"outbox-kit"}
-    assert {name for name in names if not constraints().get(name)} == set()
-
-
-def test_pins_transitive_dependencies() -> None:
-    """Without a pin two installations of the same version can have different packages."""
-    pending = [name_of(entry) for entries in project().values() for entry in entries]
-    visited = {"outbox-kit"}
-    while pending:
-        name = pending.pop()
-        if name in visited:
-            continue
-        visited.add(name)
-        try:
-            requirements = metadata.distribution(name).requires or []
-        except metadata.PackageNotFoundError:
-            visited.discard(name)
-            continue
-        pending += [name_of(entry) for entry in requirements if "extra ==" not in entry]
-    assert {name for name in visited if name not in constraints()} - {"outbox-kit"} == set()
-
-
-def test_constraints_are_exact_without_sources() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    invalid = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)]
-    assert invalid == []
-    assert not [line for line in lines if "://" in line or " @ " in line or line.startswith("-")]
-    assert lines[1:] == sorted(lines[1:], key=lambda line: line.partition("==")[0].lower())
-
-
-def test_pyproject_versions_equal_the_constraints() -> None:
-    pins = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
-    assert [(name, version) for name, version in pins if constraints().get(normalized(name)) != version] == []
 
 
 def test_changelog_starts_with_this_version() -> None:

@@ -1,0 +1,65 @@
+"""Software bills of materials of a release, in CycloneDX JSON: without time and serial number, to be reproducible."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from pathlib import Path
+
+PIN = re.compile(
+    r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?P<marker> ; [^\\\n]+)? \\\n(?P<hashes>(?: +--hash=.*\n)+)", re.MULTILINE
+)
+
+
+def of_requirements(name: str, version: str, requirements: Path) -> str:
+    """Return the SBOM of a component that depends on the packages of a requirements file."""
+    pins = PIN.finditer(requirements.read_text(encoding="utf-8"))
+    return _document(name, version, [_package(pin) for pin in pins])
+
+
+def of_jars(name: str, version: str, folder: Path) -> str:
+    """Return the SBOM of a component that consists of the jars in a folder."""
+    return _document(name, version, [_jar(path) for path in sorted(folder.glob("*.jar"))])
+
+
+def _document(name: str, version: str, components: list[dict[str, object]]) -> str:
+    document = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "bom-ref": name, "name": name, "version": version}},
+        "components": components,
+        "dependencies": [{"ref": name, "dependsOn": [item["bom-ref"] for item in components]}],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _package(pin: re.Match[str]) -> dict[str, object]:
+    """Describe a Python package, with the hashes of its wheels for all platforms and of its sdist."""
+    purl = f"pkg:pypi/{pin['name']}@{pin['version']}"
+    # A package with a marker is not installed on every platform.
+    scope = "optional" if pin["marker"] else "required"
+    return _component(purl, pin["name"], pin["version"], re.findall(r"sha256:(\w+)", pin["hashes"])) | {"scope": scope}
+
+
+def _jar(path: Path) -> dict[str, object]:
+    """Describe a jar by the coordinates that Maven wrote into it."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"META-INF/maven/.*/pom\.properties", name)]
+        if len(names) != 1:
+            raise SystemExit(f"error: {path} has {len(names)} files pom.properties instead of one")
+        lines = archive.read(names[0]).decode().splitlines()
+    maven = dict(line.split("=", 1) for line in lines if "=" in line)
+    group, artifact, version = maven["groupId"], maven["artifactId"], maven["version"]
+    classifier = path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
+    purl = f"pkg:maven/{group}/{artifact}@{version}" + (f"?classifier={classifier}" if classifier else "")
+    component = _component(purl, artifact, version, [hashlib.sha256(path.read_bytes()).hexdigest()])
+    return component | {"group": group}
+
+
+def _component(purl: str, name: str, version: str, sha256: list[str]) -> dict[str, object]:
+    hashes = [{"alg": "SHA-256", "content": content} for content in sha256]
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, "hashes": hashes}
