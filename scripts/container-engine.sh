@@ -4,10 +4,15 @@
 #   scripts/container-engine.sh status   print the versions; exit 1 if a component is missing
 #   scripts/container-engine.sh down     stop the engine that `up` started; an engine that ran before is not stopped
 # Installation requires root on Debian or Ubuntu; elsewhere the script only reports what is missing. The base image is
-# pulled; if no image registry is reachable, it is built from Debian's packages.
+# pulled by its digest; if no image registry is reachable, it is built from Debian's packages.
 set -eu
 
-base_image=${OUTBOX_BASE_IMAGE:-debian:bookworm-slim}
+# debian:bookworm-20260918-slim for all platforms.
+default_source=debian@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
+base_source=${OUTBOX_BASE_IMAGE:-$default_source}
+# A name that an engine does not look up in a public registry: the images of compose/ are built on it.
+base_image=localhost/outbox-kit/base
+built_instead="built from Debian's packages instead of $base_source"
 compose_version=v2.40.3
 min_compose=2.24.4 # `!override` of three-brokers.yaml
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -39,7 +44,11 @@ is_new_enough() { # VERSION: true if it is at least $min_compose
   [ "$(printf '%s\n%s\n' "$min_compose" "${1#v}" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" = "$min_compose" ]
 }
 
-has_base_image() { docker image inspect "$base_image" >/dev/null 2>&1; }
+has_image() { docker image inspect "$1" >/dev/null 2>&1; }
+
+is_base_image_built() { # true if the base image was built from Debian's packages, for the current digest
+  [ "$(docker image inspect --format '{{.Comment}}' "$base_image" 2>/dev/null)" = "$built_instead" ]
+}
 
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
 
@@ -116,14 +125,26 @@ TOOLS
   has_compose || fail "docker does not find the plugin in $plugins" "try \`docker compose version\`"
 }
 
-import_base_image() {
-  has_base_image && return 0
-  progress "pulling $base_image"
-  if bounded "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
-  progress "cannot pull $base_image ($(tail -n 1 "$work/pull.log"))"
-  if [ "$base_image" != debian:bookworm-slim ] || ! can_install; then
-    fail "the base image $base_image does not exist locally" \
-      "docker pull $base_image, or set OUTBOX_BASE_IMAGE to a local image of Debian bookworm"
+provide_base_image() {
+  is_base_image_built && return 0
+  if has_image "$base_source" || pull_base_image; then
+    docker tag "$base_source" "$base_image"
+  else
+    build_base_image
+  fi
+}
+
+pull_base_image() {
+  progress "pulling $base_source"
+  bounded "$pull_seconds" docker pull -q "$base_source" >"$work/pull.log" 2>&1 && return 0
+  progress "cannot pull $base_source ($(tail -n 1 "$work/pull.log"))"
+  return 1
+}
+
+build_base_image() {
+  if [ "$base_source" != "$default_source" ] || ! can_install; then
+    fail "the base image $base_source does not exist locally" \
+      "docker pull $base_source, or set OUTBOX_BASE_IMAGE to a local image of Debian bookworm"
   fi
   command -v debootstrap >/dev/null 2>&1 || install_packages debootstrap
   progress "building it from Debian packages (about 30 s)"
@@ -133,7 +154,7 @@ import_base_image() {
     fail "debootstrap failed" "see $work/debootstrap.log"
   install_updates "$tree"
   slim_down "$tree"
-  tar -C "$tree" -c . | docker import --change 'CMD ["bash"]' - "$base_image" >/dev/null
+  tar -C "$tree" -c . | docker import --message "$built_instead" --change 'CMD ["bash"]' - "$base_image" >/dev/null
   rm -rf "$tree"
 }
 
@@ -156,7 +177,7 @@ up() {
   mkdir -p "$work"
   start_engine
   provide_compose_plugin
-  import_base_image
+  provide_base_image
   status
 }
 
@@ -166,7 +187,7 @@ status() {
   version=$(docker compose version --short)
   is_new_enough "$version" || fail "\`docker compose\` is $version, older than $min_compose" \
     "upgrade it: https://docs.docker.com/compose/install/linux/"
-  has_base_image || fail "the base image $base_image does not exist locally" "scripts/container-engine.sh up"
+  has_image "$base_image" || fail "the base image $base_image does not exist locally" "scripts/container-engine.sh up"
   progress "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import sys
 import zipfile
@@ -38,12 +40,18 @@ def dist() -> Path:
 
 @pytest.fixture(scope="module")
 def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the command `outbox` of an environment with only the wheel installed."""
+    """Return the command `outbox` of an environment with only the wheel and its requirements installed."""
     folder = tmp_path_factory.mktemp("wheel") / "venv"
     wheel = next(dist.glob("*.whl"))
     python = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", "constraints.txt", str(wheel)]
-    for command in ([sys.executable, "-m", "venv", str(folder)], pip):
+    requirements = str(next(dist.glob("outbox-kit-requirements-*.txt")))
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [*pip, "--require-hashes", "-r", requirements],
+        [*pip, "--no-deps", str(wheel)],
+        [python, "-m", "pip", "check"],
+    ):
         done = run(command, REPOSITORY)
         assert done.code == 0, done.output
     return folder / "bin" / "outbox"
@@ -52,7 +60,17 @@ def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_checksums_match_the_files(dist: Path) -> None:
     done = run(["sha256sum", "--check", "--strict", "SHA256SUMS"], dist)
     assert done.code == 0, done.output
-    assert len(done.stdout.splitlines()) == 7
+    assert {line.partition(":")[0] for line in done.stdout.splitlines()} == {
+        path.name for path in dist.iterdir() if path.name != "SHA256SUMS"
+    }
+
+
+@pytest.mark.parametrize("name", ["outbox-smt", "outbox-avro-converter"])
+def test_sbom_of_a_plugin_lists_every_jar_of_its_zip(dist: Path, name: str) -> None:
+    with zipfile.ZipFile(dist / f"{name}-{__version__}.zip") as archive:
+        jars = {hashlib.sha256(archive.read(path)).hexdigest() for path in archive.namelist()}
+    components = json.loads((dist / f"{name}-{__version__}.cdx.json").read_text(encoding="utf-8"))["components"]
+    assert {entry["content"] for component in components for entry in component["hashes"]} == jars
 
 
 def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_path: Path) -> None:
