@@ -2,7 +2,7 @@
 
 outbox-spark-pyfiles.zip    for --py-files: outbox_spark and outbox_common
 materialize.py, ...         the launchers: the application files of spark-submit
-requirements.txt            Python packages of the driver; executors need no Python packages
+requirements.txt            Python packages of the driver, with hashes; executors need no Python packages
 jars/                       for --jars, if --jars FOLDER was given
 """
 
@@ -13,7 +13,6 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import outbox_common
@@ -21,7 +20,6 @@ from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.errors import ConfigurationError
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"
-DRIVER_PACKAGES = ("confluent-kafka", "psycopg", "psycopg-binary", "requests", "msgspec")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 """Modification time of every file, for a reproducible zip."""
 
@@ -41,8 +39,7 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
     with zipfile.ZipFile(files[0], "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(_zip_entries(package)):
             archive.writestr(zipfile.ZipInfo(name, _ZIP_EPOCH), content, zipfile.ZIP_DEFLATED)
-    requirements = "".join(f"{name}=={metadata.version(name)}\n" for name in DRIVER_PACKAGES)
-    files[1].write_text(requirements, encoding="ascii")
+    shutil.copy(package.parents[1] / "requirements" / "spark-driver.txt", files[1])
     files += [Path(shutil.copy(path, folder / path.name)) for path in launchers]
     # Two versions of a jar on one class path would conflict.
     shutil.rmtree(folder / "jars", ignore_errors=True)

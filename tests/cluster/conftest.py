@@ -27,7 +27,7 @@ JARS = sorted((REPOSITORY / "build/runtime/spark/jars").glob("*.jar"))
 HOST = "127.0.0.1"
 START_SECONDS = 60
 SUBMIT_SECONDS = 280
-# Modules of DRIVER_PACKAGES and their dependencies: neither outbox_kit nor fastavro.
+# Modules of the packages in requirements/spark-driver.txt: neither outbox_kit nor fastavro.
 DRIVER_MODULES = (
     "certifi", "charset_normalizer", "confluent_kafka", "confluent_kafka.libs", "idna", "msgspec", "psycopg",
     "psycopg_binary", "psycopg_binary.libs", "requests", "typing_extensions.py", "urllib3",

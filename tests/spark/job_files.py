@@ -27,6 +27,26 @@ targets:
   lake: {kind: delta, path: build/lake}
 """
 
+CATALOG_SECRETS = {
+    "header.X-Api-Key": "k4fka",
+    "header.Authorization": "Bearer k4fka",
+    "credential": "id:k4fka",
+    "token": "k4fka",
+    "s3.access-key-id": "k4fka",
+    "s3.secret-access-key": "k4fka",
+    "s3.session-token": "k4fka",
+    "s3.sse.key": "k4fka",
+    "adls.connection-string.me": "AccountKey=k4fka",
+    "adls.sas-token.me": "k4fka",
+    "adls.auth.shared-key.account.key": "k4fka",
+    "gcs.decryption-key": "k4fka",
+    "hadoop.fs.azure.account.key.me": "k4fka",
+    "jdbc.password": "k4fka",
+    "uri": "jdbc:postgresql://db/catalog?user=me&password=k4fka",
+    "warehouse": "s3a://me:k4fka@bucket/x",
+}
+"""Settings of Iceberg catalogs and object stores whose names or values contain secrets."""
+
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
+from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import OutboxKitError
@@ -130,7 +131,7 @@ def _entry(preview: Preview) -> dict[str, Any]:
 
 def as_text(previews: Sequence[Preview]) -> str:
     """Return one line per table, one line per partition that is new or has offsets to read, and warnings."""
-    return "\n".join(line for preview in previews for line in _lines(preview))
+    return "\n".join(one_line(line) for preview in previews for line in _lines(preview))
 
 
 def _lines(preview: Preview) -> list[str]:

@@ -6,13 +6,14 @@ import logging
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
+from outbox_common.terminal_text import printable
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Reporter
+from outbox_spark.session.error_redaction import debug_traceback
 
 
 class Exit(IntEnum):
@@ -57,7 +58,7 @@ def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
 
 def print_message(text: str) -> None:
     """Print a message to stderr, because stdout is for results."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> None:
@@ -75,14 +76,14 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
         return body()
     except OutboxKitError as error:
         if debug:
-            traceback.print_exc()
+            print_message(debug_traceback(error))
         report_error(error, print_message)
         return exit_code([error.transient])
     except (Exception, KeyboardInterrupt) as error:
         if not was_interrupted(error):
             raise
         if debug:
-            traceback.print_exc()
+            print_message(debug_traceback(error))
         print_message("interrupted: every table is at its last committed batch; the next run continues from there")
         return Exit.INTERRUPTED
     finally:

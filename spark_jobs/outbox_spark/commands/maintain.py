@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
+from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
@@ -58,7 +59,8 @@ def _main(options: argparse.Namespace) -> int:
         print(json.dumps({"maintained": [asdict(result) for result in results]}, indent=2))
     else:
         for item in results:
-            print(f"{item.target}.{item.table}  {item.done if item.error is None else f'failed: {item.error}'}")
+            result = item.done if item.error is None else f"failed: {item.error}"
+            print(one_line(f"{item.target}.{item.table}  {result}"))
     return exit_code(result.transient for result in results if result.error is not None)
 
 

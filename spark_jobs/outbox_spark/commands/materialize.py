@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from outbox_common.private_files import write_private
 from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, run_command
 from outbox_spark.commands.export import ExportFormat, export
@@ -175,7 +176,7 @@ def _write_job(options: argparse.Namespace) -> Exit:
         sys.stdout.write(text)
     else:
         try:
-            options.write_job.write_text(text, encoding="utf-8")
+            write_private(options.write_job, text)
         except OSError as error:
             message = f"cannot write {options.write_job}: {error.strerror}"
             raise ConfigurationError(message, "specify a file that you can create or overwrite") from None

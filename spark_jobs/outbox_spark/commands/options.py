@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from outbox_spark.commands.exit_codes import EXIT_CODES
@@ -11,7 +12,9 @@ from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
 
-DEFAULT_ENVIRONMENT = "local"
+# The same variables and defaults as those of the command `outbox`. An empty variable counts as not set.
+PIPELINE_VARIABLE, DEFAULT_PIPELINE = "OUTBOX_PIPELINE", "connectors/library.yaml"
+ENVIRONMENT_VARIABLE, DEFAULT_ENVIRONMENT = "OUTBOX_ENVIRONMENT", "local"
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -21,17 +24,23 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     files = parser.add_mutually_exclusive_group()
-    default = Path("connectors/library.yaml")
-    files.add_argument("-p", "--pipeline", type=Path, default=default, help=f"pipeline file; default {default}")
+    default_pipeline = Path(os.environ.get(PIPELINE_VARIABLE) or DEFAULT_PIPELINE)
+    pipeline_help = f"pipeline file; default ${PIPELINE_VARIABLE}, else {DEFAULT_PIPELINE}"
+    files.add_argument("-p", "--pipeline", type=Path, default=default_pipeline, metavar="FILE", help=pipeline_help)
     files.add_argument("--job", type=Path, metavar="FILE", help="job file, instead of pipeline and environment file")
     add = parser.add_argument
-    environment_help = "name of the environment (connectors/environments/NAME.yaml); default %(default)s"
-    add("-e", "--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME", help=environment_help)
+    default_text = f"default ${ENVIRONMENT_VARIABLE}, else {DEFAULT_ENVIRONMENT}"
+    environment_help = f"name of the environment (connectors/environments/NAME.yaml); {default_text}"
+    add("-e", "--environment", default=_default_environment(), metavar="NAME", help=environment_help)
     add("--aggregate", action="append", default=[], help="process only this aggregate type; repeatable")
     add("--target", action="append", default=[], help="process only this target; repeatable")
     add("--output", choices=("table", "json"), default="table", help="format of the result on stdout")
     add("--debug", action="store_true", help="print tracebacks of errors")
     return parser
+
+
+def _default_environment() -> str:
+    return os.environ.get(ENVIRONMENT_VARIABLE) or DEFAULT_ENVIRONMENT
 
 
 def add_batch_option(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +69,7 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
     """Return the selected jobs of the job file or the pipeline file. Raises ConfigurationError."""
     selected = {"aggregates": options.aggregate, "targets": options.target}
     if options.job is not None:
-        if options.environment != DEFAULT_ENVIRONMENT:
+        if options.environment != _default_environment():
             message = f"--environment {options.environment} cannot be used with --job {options.job}"
             raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
         return job_file.read_jobs(options.job, **selected)
@@ -69,5 +78,6 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
         from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
     except ImportError as error:
         message = f"reading a pipeline file requires the Python package {error.name}"
-        raise ConfigurationError(message, "install outbox-kit, or use a job file with --job") from error
+        hint = "install the wheel of a release of outbox-kit (docs/releasing.md), or use a job file with --job"
+        raise ConfigurationError(message, hint) from error
     return load_jobs(options.pipeline, options.environment, **selected)

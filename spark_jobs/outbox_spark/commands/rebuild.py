@@ -20,8 +20,11 @@ from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.sinks import open_table
+from outbox_spark.sinks.target_table import TargetTable
 
 SHADOW_SUFFIX = "__rebuild"
+MAX_LOST_PERCENT = 5
+ANY_LOSS = 100
 _MAX_SHADOW_NAME_LENGTH = 45
 """Maximum length of a shadow table's name: PostgreSQL limits the name of its staging table, which is longer."""
 
@@ -34,11 +37,12 @@ def rebuild(
     *,
     restart: bool = False,
     topic: Topic | None = None,
+    max_lost_percent: float = ANY_LOSS,
 ) -> Outcome:
     """Materialize the topic into a shadow table, then replace the table's rows by its rows. Raises OutboxKitError.
 
     Until the last step the table is unchanged and other runs may update it. An interrupted rebuild continues, unless
-    `restart` is set.
+    `restart` is set. RefusedError is raised if the table would lose more than `max_lost_percent` of its current rows.
     """
     topic = topic or topic_of(spark, job)
     shadow = shadow_of(job)
@@ -49,9 +53,25 @@ def rebuild(
     with open_table(spark, job, report) as table:
         last_outcome = materialize(spark, shadow, report, max_records, topic=topic)
         with open_table(spark, shadow, report) as shadow_table:
+            if max_lost_percent < ANY_LOSS:
+                _refuse_excessive_loss(job, table, shadow_table, max_lost_percent)
             table.replace_by(shadow_table)
     report(f"{job}: rebuilt; the content of the table was replaced")
     return replace(first_outcome.plus(last_outcome), table=job.table, status=Status.CHANGED)
+
+
+def _refuse_excessive_loss(job: MaterializeJob, table: TargetTable, shadow: TargetTable, max_percent: float) -> None:
+    """Raise RefusedError if the topic has far fewer states than the table, for example because it was recreated."""
+    try:
+        exists = table.committed() is not None
+    except RefusedError:
+        return  # a table that was restored or rolled back has no row count to compare with
+    before = table.current_versions().count() if exists else 0
+    after = shadow.current_versions().count() if before else 0
+    if before - after > before * max_percent / ANY_LOSS:
+        message = f"{job}: the rebuild would reduce the table from {before} to {after} rows; the table is unchanged"
+        hint = "make sure that the topic contains every aggregate (`outbox backfill`), or accept the loss with"
+        raise RefusedError(message, f"{hint} --max-lost-percent {ANY_LOSS}")
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:
@@ -109,11 +129,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     def work(spark: SparkSession, job: MaterializeJob) -> Outcome:
-        return rebuild(spark, job, print_message, options.batch_records, restart=options.restart)
+        limit = options.max_lost_percent
+        return rebuild(
+            spark, job, print_message, options.batch_records, restart=options.restart, max_lost_percent=limit
+        )
 
     outcomes = run_jobs(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return exit_of(outcomes)
+
+
+def _percent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= ANY_LOSS:
+        raise argparse.ArgumentTypeError("must be from 0 to 100")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,4 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--restart", action="store_true", help="discard an interrupted rebuild instead of continuing it"
     )
+    percent_help = "refuse to replace a table that would lose more than N percent of its rows; default %(default)s"
+    parser.add_argument("--max-lost-percent", type=_percent, default=MAX_LOST_PERCENT, metavar="N", help=percent_help)
     return parser

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_report import aligned_lines
 from outbox_spark.errors import OutboxKitError
@@ -100,7 +101,7 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
     for result in results:
         counts = [str(result.counts.get(kind, 0)) for kind in DifferenceKind]
         rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired_count)])
-    return "\n".join([*aligned_lines(rows), *(line for result in results for line in _examples(result))])
+    return "\n".join([*aligned_lines(rows), *(one_line(line) for result in results for line in _examples(result))])
 
 
 def _examples(result: ReconciledTable) -> list[str]:

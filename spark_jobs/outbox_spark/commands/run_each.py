@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -13,7 +12,7 @@ from outbox_spark.commands.exit_codes import report_error, restore_interrupt_han
 from outbox_spark.commands.interval import Stopped
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
-from outbox_spark.session.error_redaction import redacted
+from outbox_spark.session.error_redaction import debug_traceback, redacted
 from outbox_spark.session.spark_session import start_session
 
 APPLICATION_NAME = "outbox-materialize"
@@ -39,7 +38,7 @@ def attempt(
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if debug:
-            report(traceback.format_exc())
+            report(debug_traceback(error))
         failure = redacted(error)
         report_error(failure, report, subject)
         return on_error(failure)

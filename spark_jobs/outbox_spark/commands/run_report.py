@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_json
@@ -50,6 +51,7 @@ def as_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines with columns of equal width."""
+    """Return the rows as lines with columns of equal width, and with control characters escaped."""
+    rows = [list(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

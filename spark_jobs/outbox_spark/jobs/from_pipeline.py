@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outbox_common.secret_patterns import has_secret, is_secret_name
 from outbox_kit.pipeline import Environment, Materialization, Overrides, Pipeline, load_files
 from outbox_kit.pipeline.loading import environment_values
 from outbox_spark.errors import ConfigurationError
@@ -27,9 +28,7 @@ from outbox_spark.jobs.model import (
 )
 
 _SECTIONS = ("kafka", "registry", "targets")
-_SECRET_NAME = re.compile(r"password|secret|token|credential|access-key|jaas|oauthbearer\.config|\.key\.pem")
-"""Pattern of the names of settings whose values must not be in a job file."""
-_VARIABLE_REFERENCE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE_REFERENCE = re.compile(r"\benv\s*(?:\.|\[\s*['\"])\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 S = TypeVar("S", bound=JobSettings)
 
@@ -119,7 +118,7 @@ def _secret_values(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from map(str, _mapping(kafka.get("client")).values())
     for service in map(_mapping, [registry, *targets.values()]):
         yield from map(str, _mapping(service.get("catalog")).values())
-        yield from (str(value) for key, value in service.items() if _SECRET_NAME.search(key))
+        yield from (str(value) for key, value in service.items() if is_secret_name(key))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - YAML; errors are reported when the file is loaded
@@ -136,19 +135,22 @@ def _without_secrets(job: MaterializeJob) -> MaterializeJob:
 
 
 def _with_references(values: Mapping[str, Any], *location: str) -> dict[str, Any]:
-    """Replace each secret that is not a reference by a reference to the variable that overrides its key."""
+    """Replace each secret without a reference by a reference to the variable that overrides its key."""
     return {
         name: _with_references(value, *location, name)
         if isinstance(value, Mapping)
-        else _reference_for(value, *location, name)
-        if isinstance(value, str) and _SECRET_NAME.search(name)
+        else _without_secret(value, *location, name)
+        if isinstance(value, str)
         else value
         for name, value in values.items()
     }
 
 
-def _reference_for(value: str, *location: str) -> str:
-    if REFERENCE.fullmatch(value):
+def _without_secret(value: str, *location: str) -> str:
+    """Return the value; a reference if it is a secret that the environment file contains in plain text."""
+    has_reference = REFERENCE.search(value) is not None
+    is_secret = is_secret_name(".".join(location)) and not has_reference
+    if not is_secret and not has_secret(REFERENCE.sub("", value)):
         return value
     return reference("__".join(re.sub(r"[^A-Z0-9]", "_", key.upper()) for key in ("OUTBOX", "ENVIRONMENT", *location)))
 

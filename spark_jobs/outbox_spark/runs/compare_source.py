@@ -22,12 +22,12 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.session.error_redaction import postgres_message
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
 

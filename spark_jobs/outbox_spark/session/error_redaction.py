@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import psycopg
@@ -9,9 +10,10 @@ from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
+from outbox_common.error_text import first_line, postgres_message, traceback_text
 from outbox_spark.errors import OutboxKitError
 
-_MAX_MESSAGE_LENGTH = 200
+_JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
 _LOST_ROWS_EXCEPTION = "PersistedRows$LostException"
 _DEBUG_HINT = "run the command again; if the error persists, add --debug to print the traceback"
 _LOST_ROWS_HINT = "run the command again"
@@ -31,21 +33,22 @@ def redacted(error: Exception) -> OutboxKitError:
     return OutboxKitError(f"{name}: {detail}" if detail else name, _DEBUG_HINT)
 
 
+def debug_traceback(error: BaseException) -> str:
+    """Return the traceback of an error and its causes, without record values, with the stack frames of Java."""
+    return traceback_text(error, _debug_message)
+
+
+def _debug_message(error: BaseException) -> str:
+    if not isinstance(error, (PySparkException, Py4JError, psycopg.Error, UnicodeError)):
+        return str(error)
+    frames = [line for line in str(error).splitlines() if _JAVA_FRAME.match(line)]
+    return "\n".join([redacted(error).message, *frames])
+
+
 def _is_lost_rows_error(error: Exception) -> bool:
     with suppress(Exception):  # str() can raise, see _detail
         return isinstance(error, (PySparkException, Py4JError)) and _LOST_ROWS_EXCEPTION in str(error)
     return False
-
-
-def postgres_message(error: psycopg.Error) -> str:
-    """Return the first line of the error's message; only the SQLSTATE if the message can contain a value."""
-    sqlstate = error.sqlstate
-    if sqlstate is None:  # the client raised the error, for example because the connection failed
-        return _first_line(str(error))
-    if sqlstate.startswith("22"):  # class 22, data exception: the message can contain a value
-        return f"a value was rejected, SQLSTATE {sqlstate}"
-    # Detail and context can contain rows; the primary message only names tables, columns and constraints.
-    return _first_line(error.diag.message_primary or f"SQLSTATE {sqlstate}")
 
 
 def _detail(error: Exception) -> str:
@@ -53,15 +56,15 @@ def _detail(error: Exception) -> str:
         return postgres_message(error)
     if isinstance(error, KafkaException):
         reason = error.args[0] if error.args else ""
-        return _first_line(reason.str() if hasattr(reason, "str") else str(reason))
+        return first_line(reason.str() if hasattr(reason, "str") else str(reason))
     if isinstance(error, AnalysisException):  # before execution: has names and types, no values
         with suppress(Exception):  # str() raises for Delta's errors, for which PySpark has no message template
-            return _first_line(str(error))
+            return first_line(str(error))
     if isinstance(error, (PySparkException, Py4JError)):
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         return ", ".join(filter(None, [condition, *_java_classes(error)]))
     # A UnicodeError's message contains bytes. Messages of other Python errors contain no records.
-    return "" if isinstance(error, UnicodeError) else _first_line(str(error))
+    return "" if isinstance(error, UnicodeError) else first_line(str(error))
 
 
 def _java_classes(error: Exception) -> list[str]:
@@ -75,8 +78,3 @@ def _java_classes(error: Exception) -> list[str]:
     except Exception:  # the JVM may have ended: return the names that were read
         return names
     return names
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().split("\n", maxsplit=1)[0]
-    return line if len(line) <= _MAX_MESSAGE_LENGTH else f"{line[:_MAX_MESSAGE_LENGTH]}..."

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from outbox_common.secret_patterns import NAME_PATTERN, VALUE_PATTERN
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.session import version_check
 from outbox_spark.session.class_path import has_class
@@ -44,8 +45,8 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    # Event log and UI hide the values of settings with these names: Spark's default, and those of Iceberg credentials.
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
+    # Event log and UI hide settings whose name or value matches: Spark's default, and the patterns of outbox-kit.
+    "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",
     # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so that the next table would
     # compile its code again. With more entries, each table after the first takes a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",

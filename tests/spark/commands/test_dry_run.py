@@ -189,6 +189,12 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
         preview_of(topic, old, missed=MissedTombstones.REFUSE)
 
 
+def test_text_cannot_control_the_terminal(topic: pytest.MonkeyPatch) -> None:
+    hostile = replace(preview_of(topic, COMMITTED), missed_warning="\x1b[2J\nforged \u202e")
+    assert as_text([hostile]).splitlines()[-1].startswith(r"  \x1b[2J\nforged \u202e; the run")
+    assert json.loads(as_json([hostile]))  # exact
+
+
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
     """A table without `committed_at` is compared by the next run, even if the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.commands import run_each
-from outbox_spark.commands.exit_codes import Exit, restore_interrupt_handler, run_command
+from outbox_spark.commands.exit_codes import Exit, print_message, restore_interrupt_handler, run_command
 
 BUSY_SECONDS = 30
 
@@ -32,6 +32,11 @@ def interrupt_when_busy(spark: SparkSession) -> threading.Thread:
     thread = threading.Thread(target=watch)
     thread.start()
     return thread
+
+
+def test_messages_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    print_message("key \x1b[2J\x9b \u202e\r\n\tat java.lang.Object")
+    assert capsys.readouterr().err == "key \\x1b[2J\\x9b \\u202e\\r\n\tat java.lang.Object\n"
 
 
 def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:

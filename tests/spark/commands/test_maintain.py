@@ -159,6 +159,19 @@ def test_command_prints_the_result_of_each_table(
     assert capsys.readouterr().out == f"lake.book  {'failed: it failed' if error else 'compacted'}\n"
 
 
+def test_result_cannot_control_the_terminal(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b[2J\nforged \u202e"
+    results = [MaintainedTable("a", "lake", "t", hostile), MaintainedTable("b", "lake", "t", error=hostile)]
+    monkeypatch.setattr(maintain_command, "run_jobs", lambda *_, **__: results)
+    escaped = r"\x1b[2J\nforged \u202e"
+    main(["-p", str(pipeline), "-e", "testing"])
+    assert capsys.readouterr().out.splitlines() == [f"lake.t  {escaped}", f"lake.t  failed: {escaped}"]
+    main(["-p", str(pipeline), "-e", "testing", "--output", "json"])
+    assert json.loads(capsys.readouterr().out)["maintained"][0]["done"] == hostile
+
+
 def test_rejects_history_mode_in_iceberg(pipeline: Path) -> None:
     text = pipeline.read_text()
     pipeline.write_text(text.replace("target: lake, table: book}", "target: lake, table: book, mode: history}"))

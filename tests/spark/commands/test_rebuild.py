@@ -313,3 +313,19 @@ def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None
         assert name.endswith(rebuild_module.SHADOW_SUFFIX)
         PostgresTable(postgres_target.job.target, name)  # type: ignore[arg-type]
     assert shadow_of(postgres_target.job).table == "thing__rebuild"
+
+
+def test_refuses_to_lose_most_rows(spark: SparkSession, target: Target) -> None:
+    """A topic that was deleted and recreated has only the states that were written since then."""
+    log, recreated = Log("test.thing"), Log("test.thing", topic_id="recreated")
+    for commit, key in enumerate("abcdefghij", start=1):
+        put(log, key, commit)
+    target.run(log, SCHEMAS)
+    before = target.state()
+    put(recreated, "a", 20)
+    topic = LiveTopic(spark, recreated, SCHEMAS).topic()
+    with pytest.raises(RefusedError, match="from 10 to 1 rows"):
+        rebuild(spark, target.job, print, topic=topic, max_lost_percent=89)
+    assert target.state() == before
+    rebuild(spark, target.job, print, topic=topic, max_lost_percent=90)
+    assert set(target.state()) == {"a"}

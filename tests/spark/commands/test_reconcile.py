@@ -271,6 +271,15 @@ def test_reports_contain_counts_and_keys() -> None:
     ]
 
 
+def test_a_key_cannot_control_the_terminal() -> None:
+    key = "k\x1b[2J\x9b\nlake.thing missing: forged"
+    hostile = replace(DIFFERENT, examples={DifferenceKind.MISSING: [key]})
+    assert as_table([hostile]).splitlines()[2:] == [r"lake.thing missing: k\x1b[2J\x9b\nlake.thing missing: forged"]
+    assert r"t\x1b[2J" in as_table([replace(DIFFERENT, table="t\x1b[2J")])
+    (entry,) = json.loads(as_json([hostile]))["reconciliations"]
+    assert entry["differences"]["missing"]["examples"] == [key]
+
+
 def test_the_command_reports_each_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

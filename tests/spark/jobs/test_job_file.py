@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_files import ENVIRONMENT, PROJECT, job, pipeline, write_job_file
+from job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
@@ -191,6 +195,52 @@ def test_replaces_a_literal_secret_by_its_override_variable(
     for name, value in names.items():  # names that loading the pipeline resolves
         monkeypatch.setenv(name, value)
     assert load_jobs(pipeline, "testing") == read
+
+
+def with_catalog(pipeline: Path, catalog: Mapping[str, str]) -> None:
+    """Add a target `ice` with this catalog, to which the aggregate `author` is materialized."""
+    settings = json.dumps({"kind": "iceberg", "namespace": "n", "catalog": {"type": "rest", **catalog}})
+    (pipeline.parent / "environments/testing.yaml").write_text(f"{ENVIRONMENT}  ice: {settings}\n")
+    data = pipeline.read_text().replace("{aggregate: author, target: lake,", "{aggregate: author, target: ice,")
+    pipeline.write_text(data)
+
+
+@pytest.mark.parametrize("name", CATALOG_SECRETS)
+def test_replaces_each_secret_of_a_catalog(pipeline: Path, name: str) -> None:
+    with_catalog(pipeline, {name: CATALOG_SECRETS[name]})
+    text = as_text(jobs_without_secrets(pipeline, "testing", targets=["ice"]))
+    assert "k4fka" not in text
+    key = re.sub(r"\W", "_", name.upper())
+    assert variables(text) == [f"OUTBOX__ENVIRONMENT__TARGETS__ICE__CATALOG__{key}", "REGISTRY_PASSWORD"]
+
+
+def test_retains_values_of_a_catalog_that_contain_references(pipeline: Path) -> None:
+    catalog = {
+        "uri": "jdbc:postgresql://db/catalog?user=me&password={{ env.CATALOG_PASSWORD }}&ssl=true",
+        "header.Authorization": "Bearer {{ env.CATALOG_TOKEN }}",
+        "header.X-Api-Key": "{{ env['API_KEY'] }}",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
+        "warehouse": "abfss://container@account.dfs.core.windows.net/x",
+    }
+    with_catalog(pipeline, catalog)
+    (author,) = jobs_without_secrets(pipeline, "testing", targets=["ice"])
+    assert isinstance(author.target, IcebergTarget)
+    expected = {name: re.sub(r"{{ env\W+(\w+).*?}}", r"${env:\1}", value) for name, value in catalog.items()}
+    assert author.target.catalog == {"type": "rest", **expected}
+
+
+def test_job_files_are_private(pipeline: Path, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.touch(mode=0o644)
+    assert main(["-p", str(pipeline), "-e", "testing", "--write-job", str(path)]) == Exit.DONE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_rejects_user_info_in_the_url_of_a_job_file(tmp_path: Path) -> None:
+    path = write_job_file(tmp_path, as_text([job(registry=RegistrySettings("http://me:s3cret@r"))]))
+    with pytest.raises(ConfigurationError, match=r"registry\.url contains a user name or password") as caught:
+        SchemaRegistry(read_jobs(path, {})[0].registry)
+    assert "s3cret" not in caught.value.message + caught.value.hint
 
 
 def test_command_writes_the_file_and_lists_requirements(

@@ -6,12 +6,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.session.error_redaction import redacted
+from outbox_spark.session.error_redaction import debug_traceback, redacted
 
 SECRET = "p4yload"
 
@@ -28,6 +29,10 @@ def message_of(error: Exception) -> str:
             f"create temp table t (x text primary key); insert into t values ('{SECRET}'), ('{SECRET}')",
             'UniqueViolation: duplicate key value violates unique constraint "t_pkey"',
         ),
+        (
+            f"create temp table c (x text check (x <> '{SECRET}')); insert into c values ('{SECRET}')",
+            'CheckViolation: new row for relation "c" violates check constraint "c_x_check"',
+        ),
         ("select * from nowhere", 'UndefinedTable: relation "nowhere" does not exist'),
     ],
 )
@@ -36,6 +41,7 @@ def test_redacts_errors_of_postgres(postgres: psycopg.conninfo.ConninfoDict, sta
     with psycopg.connect(**arguments) as connection, pytest.raises(psycopg.Error) as caught:
         connection.execute(statement.encode())
     assert message_of(caught.value) == message
+    assert SECRET not in debug_traceback(caught.value)
 
 
 def test_redacts_errors_of_spark(spark: SparkSession) -> None:
@@ -49,6 +55,26 @@ def test_redacts_errors_of_spark(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException) as analysis:
         spark.table("nowhere")
     assert message_of(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_traceback_has_no_record_values(spark: SparkSession, wrapped: bool) -> None:
+    jvm: Any = spark._jvm
+
+    def fail() -> None:
+        try:
+            jvm.java.lang.Class.forName(SECRET)
+        except Py4JError as error:
+            if wrapped:
+                raise RefusedError("message") from error
+            raise
+
+    with pytest.raises(Exception, match="message" if wrapped else SECRET) as caught:
+        fail()
+    actual = debug_traceback(caught.value)
+    assert SECRET not in actual
+    assert 'test_error_redaction.py", line' in actual
+    assert "java.lang.ClassNotFoundException\n\tat java.base/" in actual
 
 
 def test_redacts_an_error_whose_text_fails(monkeypatch: pytest.MonkeyPatch) -> None:

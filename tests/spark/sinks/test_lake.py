@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_files import CATALOG_SECRETS
 from kafka_log import START, Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
@@ -151,18 +152,18 @@ def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
 
 def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
     """Event log and UI redact settings in the same way as SET."""
-    secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
-    catalog = configure_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
+    secrets = CATALOG_SECRETS
+    catalog = configure_catalog(spark, IcebergTarget("n", {"type": "rest", "io-impl": "x.Y", **secrets}))
     prefix = f"spark.sql.catalog.{catalog}"
     try:
         visible = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-        assert visible[f"{prefix}.uri"] == "http://127.0.0.1:1"
+        assert visible[f"{prefix}.io-impl"] == "x.Y"
         assert {name: visible[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
-        assert spark.conf.get(f"{prefix}.credential") == "hush"
+        assert spark.conf.get(f"{prefix}.credential") == secrets["credential"]
         assert logged(spark, f"{prefix}.credential") == "*********(redacted)"
     finally:
         application: Any = spark._jsc.sc().conf()
-        for name in [prefix, *(f"{prefix}.{name}" for name in ("type", "uri", "cache-enabled", *secrets))]:
+        for name in [prefix, *(f"{prefix}.{name}" for name in ("type", "io-impl", "cache-enabled", *secrets))]:
             application.remove(name)
             spark.conf.unset(name)
 

@@ -7,9 +7,9 @@ from typing import TypedDict
 import psycopg
 from psycopg.rows import TupleRow
 
+from outbox_common.error_text import postgres_message
 from outbox_spark.errors import OverlapError, UnreachableError
 from outbox_spark.jobs.model import PostgresTarget, SourceTable
-from outbox_spark.session.error_redaction import postgres_message
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
@@ -32,7 +33,6 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
-from outbox_spark.session.error_redaction import postgres_message
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import column_types, comments, relation_exists, schema_exists
 from outbox_spark.sinks.postgres.connection import (

@@ -1,0 +1,49 @@
+"""Options that select the files, and the environment variables in their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job_files import job, pipeline
+
+from outbox_spark.commands.options import command_parser, selected_jobs
+from outbox_spark.jobs import job_file
+
+__all__ = ["pipeline"]  # the fixture
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_PIPELINE", "shop.yaml")
+    monkeypatch.setenv("OUTBOX_ENVIRONMENT", "testing")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], ("shop.yaml", "testing")), (["-p", "a.yaml"], ("a.yaml", "testing")), (["-e", "b"], ("shop.yaml", "b"))],
+)
+def test_variables_select_the_files_that_no_option_selects(arguments: list[str], expected: tuple[str, str]) -> None:
+    options = command_parser("outbox-materialize", "").parse_args(arguments)
+    assert (str(options.pipeline), options.environment) == expected
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_default_files_without_variables(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    for name in ("OUTBOX_PIPELINE", "OUTBOX_ENVIRONMENT"):
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    options = command_parser("outbox-materialize", "").parse_args([])
+    assert (str(options.pipeline), options.environment) == ("connectors/library.yaml", "local")
+
+
+def test_reads_the_files_of_the_variables(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_PIPELINE", str(pipeline))
+    options = command_parser("outbox-materialize", "").parse_args(["--aggregate", "book", "--target", "warehouse"])
+    assert [entry.kafka["bootstrap.servers"] for entry in selected_jobs(options)] == ["broker:9092"]
+
+
+def test_a_job_file_replaces_the_files_of_the_variables(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(job_file.as_text([job()]))
+    options = command_parser("outbox-materialize", "").parse_args(["--job", str(file)])
+    assert [entry.aggregate for entry in selected_jobs(options)] == ["book"]
