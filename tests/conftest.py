@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from outbox_kit.stack import Stack, StackState
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Hypothesis fails an example that takes over 200 ms, which the other tests of a run can cause on a small machine.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,6 +20,8 @@ from outbox_common.errors import ConfigurationError
 
 AUTHENTICATION_FAILED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 REDIRECTS = range(300, 400)
+# The part of a URL between `//` and the path, as host and port without user info.
+_ADDRESS = re.compile(r"https?://(\[[^\]@/]+\]|[^\s/?#@:\[\]]+)(:\d+)?([/?#]|$)")
 _FILE_KEYS = ("ca_file", "certificate_file", "key_file")
 # OpenSSL's names of the TLS alerts that a server sends when the client certificate is missing or not accepted.
 _CERTIFICATE_ALERT = re.compile(
@@ -106,6 +108,9 @@ class HttpSession(requests.Session):
 
     def _check_credentials(self) -> None:
         endpoint, section = self._endpoint, self._section
+        if has_user_info(endpoint.url):
+            hint = f"set {section}.username and {section}.password instead"
+            raise ConfigurationError(f"{section}.url contains a user name or password", hint)
         files = {f"{section}.{key}": path for key in _FILE_KEYS if (path := getattr(endpoint, key))}
         for key, path in files.items():
             if not Path(path).is_file():
@@ -213,6 +218,11 @@ class HttpSession(requests.Session):
             return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, maybe_sent=True)
         hint = f"check {self._section}.url and the TLS settings of the server"
         return Failure(f"TLS: {reason}", hint, maybe_sent=True)
+
+
+def has_user_info(url: str) -> bool:
+    """Return whether an HTTP URL contains a user name or password, including passwords with unescaped characters."""
+    return "@" in url and _ADDRESS.match(url) is None
 
 
 def error_message(response: requests.Response) -> str:

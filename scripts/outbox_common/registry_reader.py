@@ -66,11 +66,13 @@ class RegistryReader:
     JSON response, and RejectedError for an error response or a response without the expected fields.
     """
 
-    def __init__(self, endpoint: HttpEndpoint) -> None:
+    def __init__(self, endpoint: HttpEndpoint, *, seconds: float | None = None) -> None:
+        """`seconds` limits each request, which is then not retried."""
         self.url = endpoint.url.rstrip("/")
+        self._timeout_s = REQUEST_TIMEOUT_S if seconds is None else seconds
         self._session = HttpSession(endpoint, SECTION)
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=RETRY))
+            self._session.mount(scheme, HTTPAdapter(max_retries=RETRY if seconds is None else 0))
 
     def close(self) -> None:
         self._session.close()
@@ -143,10 +145,12 @@ class RegistryReader:
         """Send a request. Return the JSON of the response; None for an HTTP status in `missing_status`."""
         url = self.url + path
         try:
-            response = self._session.request(method, url, json=body, timeout=REQUEST_TIMEOUT_S, allow_redirects=False)
+            response = self._session.request(method, url, json=body, timeout=self._timeout_s, allow_redirects=False)
         except requests.RequestException as error:
-            failure = self._session.explain(error, seconds=REQUEST_TIMEOUT_S)
+            failure = self._session.explain(error, seconds=self._timeout_s)
             message = f"cannot reach the schema registry at {self.url}: {failure.reason}"
+            if failure.maybe_sent:
+                message = f"registry at {self.url}: {description}: {failure.reason}"
             raise UnreachableError(message, failure.hint) from error
         status = response.status_code
         if status in missing_status:

@@ -26,8 +26,10 @@ __all__ = [
     "WaitTimeoutError",
 ]
 
+# Commands that send the latest states again, and tombstones of deleted aggregates, after rows did not reach Kafka.
+RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
 # Hint of the errors about a slot, database or WAL position that differs from the lock file.
-RECOVER_HINT = "run `outbox apply --recover`, then `outbox republish` for the affected aggregates"
+RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
 class WaitTimeoutError(OutboxKitError):

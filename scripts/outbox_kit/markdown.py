@@ -12,3 +12,8 @@ def list_item(text: str, indent: str = "") -> str:
     escaped = text.replace("<", "&lt;")
     lines = textwrap.wrap(escaped, WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False)
     return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"
+
+
+def paragraph(text: str) -> str:
+    """Return one wrapped paragraph."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Reporter = Callable[[str], None]
 """Receives one line of text."""
@@ -15,3 +15,8 @@ def silent(_: str) -> None:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: 1 change, 2 changes."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shortened_list(items: Sequence[str], limit: int) -> str:
+    """Return the first `limit` items, separated by commas, and `...` if there are more."""
+    return ", ".join([*items[:limit], *(["..."] if len(items) > limit else [])])

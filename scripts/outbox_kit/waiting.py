@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -41,3 +42,15 @@ def wait_for(
     if result.value is None:  # unreachable: for the type checker
         raise WaitTimeoutError(f"waited for {subject}; last seen: {result.text}", hint)
     return result.value
+
+
+class Deadline:
+    """Point in time at which the time limit of an operation ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Remaining time; 0 after the deadline."""
+        return max(0.0, self._end - time.monotonic())

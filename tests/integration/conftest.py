@@ -57,11 +57,13 @@ def library(project: Path, stack: Stack) -> Iterator[Deployment]:
 
 
 def remove_connector_and_slot(deployment: Deployment) -> None:
-    """Remove connector and slot after a test: the stack has one worker and a limited number of slots."""
+    """Remove the slot and its connectors after a test: the stack has one worker and a limited number of slots."""
     slot = deployment.pipeline.source.slot
     with suppress(OutboxKitError):
-        if deployment.connect.config(deployment.pipeline.connector.name) is not None:
-            connect_lifecycle.remove(deployment.connect, deployment.pipeline.connector.name)
+        listed = deployment.connect.listed_connectors()
+        renamed = {name for name, connector in listed.items() if connector.config.get("slot.name") == slot}
+        for name in {deployment.pipeline.connector.name, *renamed}:
+            connect_lifecycle.remove(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, slot)
             if read_slot(connection, slot) is not None:
@@ -70,11 +72,11 @@ def remove_connector_and_slot(deployment: Deployment) -> None:
 
 @contextmanager
 def deployer(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
-    """Yield a function that writes a pipeline file, opens it in the local environment and, if `applied`, applies it."""
+    """Yield a function that writes a pipeline file, opens it in an environment and, if `applied`, applies it."""
     with ExitStack() as stack:
 
-        def run(name: str, *, applied: bool = True, **changes: object) -> Deployment:
-            deployment = stack.enter_context(open_deployment(make_pipeline(name, **changes), "local"))
+        def run(name: str, *, environment: str = "local", applied: bool = True, **changes: object) -> Deployment:
+            deployment = stack.enter_context(open_deployment(make_pipeline(name, **changes), environment))
             stack.callback(remove_connector_and_slot, deployment)
             if applied:
                 apply(deployment, silent)

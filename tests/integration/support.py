@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.topic_reader import read_all
+from outbox_kit.rules import Check
+from outbox_kit.verification import commands_of, complete_commands
 from outbox_kit.waiting import Observation, wait_for
 
 ARRIVE_SECONDS = 60
@@ -85,6 +88,19 @@ def invoke(arguments: list[str]) -> CommandResult:
     elif result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return CommandResult(result.exit_code, result.stdout, message)
+
+
+def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -> None:
+    """Run the commands of a remedy as printed, with --yes in place of a terminal. `run_other` runs those of others."""
+    commands = commands_of(complete_commands([check], options)[0].remedy)
+    assert commands, check.remedy
+    for command in commands:
+        if not command.startswith("outbox "):
+            run_other(command)
+            continue
+        arguments = shlex.split(command)[1:]
+        result = invoke([*arguments, *(["--yes"] if arguments[0] in ("apply", "stuck") else [])])
+        assert result.code == 0, f"{command}: {result.output}"
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:

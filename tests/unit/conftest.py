@@ -12,17 +12,19 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.unit.fake_postgres import FakePostgres
+from tests.unit.kafka_samples import locked_topics
+from tests.unit.postgres.samples import LOCKED
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.state import desired_topics
 from outbox_kit.pipeline import (
     CANARY_AGGREGATE,
     Environment,
     Kafka,
     Lock,
     LockedSchema,
-    LockedSource,
     Pipeline,
     load_pipeline,
 )
@@ -84,7 +86,7 @@ def environment() -> Environment:
 
 
 @pytest.fixture
-def lock(library: Pipeline) -> Lock:
+def lock(library: Pipeline, environment: Environment) -> Lock:
     """A lock file after the second version of one schema."""
     texts = {name: [read_schema(entry.schema_file)] for name, entry in library.routed.items()}
     texts["author"].append(FIRST_AUTHOR)
@@ -93,9 +95,8 @@ def lock(library: Pipeline) -> Lock:
         pipeline="library",
         environment="fixed",
         source_epoch=2,
-        source=LockedSource(
-            system_identifier="7301", timeline=1, slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
-        ),
+        topics=locked_topics(desired_topics(library, environment)),
+        source=LOCKED,
         schemas={
             name: [
                 LockedSchema(
@@ -151,6 +152,13 @@ def deployed(
             return Deployment(library, actual, templates, registry, connect)
 
         yield made
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield int(listening.getsockname()[1])
 
 
 @pytest.fixture

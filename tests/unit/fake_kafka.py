@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from outbox_kit.kafka.client import ActualTopic, Bounds
 
@@ -22,7 +23,16 @@ class FakeKafka:
         return {name: (state.partitions, state.replication_factor) for name, state in self.states.items()}
 
     def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
-        return {name: self.states[name] for name in names}
+        return {name: self.states[name] for name in names if name in self.states}
+
+    def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        self.states[name] = ActualTopic(partitions, replication_factor, config, f"new id of {name}")
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        self.states[name] = replace(self.states[name], partitions=partitions)
+
+    def set_config(self, name: str, config: dict[str, str]) -> None:
+        self.states[name] = replace(self.states[name], config={**self.states[name].config, **config})
 
     def bounds(self, name: str) -> dict[int, Bounds]:
         return self.bounds_by_topic.get(name, {})

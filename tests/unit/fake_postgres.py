@@ -18,6 +18,7 @@ from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
 COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
+LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}
 SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", "wal_position")
 
 
@@ -27,7 +28,8 @@ class FakePostgres:
 
     The slot is active while `is_read` returns true: then a connector reads it and, if it `confirms`, has read each
     heartbeat at once. Each of `polls` answers one query for the slot, before the slot of `actual` is returned. `events`
-    is the number of events in the WAL of the slot, or the error of counting them. `users` are those that connected,
+    is the number of events in the WAL of the slot, or the error of counting them. While `is_locked`, another session
+    holds the lock of the pipeline. `users` are those that connected,
     `queries` are "slot" or "heartbeat".
     """
 
@@ -37,6 +39,7 @@ class FakePostgres:
     polls: list[Slot | None] = field(default_factory=list)
     events: int | Exception = 0
     confirms: bool = True
+    is_locked: bool = False
     users: list[str] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
 
@@ -62,10 +65,12 @@ class FakePostgres:
             client.SYSTEM_IDENTIFIER: [{"value": actual.system_identifier}],
             client.STANDBY_TIMELINE: [{"value": actual.timeline}],
             client.TABLE_COLUMNS: [{"name": name, "type": kind} for name, kind in actual.columns.items()],
+            client.TABLE_OID: [{"oid": actual.table_oid}],
             client.PUBLICATION: [actual.publication] if actual.publication else [],
             client.ROLE: [actual.role] if actual.role else [],
             advisory_lock.SETTINGS: [],
-            advisory_lock.ACQUIRE: [{"acquired": True}],
+            advisory_lock.ACQUIRE: [{"acquired": not self.is_locked}],
+            advisory_lock.HOLDER: [LOCK_HOLDER],
             advisory_lock.RELEASE: [],
         }
         return results[query]

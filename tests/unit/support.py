@@ -21,6 +21,14 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Page:
+    """Answer of an HTTP server: `text` as HTML, and the name of the server in the header `Server`."""
+
+    text: str
+    server: str
+
+
+@dataclass(frozen=True)
 class Redirect:
     """Answer without a body that redirects to `location`."""
 
@@ -30,7 +38,7 @@ class Redirect:
 Script = Sequence[tuple[int, object]] | Callable[[Request], tuple[int, object]]
 """(status, answer) pairs, one per request, of which the last is repeated; or a function that answers a request.
 
-Bytes are sent unchanged (text/html), None as an empty body, a Redirect as its header, anything else as JSON.
+Bytes and a Page are sent unchanged (text/html), None as an empty body, a Redirect as its header, the rest as JSON.
 """
 
 
@@ -47,6 +55,9 @@ class _Handler(BaseHTTPRequestHandler):
         )
         status, answer = self.script[0](request, len(self.seen))
         self.seen.append(request)
+        self.server_version, self.sys_version = "Test", ""
+        if isinstance(answer, Page):
+            self.server_version, answer = answer.server, answer.text.encode()
         raw = isinstance(answer, bytes)
         empty = answer is None or isinstance(answer, Redirect)
         content = answer if isinstance(answer, bytes) else b"" if empty else json.dumps(answer).encode()

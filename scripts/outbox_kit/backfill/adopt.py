@@ -26,7 +26,6 @@ from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_wrong_c
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
-from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
 from outbox_kit.progress import Reporter
 
@@ -50,7 +49,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
-    with pipeline_lock(deployment.environment.source, deployment.pipeline.name):
+    with deployment.exclusive(f"adopt {old_name}", progress):
         old_connector = read_foreign(deployment, old_name)
         _refuse_conflicting_connectors(deployment, old_connector)
         _refuse_unsuitable_database(deployment, old_connector)

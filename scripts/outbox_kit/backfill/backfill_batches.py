@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
+from outbox_kit.backfill import pending_backfills
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
-from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
@@ -49,7 +50,8 @@ def backfill(
     """Write the latest state of every aggregate of `aggregate_types`, by default of all that have a `backfill`.
 
     Each batch commits its outbox rows together with its progress, so an interrupted backfill is continued by the
-    next run, and no aggregate is written twice. After completion, rows are written again only with `options.restart`.
+    next run, and no aggregate is written twice. After completion, rows are written again only with `options.restart`,
+    or if the lock file requires a backfill of the topic. Its completion is then recorded in the lock file.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
@@ -58,7 +60,7 @@ def backfill(
     if not type_names:
         message = f"no aggregate type of pipeline {deployment.pipeline.name} has a `backfill`"
         raise ConfigurationError(message, "set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md")
-    with open_session(deployment, lock_seconds=options.lock_seconds) as session:
+    with open_session(deployment, lock_seconds=options.lock_seconds) as session, report_committed_batches(progress):
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
         states_per_type = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(type_names)]
         return [_backfill_type(session, states, progress, options) for states in states_per_type]
@@ -69,15 +71,14 @@ def _backfill_type(
 ) -> BackfillResult:
     aggregate_type = states.aggregate_type
     table = ProgressTable(session.deployment.pipeline, aggregate_type)
-    with session.connection.transaction():
-        table.create(session.connection)
-        state = table.begin(session.connection, restart=options.restart)
+    state = _begin(session, table, restart=options.restart)
     if state.finished_at is not None:
+        pending_backfills.finish(session.deployment, aggregate_type)
         progress(f"{aggregate_type}: finished on {state.finished_at:%Y-%m-%d %H:%M}; repeat it with --restart")
         return BackfillResult(aggregate_type, state.row_count, state.skipped_count, 0, 0.0)
     if state.last_key is not None:
         progress(f"{aggregate_type}: resume after {state.row_count + state.skipped_count} aggregates")
-    row = session.connection.execute(ESTIMATE_SQL, (ddl.qualified_name(states.backfill.table).as_string(),)).fetchone()
+    row = session.connection.execute(ESTIMATE_SQL, (ddl.quoted_text(states.backfill.table),)).fetchone()
     estimate = row["row_count"] if row and row["row_count"] >= 0 else None
     meter = ProgressMeter(aggregate_type, estimate, state, progress)
     batch_size = options.batch_size
@@ -87,7 +88,18 @@ def _backfill_type(
         meter.update(state)
         if options.rows_per_second:
             meter.limit_rate(options.rows_per_second)
+    pending_backfills.finish(session.deployment, aggregate_type)
     return meter.finish(state)
+
+
+def _begin(session: Session, table: ProgressTable, *, restart: bool) -> BackfillProgress:
+    """Return the stored progress, which is deleted before if the topic has lost states since."""
+    is_required = pending_backfills.is_required(session.deployment, table.aggregate_type)
+    with session.connection.transaction():
+        table.create(session.connection)
+        state = table.begin(session.connection, restart=restart or is_required)
+    pending_backfills.begin(session.deployment, table.aggregate_type)
+    return state
 
 
 def _write_batch(session: Session, states: AggregateStates, table: ProgressTable, limit: int) -> BackfillProgress:
@@ -101,7 +113,7 @@ def _write_batch(session: Session, states: AggregateStates, table: ProgressTable
         if not keys:
             table.finish(connection)
             return table.lock(connection)
-        row_count = len(states.write_states(connection, keys, EVENT_TYPE).written_keys)
+        row_count = len(states.write_states(connection, keys, EVENT_TYPE))
         table.advance(connection, keys[-1], row_count=row_count, skipped_count=len(keys) - row_count)
         return table.lock(connection)
 
@@ -141,7 +153,7 @@ class ProgressMeter:
     def finish(self, state: BackfillProgress) -> BackfillResult:
         self._current_state = state
         skipped = state.skipped_count
-        skipped_text = f", {skipped} skipped, because the query does not return them" if skipped else ""
+        skipped_text = f", {skipped} skipped, because the query returns no state of them" if skipped else ""
         self._progress(f"{self._aggregate_type}: finished, {state.row_count} rows{skipped_text}")
         return BackfillResult(self._aggregate_type, state.row_count, skipped, self._new_count, round(self._seconds, 3))
 

@@ -15,13 +15,15 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
+from outbox_common.error_text import postgres_message
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Backfill, Pipeline, Source
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER
+from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER, privilege_error, refuse_row_security
 from outbox_kit.postgres.client import Connection
 
 EMPTY_SQL = sql.SQL("").format()
+IS_DELETED = sql.SQL("coalesce(q.payload::jsonb = 'null'::jsonb, true)")
 # Partial and expression indexes do not make the column unique. Indexes of partitioned tables are in pg_index, too.
 UNIQUE_KEY_SQL: LiteralString = """
     select format_type(a.atttypid, a.atttypmod) as type,
@@ -31,13 +33,14 @@ UNIQUE_KEY_SQL: LiteralString = """
     from pg_attribute a
     where a.attrelid = to_regclass(%s) and a.attname = %s and a.attnum > 0 and not a.attisdropped"""
 
-
-@dataclass(frozen=True)
-class WrittenStates:
-    """Result of write_states(): keys whose business rows were locked, and keys for which a state was written."""
-
-    locked_keys: list[str]
-    written_keys: list[str]
+TOMBSTONES: LiteralString = """
+    select gen_random_uuid(), %(type)s::text, k, %(event)s::text, null::jsonb from unnest(%(keys)s::text[]) as k"""
+PARTITIONED_TOMBSTONES: LiteralString = """
+    select gen_random_uuid(), %(type)s::text, k, %(event)s::text, null::jsonb, field
+    from (select k, coalesce((select {field}::text from {outbox} where {aggregate_type} = %(type)s
+                              and {aggregate_id} = k and {field}::text <> '' limit 1), v) as field
+          from unnest(%(keys)s::text[], %(values)s::text[]) as given (k, v)) as tombstone
+    where field is not null"""
 
 
 @dataclass(frozen=True)
@@ -64,47 +67,114 @@ class AggregateStates:
         return [row["key"] for row in rows]
 
     def normalize_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Cast `keys` to the type of the key column and back to text; return them in order and without duplicates."""
-        query = sql.SQL("select k::{type}::text as key from unnest(%s::text[]) with ordinality as u (k, n) order by n")
-        rows = connection.execute(query.format(**self._identifiers()), (list(keys),))
-        return list(dict.fromkeys(row["key"] for row in rows))
+        """Cast `keys` to the type of the key column and back to text; return them in order and without duplicates.
 
-    def write_states(self, connection: Connection, keys: Sequence[str], event_type: str) -> WrittenStates:
-        """Lock the business rows of `keys`, then write the states of the locked rows to the outbox table."""
-        query = sql.SQL(
-            "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
-        )
-        locked_keys = [row["key"] for row in connection.execute(query.format(**self._identifiers()), (list(keys),))]
-        parameters = {"keys": locked_keys, "type": self.aggregate_type, "event": event_type}
-        written_keys = self._insert(connection, self._state_rows(), parameters) if locked_keys else []
-        return WrittenStates(locked_keys, written_keys)
+        Keys that are no value of the type are returned unchanged: a topic can contain any key.
+        """
+        normalized = self._cast_keys(connection, keys)
+        return list(dict.fromkeys(normalized.get(key, key) for key in keys))
 
-    def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
+    def row_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
+        """Return those of `keys` that a business row can have: the text of a value of the key column."""
+        normalized = self._cast_keys(connection, keys)
+        return [key for key in keys if normalized.get(key) == key]
+
+    def write_states(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
+        """Lock the business rows of `keys`, then write the states of the locked rows; return the written keys.
+
+        A null payload is a deletion, which only write_tombstones() writes.
+        """
+        locked_keys = self._lock_rows(connection, keys)
+        return self._write_locked(connection, locked_keys, event_type, sql.SQL(" and not {}").format(IS_DELETED))
+
+    def write_tombstones(
+        self, connection: Connection, keys: Sequence[str], event_type: str, partition_values: Mapping[str, str]
+    ) -> list[str]:
         """Write a tombstone for each key without a business row; return the keys for which an outbox row was written.
+
+        The value of the partition field is that of an earlier outbox row, otherwise that in `partition_values`. Keys
+        without a value are omitted.
 
         A missing row cannot be locked, so the business table is locked against all writers. For a key whose row has
         been inserted before the lock was granted, the state is written instead of a tombstone.
         """
         connection.execute(sql.SQL("lock table {table} in share mode").format(**self._identifiers()))
-        states = self.write_states(connection, keys, event_type)
-        missing_keys = [key for key in keys if key not in set(states.locked_keys)]
-        parameters = {"keys": missing_keys, "type": self.aggregate_type, "event": event_type}
+        locked_keys = self._lock_rows(connection, self.row_keys(connection, keys))
+        written_keys = self._write_locked(connection, locked_keys, event_type, EMPTY_SQL)
+        missing_keys = [key for key in keys if key not in set(locked_keys)]
+        values = [partition_values.get(key) for key in missing_keys]
+        parameters = {"keys": missing_keys, "values": values, "type": self.aggregate_type, "event": event_type}
         tombstone_keys = self._insert(connection, self._tombstone_rows(), parameters) if missing_keys else []
-        return [*states.written_keys, *tombstone_keys]
+        return [*written_keys, *tombstone_keys]
+
+    def deleted_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
+        """Return those of `keys` that have no business row, or for which the query returns a null payload.
+
+        For these keys, write_tombstones() writes tombstones.
+        """
+        row_keys = self.row_keys(connection, keys)
+        query = sql.SQL(
+            "select requested.key from unnest(%(keys)s::text[]) as requested (key)"
+            " where not exists (select from {table} as existing where existing.{key} = requested.key::{type})"
+            " union all select q.aggregate_id::text from {query}"
+            " where q.aggregate_id::text = any(%(keys)s::text[]) and {is_deleted}"
+        ).format(**self._identifiers(), query=self._subquery(), is_deleted=IS_DELETED)
+        rows = connection.execute(query, {"keys": row_keys})
+        live_keys = set(row_keys) - {row["key"] for row in rows}
+        return [key for key in keys if key not in live_keys]
+
+    def table_is_empty(self, connection: Connection) -> bool:
+        """Return whether the business table has no row."""
+        query = sql.SQL("select not exists (select from {table}) as is_empty").format(**self._identifiers())
+        return bool(connection.execute(query).fetchall()[0]["is_empty"])
 
     def check_query(self, connection: Connection) -> None:
         """Run the query without keys. Raises ConfigurationError if it fails or does not return a required column."""
         try:
             query = sql.SQL("select * from {query} limit 0").format(query=self._subquery())
-            columns = connection.execute(query, {"keys": []}).description or []
+            with connection.transaction():
+                refuse_row_security(connection)
+                columns = connection.execute(query, {"keys": []}).description or []
+                # With hidden rows, an existing aggregate would look like a deleted one.
+                connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise privilege_error(connection, self._config_key, error) from None
         except psycopg.Error as error:
-            message = f"{self._config_key}.query: {str(error).strip().splitlines()[0]}"
+            message = f"{self._config_key}.query: {postgres_message(error)}"
             raise ConfigurationError(message, "run the query in psql, and correct it in the pipeline file") from None
         required_columns = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
         missing_columns = [name for name in required_columns if name not in {column.name for column in columns}]
         if missing_columns:
             message = f"{self._config_key}.query returns no column {', '.join(missing_columns)}"
             raise ConfigurationError(message, f"change the query to return {', '.join(required_columns)}")
+
+    def _cast_keys(self, connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+        """Return the normalized text of each key that is a value of the type of the key column.
+
+        PostgreSQL rejects all keys because of one, so halves are cast separately until the others are found.
+        """
+        query = sql.SQL("select k as given, k::{type}::text as key from unnest(%s::text[]) as u (k)")
+        try:
+            with connection.transaction():
+                rows = connection.execute(query.format(**self._identifiers()), (list(keys),)).fetchall()
+        except psycopg.DataError:
+            middle = len(keys) // 2
+            halves = (keys[:middle], keys[middle:]) if middle else ()
+            return {given: key for half in halves for given, key in self._cast_keys(connection, half).items()}
+        return {row["given"]: row["key"] for row in rows}
+
+    def _lock_rows(self, connection: Connection, keys: Sequence[str]) -> list[str]:
+        """Lock the business rows of `keys`; return the keys that have a row."""
+        query = sql.SQL(
+            "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
+        )
+        return [row["key"] for row in connection.execute(query.format(**self._identifiers()), (list(keys),))]
+
+    def _write_locked(
+        self, connection: Connection, keys: Sequence[str], event_type: str, condition: sql.Composed
+    ) -> list[str]:
+        parameters = {"keys": keys, "type": self.aggregate_type, "event": event_type}
+        return self._insert(connection, self._state_rows(condition), parameters) if keys else []
 
     def _insert(self, connection: Connection, query: sql.Composed, parameters: Mapping[str, object]) -> list[str]:
         """Insert the rows of `query`; return their aggregate ids. Raises RefusedError if an aggregate id recurs."""
@@ -128,31 +198,23 @@ class AggregateStates:
             connection.execute(deletion.format(*identifiers), ([row["id"] for row in rows],))
         return written_keys
 
-    def _state_rows(self) -> sql.Composed:
+    def _state_rows(self, condition: sql.Composed) -> sql.Composed:
         field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else EMPTY_SQL
         return sql.SQL(
             "select gen_random_uuid(), %(type)s::text, q.aggregate_id::text, %(event)s::text, q.payload::jsonb{field}"
-            " from {query} where q.aggregate_id::text = any(%(keys)s::text[])"
-        ).format(field=field, query=self._subquery())
+            " from {query} where q.aggregate_id::text = any(%(keys)s::text[]){condition}"
+        ).format(field=field, query=self._subquery(), condition=condition)
 
     def _tombstone_rows(self) -> sql.Composed:
-        """Return a query of tombstones, only of keys with an earlier outbox row if they need a partition field."""
-        field = join = EMPTY_SQL
-        if self.partition_field:
-            field = sql.SQL(", p.field").format()
-            join = sql.SQL(
-                " join lateral (select {field} as field from {outbox} where {aggregate_type} = %(type)s"
-                " and {aggregate_id} = k and {field} is not null limit 1) p on true"
-            ).format(
-                field=sql.Identifier(self.partition_field),
-                outbox=ddl.qualified_name(self.source.table),
-                aggregate_type=sql.Identifier(self.source.columns.aggregate_type),
-                aggregate_id=sql.Identifier(self.source.columns.aggregate_id),
-            )
-        return sql.SQL(
-            "select gen_random_uuid(), %(type)s::text, k, %(event)s::text, null::jsonb{field}"
-            " from unnest(%(keys)s::text[]) as k{join}"
-        ).format(field=field, join=join)
+        """Return a query of tombstones, only of keys with a value of the partition field if they need it."""
+        if self.partition_field is None:
+            return sql.SQL(TOMBSTONES).format()
+        return sql.SQL(PARTITIONED_TOMBSTONES).format(
+            field=sql.Identifier(self.partition_field),
+            outbox=ddl.qualified_name(self.source.table),
+            aggregate_type=sql.Identifier(self.source.columns.aggregate_type),
+            aggregate_id=sql.Identifier(self.source.columns.aggregate_id),
+        )
 
     def _subquery(self) -> sql.Composed:
         """Return the query of the pipeline file as subquery `(...) q`, with a typed parameter in place of `:keys`."""
@@ -184,7 +246,7 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         raise ConfigurationError(message, f"set aggregates.{aggregate_type}.backfill; see docs/backfill.md")
     config_key = f"aggregates.{aggregate_type}.backfill"
     table, key = aggregate.backfill.table, aggregate.backfill.key
-    column = connection.execute(UNIQUE_KEY_SQL, (ddl.qualified_name(table).as_string(), key)).fetchone()
+    column = connection.execute(UNIQUE_KEY_SQL, (ddl.quoted_text(table), key)).fetchone()
     if column is None:
         message = f"{config_key}: there is no table {table} with a column {key}"
         raise ConfigurationError(message, f"correct {config_key}.table or {config_key}.key in the pipeline file")

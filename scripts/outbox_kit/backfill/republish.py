@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from outbox_kit.backfill.newest_states import AggregateStates, WrittenStates, open_states
-from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
+from outbox_kit.backfill.newest_states import AggregateStates, open_states
+from outbox_kit.backfill.partition_values import read_partition_values
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.progress import Reporter, plural
+from outbox_kit.progress import Reporter, plural, shortened_list
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500
@@ -24,55 +25,64 @@ def republish(
     keys: Iterable[str],
     progress: Reporter,
     *,
-    tombstones: bool = False,
+    tombstones: Collection[str] | None = None,
     delete: bool = False,
+    exact: bool = False,
     lock_seconds: float = LOCK_TIMEOUT_S,
 ) -> int:
     """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
-    With `tombstones`, write a tombstone for each key without a business row. After all other keys were written, a
-    RefusedError lists keys without an outbox row. Also raises ConfigurationError, RejectedError, UnreachableError.
+    `tombstones` are the keys for which a tombstone is written if they have no state; None means that no
+    tombstone was requested. If the type has a partition field, the partitions of these keys are read from the topic.
+    With `exact`, the keys are those of records, and are not normalized.
+
+    After all other keys were written, a RefusedError lists keys without an outbox row. Also raises ConfigurationError,
+    RejectedError, UnreachableError, WaitTimeoutError.
     """
     written_keys: set[str] = set()
-    with open_session(deployment, lock_seconds=lock_seconds) as session:
+    with open_session(deployment, lock_seconds=lock_seconds) as session, report_committed_batches(progress):
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
-        requested_keys = states.normalize_keys(session.connection, list(keys))
-        missing_keys: list[str] = []
-        for batch in _batches(sorted(requested_keys)):
-            written_states = retry_deadlocks()(_write_states, session, states, batch)
-            written_keys |= set(written_states.written_keys)
-            missing_keys += [key for key in batch if key not in set(written_states.locked_keys)]
+        requested_keys = list(keys) if exact else states.normalize_keys(session.connection, list(keys))
+        for batch in _batches(sorted(states.row_keys(session.connection, requested_keys))):
+            written_keys |= retry_deadlocks()(_write_states, session, states, batch)
             progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written")
-        if tombstones and missing_keys:
+        deleted_keys = sorted(set(requested_keys).intersection(tombstones or ()) - written_keys)
+        if deleted_keys:
+            partition_values = (
+                read_partition_values(deployment, aggregate_type, deleted_keys) if states.partition_field else {}
+            )
             table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_TIMEOUT_S))
-            for batch in _batches(missing_keys):
-                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, batch)
+            for batch in _batches(deleted_keys):
+                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, batch, partition_values)
                 progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written with tombstones")
-    _refuse_unwritten_keys(states, requested_keys, written_keys, tombstones=tombstones)
+    _refuse_unwritten_keys(states, requested_keys, written_keys, tombstones=tombstones is not None)
     return len(written_keys)
 
 
-def _write_states(session: Session, states: AggregateStates, keys: Sequence[str]) -> WrittenStates:
+def _write_states(session: Session, states: AggregateStates, keys: Sequence[str]) -> set[str]:
     with session.transaction(f"rows of {states.backfill.table}"):
-        return states.write_states(session.connection, keys, EVENT_TYPE)
+        return set(states.write_states(session.connection, keys, EVENT_TYPE))
 
 
-def _write_tombstones(session: Session, states: AggregateStates, keys: Sequence[str]) -> set[str]:
+def _write_tombstones(
+    session: Session, states: AggregateStates, keys: Sequence[str], partition_values: Mapping[str, str]
+) -> set[str]:
     with session.transaction(f"table {states.backfill.table}"):
-        return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
+        return set(states.write_tombstones(session.connection, keys, EVENT_TYPE, partition_values))
 
 
 def _refuse_unwritten_keys(states: AggregateStates, keys: list[str], written: set[str], *, tombstones: bool) -> None:
     unwritten = [key for key in keys if key not in written]
     if not unwritten:
         return
-    listed_keys = ", ".join(unwritten[:MAX_LISTED_KEYS]) + (", ..." if len(unwritten) > MAX_LISTED_KEYS else "")
+    listed_keys = shortened_list(unwritten, MAX_LISTED_KEYS)
     raise RefusedError(
         f"{plural(len(unwritten), 'key')} not written, because {states.backfill.table} has no row of the key, or the "
-        f"query does not return the key: {listed_keys}; {plural(len(written), 'other key')} written",
-        "change the query to return the key; for a deleted aggregate, insert an outbox row with its partition field"
+        f"query returns no state of the key: {listed_keys}; {plural(len(written), 'other key')} written",
+        "change the query to return a state, or omit keys that have neither an outbox row nor a record on the topic: "
+        "their partition field is unknown, and they need no tombstone"
         if tombstones
-        else "change the query to return the key; for a deleted aggregate, add --tombstones",
+        else "change the query to return a state; for a deleted aggregate, add --tombstones",
     )
 
 

@@ -22,6 +22,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
+from outbox_kit.progress import Reporter
 
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
@@ -129,6 +130,16 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
         # With one snapshot per transaction, changes that are committed during the wait for a lock would be invisible.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
+
+
+@contextmanager
+def report_committed_batches(progress: Reporter) -> Iterator[None]:
+    """When the body of the `with` statement is interrupted, report that the committed batches remain."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress("committed batches remain in the outbox; to write the other aggregates, run the same command again")
+        raise
 
 
 def retry_deadlocks() -> Retrying:

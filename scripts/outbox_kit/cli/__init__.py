@@ -8,7 +8,7 @@ from types import FrameType
 
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.app import app
-from outbox_kit.cli.console import print_error, print_traceback
+from outbox_kit.cli.console import print_error, print_message, print_traceback
 from outbox_kit.errors import OutboxKitError
 
 
@@ -18,11 +18,13 @@ def main() -> None:
         app(prog_name="outbox")
     except OutboxKitError as error:
         if "--debug" in sys.argv:
-            print_traceback()
+            print_traceback(error)
         print_error(error)
         sys.exit(exit_codes.ERROR)
-    except KeyboardInterrupt:
-        sys.exit(exit_codes.INTERRUPTED)
+    except SystemExit as end:
+        if end.code == exit_codes.INTERRUPTED:  # Typer ends so after a KeyboardInterrupt, without a message
+            print_message("interrupted")
+        raise
 
 
 def _handle_sigterm(_signal: int, _frame: FrameType | None) -> None:

@@ -1,19 +1,24 @@
-"""Output: messages to stderr, data to stdout, plans and reports to files."""
+"""Output: messages to stderr, data to stdout, plans and reports to files.
+
+All text except JSON and files is printed with control characters escaped.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from outbox_common.error_text import postgres_redacted, traceback_text
+from outbox_common.terminal_text import one_line, printable
 from outbox_kit.errors import ConfigurationError, OutboxKitError
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -22,19 +27,24 @@ stdout = Console(highlight=False)
 
 def print_message(message: str) -> None:
     """Print one line to stderr."""
-    stderr.print(Text(message))
+    stderr.print(Text(one_line(message)))
 
 
 def print_error(error: OutboxKitError) -> None:
     """Print an expected error and its hint to stderr."""
-    stderr.print(Text("error: ", style="bold red").append(error.message, style="not bold default"))
+    stderr.print(Text("error: ", style="bold red").append(printable(error.message), style="not bold default"))
     if error.hint:
-        stderr.print(Text("hint:  ", style="bold").append(error.hint, style="not bold"))
+        stderr.print(Text("hint:  ", style="bold").append(printable(error.hint), style="not bold"))
 
 
-def print_traceback() -> None:
-    """Print the traceback of the exception being handled to stderr."""
-    sys.stderr.write(traceback.format_exc())
+def print_traceback(error: OutboxKitError) -> None:
+    """Print the traceback of an error and its causes to stderr, without rows of tables."""
+    sys.stderr.write(printable(traceback_text(error, postgres_redacted)))
+
+
+def print_text(text: str) -> None:
+    """Print text to stdout."""
+    typer.echo(printable(text))
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -46,6 +56,7 @@ def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console = stdout
 ) -> None:
     """Print a table. Values are never truncated. Long values are wrapped only on a terminal."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

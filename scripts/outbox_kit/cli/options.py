@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -14,10 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_error
 from outbox_kit.deployment import Deployment, open_deployment
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Overrides
 
 
@@ -49,19 +46,21 @@ class CommonOptions:
         """Folder that contains connectors/ and build/."""
         return self.pipeline.resolve().parent.parent
 
+    @property
+    def arguments(self) -> str:
+        """The options that select pipeline and environment, as a command in another shell needs them.
+
+        A value of the environment file can be a secret and is not included.
+        """
+        settings = [
+            f"{entry.partition('=')[0]}=..." if entry.startswith("environment.") else entry for entry in self.settings
+        ]
+        options = ["-p", str(self.pipeline), "-e", self.environment, *(f"--set={entry}" for entry in settings)]
+        return shlex.join(options)
+
     def deployment(self) -> AbstractContextManager[Deployment]:
         """Return a context manager that loads the files of the deployment, and closes its connections at the end."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
-
-    def confirm(self, question: str, *, hint: str) -> None:
-        """Ask for confirmation unless --yes is given. Exit with ERROR if the user declines or there is no terminal."""
-        if self.yes:
-            return
-        if not sys.stdin.isatty():
-            print_error(ConfigurationError("--yes is required: stdin is not a terminal", hint))
-            raise typer.Exit(exit_codes.ERROR)
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(exit_codes.ERROR)
 
 
 def _declarations(

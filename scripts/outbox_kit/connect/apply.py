@@ -110,9 +110,12 @@ class _ConnectorUpdater:
             return self._seed_and_request_state()
         except OutboxKitError as error:
             raise type(error)(f"{error.message}; {self._request_state_after_failure()}", error.hint) from None
+        except KeyboardInterrupt:
+            self.progress(self._request_state_after_failure())
+            raise
 
     def _request_state_after_failure(self) -> str:
-        """After a failed update, request the declared state if the config is unchanged. Return what was done."""
+        """After an incomplete update, request the declared state if the config is unchanged. Return what was done."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):

@@ -6,15 +6,35 @@ from dataclasses import dataclass
 
 from outbox_kit import __version__
 from outbox_kit.connect.config_diff import different_keys
-from outbox_kit.connect.lifecycle import is_running, status_text
+from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
 from outbox_kit.connect.state import INSTALL_HINT, State, is_in_state, missing_plugins
 from outbox_kit.connect.task_errors import root_cause
-from outbox_kit.connect.verify_queries import ObservedConnect, Worker
-from outbox_kit.rules import Finding, Rules, Severity
+from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
+from outbox_kit.errors import OutboxKitError, UnreachableError
+from outbox_kit.rules import Check, Finding, Rules, Severity
 
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
+# Endpoints whose responses a check needs. The first check of an endpoint reports its failure.
+ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
+    "connect.cluster": ("worker",),
+    "connect.plugins": ("plugins",),
+    "connect.smt-version": ("plugins",),
+    "connect.workers": ("worker", "plugins"),
+    "connect.connector": ("connectors",),
+    "connect.running": ("connectors",),
+    "connect.config": ("connectors",),
+    "connect.valid": ("connectors", "validation"),
+    "connect.placeholders": ("connectors", "validation"),
+    "connect.exactly-once": ("connectors", "validation"),
+    "connect.exclusive": ("connectors",),
+    "connect.offsets": ("connectors", "offsets"),
+}
+UNREAD_REMEDY = (
+    "if the worker has just started, run the command again; otherwise see the checks kafka.topics and "
+    "connect.internal-topics, then the log of the Connect worker"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +58,8 @@ RULES = Rules[ConnectState]()
     remedy="check connect.url in the environment file, and that a worker is running",
 )
 def _reachable(live: ConnectState) -> Finding:
-    return Finding(True, f"{len(live.observed.versions)} plugins", "a response")
+    versions = live.observed.versions
+    return Finding(True, f"{len(versions)} plugins" if versions else "a response", "a response")
 
 
 @RULES.rule(
@@ -121,9 +142,10 @@ def _running(live: ConnectState) -> Finding:
     text = status_text(status)
     if status and status.traces:
         text = f"{text}; {root_cause(status.traces)}"
+    remedy = "fix the cause, then run `outbox restart`" if status and has_failed(status) else "run `outbox apply`"
     if live.desired_state != "running" and status is not None:
-        return Finding(is_in_state(live.desired_state, status), text, f"connector {live.desired_state.upper()}")
-    return Finding(is_running(status), text, expected)
+        return Finding(is_in_state(live.desired_state, status), text, f"connector {live.desired_state.upper()}", remedy)
+    return Finding(is_running(status), text, expected, remedy)
 
 
 @RULES.rule(
@@ -141,7 +163,8 @@ def _config(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.valid",
     condition="the worker accepts the live config, and can log in to the database with this config",
-    remedy="correct the reported keys, or the secrets to which the worker resolves their placeholders",
+    remedy="correct the reported keys and run `outbox apply`, or correct the secrets to which the worker resolves "
+    "their placeholders, and run `outbox restart`",
 )
 def _valid(live: ConnectState) -> Finding:
     validation = live.observed.validation
@@ -154,13 +177,16 @@ def _valid(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.placeholders",
     condition="the worker resolves every `${...}`: an unresolved placeholder stays in the value, without an error",
-    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker",
+    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker, then run "
+    "`outbox restart`; if the rendered config has no such placeholder, run `outbox apply`",
 )
 def _placeholders(live: ConnectState) -> Finding:
     if live.observed.validation is None:
         return Finding(None, NO_CONNECTOR, "all resolved")
-    keys = ", ".join(live.observed.validation.unresolved_keys)
-    return Finding(not keys, f"not resolved: {keys}" if keys else "all resolved", "all resolved")
+    keys, config = live.observed.validation.unresolved_keys, live.observed.actual.config or {}
+    actual = f"not resolved: {', '.join(keys)}" if keys else "all resolved"
+    differs = all(config.get(key) != live.desired.get(key) for key in keys)
+    return Finding(not keys, actual, "all resolved", "run `outbox apply`" if differs else "")
 
 
 @RULES.rule(
@@ -174,23 +200,29 @@ def _exactly_once(live: ConnectState) -> Finding:
         return Finding(None, NO_CONNECTOR, live.exactly_once)
     actual = config.get(EXACTLY_ONCE, "not set")
     errors = validation.errors.get(EXACTLY_ONCE, [])
-    return Finding(actual == live.exactly_once and not errors, "; ".join([actual, *errors]), live.exactly_once)
+    remedy = "" if errors else "run `outbox apply`"
+    passed = actual == live.exactly_once and not errors
+    return Finding(passed, "; ".join([actual, *errors]), live.exactly_once, remedy)
 
 
 @RULES.rule(
     "connect.exclusive",
-    condition="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
-    remedy="delete one of the connectors, or give it its own slot, publication and prefix; on one slot both miss rows",
+    condition="no other connector of this Connect cluster uses the slot, the publication, the topic prefix or a topic",
+    remedy="delete the other connector, or give it its own slot, publication, prefix and topics; then run "
+    "`outbox backfill --restart`, then `outbox stuck --resend`: on one slot both connectors miss rows, and states of "
+    "another database on the topics replace those of this pipeline",
 )
 def _exclusive(live: ConnectState) -> Finding:
     conflicts = live.observed.conflicts
-    return Finding(not conflicts, "; ".join(conflicts) or "no conflict", "exclusive slot, publication and prefix")
+    return Finding(
+        not conflicts, "; ".join(conflicts) or "no conflict", "exclusive slot, publication, prefix and topics"
+    )
 
 
 @RULES.rule(
     "connect.offsets",
     condition="Connect has stored an offset of the connector: without an offset, a restart can skip rows",
-    remedy="stop the connector and run `outbox apply`, which stores an offset",
+    remedy="run `outbox stop`, then `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:
     expected = "an offset with an lsn"
@@ -200,3 +232,25 @@ def _offsets(live: ConnectState) -> Finding:
     lsns = [offset.get("lsn") for offset in offsets]
     actual = f"lsn {lsns[0]}" if lsns else "no offset"
     return Finding(any(lsn is not None for lsn in lsns), actual, expected)
+
+
+def check(live: ConnectState) -> list[Check]:
+    """Evaluate the rules. The first check of an endpoint that could not be read fails, its others are unknown."""
+    reporting_ids: dict[Endpoint, str] = {}
+    checks: list[Check] = []
+    for rule in RULES:
+        endpoint = next((name for name in ENDPOINTS.get(rule.id, ()) if name in live.observed.errors), None)
+        if endpoint is None:
+            checks += rule.checks(live)
+        elif endpoint in reporting_ids:
+            checks.append(rule.check(Finding(None, f"see {reporting_ids[endpoint]}", rule.condition)))
+        else:
+            reporting_ids[endpoint] = rule.id
+            checks.append(rule.check(_unread_finding(live.observed.errors[endpoint])))
+    return checks
+
+
+def _unread_finding(error: OutboxKitError) -> Finding:
+    """Return the finding for an endpoint that failed although the worker responds to other requests."""
+    has_own_hint = error.hint and not isinstance(error, UnreachableError)
+    return Finding(False, error.message, "a response", error.hint if has_own_hint else UNREAD_REMEDY, Severity.ERROR)

@@ -58,7 +58,11 @@ class ConnectClient(RestClient):
 
     def for_worker(self, url: str) -> ConnectClient:
         """Return a client for one worker, with the same credentials. Some responses describe only that worker."""
-        return ConnectClient(self._service.model_copy(update={"url": url}))
+        return ConnectClient(self._service.model_copy(update={"url": url}), read_seconds=self._read_seconds)
+
+    def bounded(self, seconds: float) -> ConnectClient:
+        """Return a client of the same workers with this time limit for each read."""
+        return ConnectClient(self._service, self._addresses, read_seconds=seconds)
 
     def worker_info(self) -> dict[str, Any]:
         """Return version, commit and kafka_cluster_id of the worker."""

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from outbox_common.secret_patterns import has_secret, is_secret_name
 from outbox_kit.pipeline import UNKNOWN
 
 PIPELINE_KEY = "outboxkit.pipeline"
@@ -21,11 +22,6 @@ OUTBOX_KIT_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
 # Keys that the Connect worker adds to the config.
 WORKER_KEYS = frozenset({"name"})
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
-SECRET_KEY = re.compile(
-    r"passw|secret|token|credential|passphrase|jaas|user\.info|api[._-]?key|(private|access|account)[._-]?key|ssl\..*\.key$",
-    re.IGNORECASE,
-)
-SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]*@|(password|secret|token)\s*=", re.IGNORECASE)
 SCHEMA_KEY = re.compile(r"\.schema\.[^.]+$")
 MAX_SHOWN_CHARACTERS = 60
 SHORT_FINGERPRINT_LENGTH = 12
@@ -68,7 +64,7 @@ class KeyChange:
         """The change as text, without secrets and schemas, and with long values shortened."""
         if self.is_unknown:
             return f"unknown: {self.key} is masked"
-        if SECRET_KEY.search(self.key) or any(SECRET_VALUE.search(value or "") for value in (self.before, self.after)):
+        if is_secret_name(self.key) or any(has_secret(value or "") for value in (self.before, self.after)):
             return f"{self.key}: {self._verb} (not shown)"
         if SCHEMA_KEY.search(self.key):
             return f"{self.key}: schema {self._verb}"

@@ -1,4 +1,4 @@
-"""Conflicts with other connectors: shared slot, publication or topic prefix, and connectors under an earlier name."""
+"""Conflicts with other connectors: shared slot, publication, prefix or topics, and connectors under an earlier name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
+from outbox_kit.connector_config import routes
 from outbox_kit.errors import RefusedError
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
@@ -46,6 +47,22 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
         if other_name != name and other_name not in earlier_names
         for key in SCOPES
         if (value := _value_in_scope(config, key)) and value == _value_in_scope(connector.config, key)
+    ]
+
+
+def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
+    """Return the topics of connector `name` to which another connector also writes, for example a copy of it.
+
+    A connector that this pipeline created under an earlier name is excluded.
+    """
+    own_routes = list(routes(config, ()))
+    topics, aggregates = {route.topic for route in own_routes}, [route.aggregate for route in own_routes]
+    earlier_names = orphans(name, config, other_connectors)
+    return [
+        Duplicate("topic", topic, other_name)
+        for other_name, connector in sorted(other_connectors.items())
+        if other_name != name and other_name not in earlier_names
+        for topic in sorted(topics & {route.topic for route in routes(connector.config, aggregates)})
     ]
 
 

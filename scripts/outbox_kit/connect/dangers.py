@@ -11,6 +11,7 @@ PARTITION_CHANGED = (
     "keys move to other partitions: their tombstones do not reach the old partition, where old states remain"
 )
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
+TYPE_REMOVED = "rows of this aggregate type become dead letters: the states on its topic are no longer updated"
 DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
 # Dangers by pattern of the config key. EventRouter and OutboxRouter have the same setting for the key column; the
 # transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
@@ -28,7 +29,7 @@ DANGERS = (
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
 # Dangers after which the topics no longer have the latest state of every aggregate.
 STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
-REPUBLISH_HINT = "afterwards run `outbox backfill --restart`"
+BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
@@ -39,7 +40,7 @@ def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
         for change, danger in dangerous_changes
     ]
     if any(danger.startswith(STATES_AFFECTED) for _, danger in dangerous_changes):
-        dangers.append(REPUBLISH_HINT)
+        dangers.append(BACKFILL_HINT)
     return "; ".join(dangers)
 
 
@@ -48,5 +49,7 @@ def _danger(change: KeyChange, desired: dict[str, str]) -> str:
     if match and desired.get(f"{match[1]}.type", "").endswith(".ValueToKey"):
         return KEY_CHANGED
     danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
+    if danger != TOPIC_CHANGED:
+        return danger
     # A key without a previous value adds a route, which does not affect existing topics.
-    return "" if danger == TOPIC_CHANGED and change.before is None else danger
+    return "" if change.before is None else TOPIC_CHANGED if change.after is not None else TYPE_REMOVED

@@ -27,6 +27,7 @@ WRITE_TIMEOUT_S = 95.0
 # The worker serves reads from memory: a worker that takes longer than this is unresponsive.
 READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
+VALIDATION_FACTOR = 3
 REBALANCE_BUDGET_S = 60
 REBALANCE_STATUSES = (409, 500)
 GATEWAY_STATUSES = (502, 504)
@@ -36,6 +37,10 @@ REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "co
 TIMED_OUT_MESSAGE = "request timed out"
 # Errors of a write whose outcome the worker does not know begin with one of these texts.
 UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets")
+# While a worker starts, its HTTP server responds to each request with a page for HTTP 404 instead of a JSON document.
+HTTP_SERVER_OF_CONNECT = "Jetty"
+STARTING_HINT = "run the command again in a minute; if the message remains, check connect.url in the environment file"
+REBALANCE_HINT = "run the command again; if the error remains, see the workers' logs for the cause of the rebalances"
 NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies between client and worker"
 UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox plan`, then run the command again"
 
@@ -78,10 +83,14 @@ class RestClient:
     Raises UnreachableError if no worker responds, RejectedError and its subclasses.
     """
 
-    def __init__(self, service: HttpService, addresses: Sequence[str] = ()) -> None:
+    def __init__(
+        self, service: HttpService, addresses: Sequence[str] = (), *, read_seconds: float | None = None
+    ) -> None:
+        """`read_seconds` limits each read, and the retries during a rebalance."""
         self._addresses = [*(addresses or [service.url.rstrip("/")])]
         self.url = self._addresses[0]
         self._service = service
+        self._read_seconds = read_seconds
         self._session = HttpSession(service.endpoint(), SECTION)
 
     def close(self) -> None:
@@ -90,7 +99,7 @@ class RestClient:
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """Send a request, retrying during rebalances; return the JSON response, None if it is empty."""
         retrying = Retrying(
-            stop=stop_after_delay(REBALANCE_BUDGET_S),
+            stop=stop_after_delay(self._read_seconds or REBALANCE_BUDGET_S),
             wait=wait_exponential(multiplier=0.2, max=3),
             retry=retry_if_exception_type(RebalanceError),
             reraise=True,
@@ -120,7 +129,7 @@ class RestClient:
         raise WorkerUnreachableError(_joined_messages(failures), failures[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
+        seconds = self._timeout_s(method, path)
         try:
             response = self._session.request(
                 method, self.url + path, json=body, timeout=(CONNECT_TIMEOUT_S, seconds), allow_redirects=False
@@ -136,6 +145,14 @@ class RestClient:
         except requests.JSONDecodeError:
             message = f"{self.url} is not Kafka Connect: {method} {path} returned no JSON"
             raise UnreachableError(message, NOT_CONNECT_HINT) from None
+
+    def _timeout_s(self, method: str, path: str) -> float:
+        """Return the time limit of a request. A validation is a read, but includes connections to the database."""
+        if method == "GET":
+            return self._read_seconds or READ_TIMEOUT_S
+        if self._read_seconds is None or _is_write(method, path):
+            return WRITE_TIMEOUT_S
+        return VALIDATION_FACTOR * self._read_seconds
 
     def _no_response_error(
         self, method: str, path: str, error: requests.RequestException, seconds: float
@@ -160,17 +177,22 @@ class RestClient:
             hint = self._session.explain_rejection(status)
             return (UnreachableError if status == HTTPStatus.UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUSES and is_rebalance(reason):
-            return RebalanceError(message, "see the workers' logs: the group keeps rebalancing")
+            return RebalanceError(message, REBALANCE_HINT)
         is_unknown = reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUSES
         if _is_write(method, path) and is_unknown:
             return UnknownOutcomeError(message, UNKNOWN_OUTCOME_HINT)
         if status in WORKER_DOWN_STATUSES and method == "GET":
             return WorkerUnreachableError(message, "check that the worker behind this proxy is running")
-        return self._rejection(message, status, connect_message)
+        return self._rejection(message, connect_message, response)
 
-    def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. A response 404 without a message is not from Connect."""
+    def _rejection(
+        self, message: str, connect_message: str, response: requests.Response
+    ) -> RejectedError | UnreachableError:
+        """Return the error for a rejected request. Connect's REST API returns no HTTP 404 without a message."""
+        status = response.status_code
         if status == HTTPStatus.NOT_FOUND and not connect_message:
+            if response.headers.get("Server", "").startswith(HTTP_SERVER_OF_CONNECT):
+                return WorkerUnreachableError(f"the worker at {self.url} is still starting: {message}", STARTING_HINT)
             return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")
         error = NotFoundError if status == HTTPStatus.NOT_FOUND else AlreadyExistsError if exists else RejectedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from outbox_kit import lsn
@@ -41,6 +41,12 @@ class ActualConnector:
 
 
 def read_actual(client: ConnectClient, name: str) -> ActualConnector:
+    """Read the connector with its offsets, and the other connectors."""
+    actual = read_without_offsets(client, name)
+    return actual if actual.config is None else replace(actual, offsets=client.offsets(name))
+
+
+def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
     """Read the connector and the other connectors. The number of requests does not depend on their number."""
     other_connectors = client.listed_connectors()
     entry = other_connectors.pop(name, None)
@@ -48,7 +54,7 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
     config = entry.config if entry else client.config(name)
     if config is None:
         return ActualConnector(None, None, [], other_connectors)
-    return ActualConnector(config, entry.status if entry else None, client.offsets(name), other_connectors)
+    return ActualConnector(config, entry.status if entry else None, [], other_connectors)
 
 
 def stored_lsn(actual: ActualConnector) -> int:

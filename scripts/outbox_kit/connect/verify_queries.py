@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeVar
 
 from outbox_kit.connect.client import ConnectClient, Validation
 from outbox_kit.connect.config_diff import is_masked
-from outbox_kit.connect.conflicts import duplicates, orphans
-from outbox_kit.connect.state import ActualConnector, read_actual
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.connect.conflicts import duplicates, orphans, shared_topics
+from outbox_kit.connect.state import ActualConnector, read_without_offsets
+from outbox_kit.errors import OutboxKitError, UnreachableError
 from outbox_kit.pipeline import Connect
+
+T = TypeVar("T")
+Endpoint = Literal["worker", "connectors", "offsets", "plugins", "validation"]
+"""Endpoint of the worker that `observe` reads."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,10 @@ class Worker:
 
 @dataclass(frozen=True)
 class ObservedConnect:
-    """Live state of Connect: `cluster_id` and `versions` of the worker in use, `workers` of connect.workers."""
+    """Live state of Connect: `cluster_id` and `versions` of the worker in use, `workers` of connect.workers.
+
+    `errors` are those of the endpoints that could not be read; the state that they return is then empty.
+    """
 
     actual: ActualConnector
     cluster_id: str
@@ -34,21 +45,40 @@ class ObservedConnect:
     workers: list[Worker]
     conflicts: list[str]
     validation: Validation | None
+    errors: dict[Endpoint, OutboxKitError] = field(default_factory=dict)
 
 
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> ObservedConnect:
-    """Read the live state that the Connect checks need. Raises UnreachableError, RejectedError."""
-    actual = read_actual(client, name)
+    """Read the live state that the Connect checks need. Raises UnreachableError if the worker does not respond."""
+    errors: dict[Endpoint, OutboxKitError] = {}
+
+    def read(endpoint: Endpoint, request: Callable[[], T], default: T) -> T:
+        try:
+            return request()
+        except OutboxKitError as error:
+            errors[endpoint] = error
+            return default
+
+    cluster_id = read("worker", lambda: _cluster_id(client), "")
+    if isinstance(errors.get("worker"), UnreachableError):
+        raise errors["worker"]
+    actual = read("connectors", lambda: read_without_offsets(client, name), ActualConnector(None, None, []))
+    if actual.config is not None:
+        actual = replace(actual, offsets=read("offsets", lambda: client.offsets(name), []))
     config = actual.config or desired
+    shared = [
+        entry.text for find in (duplicates, shared_topics) for entry in find(name, config, actual.other_connectors)
+    ]
     orphan_names = orphans(name, config, actual.other_connectors)
     orphan_texts = [f"connector {orphan!r} also belongs to this pipeline" for orphan in orphan_names]
     return ObservedConnect(
         actual=actual,
-        cluster_id=_cluster_id(client),
-        versions=client.plugin_versions(),
-        workers=[_read_worker(client, url) for url in (service.addresses if service.workers else ())],
-        conflicts=[*(entry.text for entry in duplicates(name, config, actual.other_connectors)), *orphan_texts],
-        validation=_validate_live_config(client, name, actual.config, desired),
+        cluster_id=cluster_id,
+        versions=read("plugins", client.plugin_versions, {}),
+        workers=_read_workers(client, service.addresses if service.workers else []),
+        conflicts=[*shared, *orphan_texts],
+        validation=read("validation", lambda: _validate_live_config(client, name, actual.config, desired), None),
+        errors=errors,
     )
 
 
@@ -60,6 +90,12 @@ def _validate_live_config(
         return None
     unmasked_config = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}
     return client.validate(name, {key: value for key, value in unmasked_config.items() if key != "name"})
+
+
+def _read_workers(client: ConnectClient, urls: list[str]) -> list[Worker]:
+    """Read all workers at the same time, because each that does not respond takes until the time limit."""
+    with ThreadPoolExecutor() as executor:
+        return list(executor.map(partial(_read_worker, client), urls))
 
 
 def _read_worker(client: ConnectClient, url: str) -> Worker:

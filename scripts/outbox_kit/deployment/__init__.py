@@ -7,6 +7,7 @@ from outbox_kit.deployment.deployment import Deployment, deployment_of, open_dep
 from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, Plan, RollOut, read_plan, to_document
+from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
@@ -26,6 +27,7 @@ __all__ = [
     "open_deployment",
     "plan_destroy",
     "read_plan",
+    "refuse_protected",
     "render_config",
     "render_sql",
     "to_document",

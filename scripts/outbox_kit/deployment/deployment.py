@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.deployment.interruption import report_interruption
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
@@ -22,8 +23,10 @@ from outbox_kit.pipeline import (
     write_lock,
 )
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.dba_script import script
 from outbox_kit.postgres.state import ActualDatabase, read_actual
+from outbox_kit.progress import Reporter
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
@@ -61,18 +64,28 @@ def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | Non
 
 @dataclass(frozen=True)
 class Deployment:
-    """One pipeline in one environment. Clients connect on first use."""
+    """One pipeline in one environment. Clients connect on first use.
+
+    `read_seconds` limits each request of `kafka`, and each statement of connections that `verify` opens.
+    """
 
     pipeline: Pipeline
     environment: Environment
     templates: Path
     registry: RegistryClient
     connect: ConnectClient
+    read_seconds: float | None = None
 
     @cached_property
     def kafka(self) -> KafkaClient:
         """Kafka client. It is created on first use, because a new client immediately connects in the background."""
-        return KafkaClient(self.environment.kafka)
+        return KafkaClient(self.environment.kafka, seconds=self.read_seconds)
+
+    @contextmanager
+    def bounded(self, seconds: float) -> Iterator[Deployment]:
+        """Open the same deployment with a time limit for each read, for commands that only report what they read."""
+        with closing(self.registry.bounded(seconds)) as registry, closing(self.connect.bounded(seconds)) as connect:
+            yield replace(self, registry=registry, connect=connect, read_seconds=seconds)
 
     @property
     def lock_file(self) -> Path:
@@ -99,6 +112,18 @@ class Deployment:
     def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
         """Return the connector's config without schema versions and ids, which are known only after registration."""
         return self.render(lock.model_copy(update={"schemas": {}}) if lock else None)
+
+    @contextmanager
+    def exclusive(self, command: str, progress: Reporter, *, seconds: float = 0) -> Iterator[None]:
+        """Open a context in which no other command changes this pipeline, and report what an interruption leaves.
+
+        Raises the errors of pipeline_lock().
+        """
+        with (
+            pipeline_lock(self.environment.source, self.pipeline.name, command=command, seconds=seconds),
+            report_interruption(self.connect, self.pipeline.connector.name, command, progress),
+        ):
+            yield
 
     def read_database(self) -> ActualDatabase:
         """Read the actual state of the source database. Raises UnreachableError, RejectedError."""

@@ -21,10 +21,10 @@ from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing
 from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.pipeline import Lock
+from outbox_kit.kafka.topic_identity import require_backfill
+from outbox_kit.pipeline import Lock, LockedTopic
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.progress import Reporter
 from outbox_kit.registry import apply as registry_apply
@@ -47,12 +47,12 @@ def apply(
     The plan is made before the first change. Nothing is changed if the plan differs from `shown_plan`, or contains a
     dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
-    restores the last working config if the connector fails with the new config. If another apply of the pipeline is
-    running, wait at most `wait_seconds` until it ends.
+    restores the last working config if the connector fails with the new config. If another command that changes the
+    pipeline is running, wait at most `wait_seconds` until it ends.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
-    with pipeline_lock(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
+    with deployment.exclusive("apply", progress, seconds=wait_seconds):
         plan = make_plan(deployment, recover=recover, only=only)
         if shown_plan is not None:
             plan_comparison.refuse_stale_plan(shown_plan, plan)
@@ -76,7 +76,10 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
         topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-        kafka_apply.apply(deployment.kafka, deployment.environment, topics, plan.changes_of("kafka"), progress)
+        changes = plan.changes_of("kafka")
+        kafka_apply.apply(deployment.kafka, deployment.environment, topics, changes, progress)
+        recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
+        lock = lock.model_copy(update={"topics": recorded_topics})
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
@@ -101,12 +104,22 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> N
 
 def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
     pipeline, environment = deployment.pipeline, deployment.environment
+    if any(change.danger for change in changes):
+        # Rows are lost. This is recorded before the changes, so that an interruption does not hide the loss.
+        lock = lock.model_copy(update={"topics": require_backfill(lock.topics or _existing_topics(deployment))})
+        deployment.write_lock(lock)
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
-        source = postgres_apply.source_identity(connection, pipeline, environment, lock.source)
-    lock = lock.model_copy(update={"source": source})
+        source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
+    lock = lock.model_copy(update={"source": source, "destroyed_system_identifier": None})
     deployment.write_lock(lock)
     return lock
+
+
+def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
+    """Return the topics of a pipeline whose lock file was lost, or was written by a release that records no topics."""
+    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
 
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:

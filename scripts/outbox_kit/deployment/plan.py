@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 
@@ -13,7 +12,7 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
-from outbox_kit.connect.dangers import REPUBLISH_HINT
+from outbox_kit.deployment import database_dangers
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
@@ -33,7 +32,6 @@ from outbox_kit.registry import state as registry_state
 from outbox_kit.rules import Check
 
 CONNECTOR: System = "connect"
-URL_CREDENTIALS = re.compile("//[^/@]*@")  # removed from URLs in plans, which are saved and shared
 
 
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
@@ -55,7 +53,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     if CONNECTOR in systems and not recover:
         refuse_lost_lock(deployment, lock)
-    changes += plan_kafka(deployment) if "kafka" in systems else []
+    changes += plan_kafka(deployment, lock) if "kafka" in systems else []
     registry = plan_registry(deployment) if "registry" in systems else RegistryPlan()
     changes += registry.changes
     if CONNECTOR in systems and database is not None:
@@ -75,7 +73,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
         files=files_fingerprint(deployment, config),
         waits_for=waits_for if CONNECTOR in requested_systems else (),
         cluster_id=cluster_id,
-        registry=URL_CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
+        registry=deployment.registry.url if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
         schemas=registry.schemas,
         config=config,
@@ -112,29 +110,18 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:
     """Return the pending changes of table, grants, publication and slot. Raises RefusedError if one is unsafe."""
-    postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
-    changes = postgres_state.diff(deployment.pipeline, deployment.environment, database)
-    # Only a recovery recreates a slot: otherwise refuse_unsafe() has raised if a slot in the lock file is missing.
-    is_recovery = lock is not None and lock.unfinished == "recover"
-    return [with_recreation_danger(change) for change in changes] if is_recovery else changes
+    locked_source = lock.source if lock else None
+    postgres_state.refuse_unsafe(deployment.pipeline, database, locked_source)
+    changes = postgres_state.diff(deployment.pipeline, deployment.environment, database, locked_source)
+    return database_dangers.add_dangers(changes, deployment.pipeline, lock)
 
 
-def with_recreation_danger(change: Change) -> Change:
-    """Return the change of a slot or publication with the danger of its recreation; other changes as they are."""
-    if change.kind not in ("slot", "publication"):
-        return change
-    danger = (
-        f"a new {change.kind} starts at the current LSN: rows after the connector's last offset are not sent to Kafka"
-    )
-    return replace(change, danger=f"{danger}; {REPUBLISH_HINT}")
-
-
-def plan_kafka(deployment: Deployment) -> list[Change]:
+def plan_kafka(deployment: Deployment, lock: Lock | None) -> list[Change]:
     """Return the pending changes of the topics. Raises RefusedError."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     actual = deployment.kafka.describe(topic.name for topic in topics)
     kafka_state.refuse_fewer_partitions(topics, actual)
-    return kafka_state.diff(topics, actual)
+    return kafka_state.diff(topics, actual, lock.topics if lock else {})
 
 
 @dataclass(frozen=True)

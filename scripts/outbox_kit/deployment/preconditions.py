@@ -1,4 +1,4 @@
-"""Conditions under which apply and destroy refuse to start: cluster, lock file, rules, dangerous changes."""
+"""Conditions under which commands refuse to start: protection, cluster, lock file, rules, dangerous changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Severity, Status
+
+
+def refuse_protected(deployment: Deployment) -> None:
+    """Raise RefusedError in an environment with `protected: true`."""
+    if deployment.environment.protected:
+        name = deployment.environment.name
+        message = f"environment {name} is protected: `outbox destroy` and `outbox offsets reset` are refused"
+        raise RefusedError(message, f"check -e; to run the command anyway, set `protected: false` in {name}.yaml")
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:

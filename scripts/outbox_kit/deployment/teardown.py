@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outbox_kit import lsn
@@ -11,13 +12,14 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS
-from outbox_kit.deployment.preconditions import refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_protected, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
+from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
+from outbox_kit.kafka.topic_identity import require_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import undelivered_events
-from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import Reporter, plural
 from outbox_kit.registry import state as registry_state
@@ -49,6 +51,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 
     Raises RefusedError if the objects may belong to another pipeline or database.
     """
+    refuse_protected(deployment)
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
@@ -60,9 +63,34 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     if changes and lock is None:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
+    if lock is not None:
+        _refuse_foreign_objects(deployment, lock, changes)
     source = deployment.pipeline.source
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
+
+
+def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
+    """Raise RefusedError for an object that the last apply did not record.
+
+    Its name can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
+    """
+    source = lock.source
+    # A lock file of an earlier release has no topics.
+    recorded = {
+        "topic": set(lock.topics),
+        "schema": {entry.subject for item in lock.schemas.values() for entry in item},
+    }
+    for change in changes:
+        is_foreign = bool(recorded.get(change.kind)) and change.name not in recorded[change.kind]
+        if source is not None and change.kind == "slot":
+            is_foreign = change.name != source.slot
+        elif source is not None and change.kind == "connector":
+            config = deployment.connect.config(change.name) or {}
+            is_foreign = config.get("slot.name", source.slot) != source.slot
+        if is_foreign:
+            message = f"{change.object} is not of the pipeline in lock file {deployment.lock_file}; nothing was deleted"
+            raise RefusedError(message, "check the files, --set and the variables OUTBOX__..., or run `outbox apply`")
 
 
 def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
@@ -95,9 +123,9 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    lock_source, actual_identifier = lock.source if lock else None, database.system_identifier
-    if lock_source is not None and lock_source.system_identifier != actual_identifier:
-        message = f"the server has system identifier {actual_identifier}, the lock file {lock_source.system_identifier}"
+    expected_identifier, actual_identifier = lock.system_identifier if lock else None, database.system_identifier
+    if expected_identifier not in (None, actual_identifier):
+        message = f"the server has system identifier {actual_identifier}, the lock file {expected_identifier}"
         raise RefusedError(message, "correct source.host or source.port in the environment file")
     changes = []
     if database.slot is not None:
@@ -125,7 +153,7 @@ def destroy(
     If undelivered rows would be lost without permission, resume the connector and raise RefusedError before any
     deletion. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
-    with pipeline_lock(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
+    with deployment.exclusive("destroy", progress, seconds=wait_seconds):
         removal = plan_destroy(deployment, options)
         if shown_removal is not None and shown_removal.changes != removal.changes:
             raise RefusedError(
@@ -136,7 +164,7 @@ def destroy(
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
-        _reset_lock(deployment)
+        _reset_lock(deployment, {change.name for change in removal.changes if change.kind == "topic"})
     return removal
 
 
@@ -200,7 +228,7 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
-def _reset_lock(deployment: Deployment) -> None:
+def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     """Delete the lock file if no topic remains, else increase its source epoch.
 
     If the pipeline is deployed again, its new records then replace the states that remain on topics and in tables.
@@ -208,10 +236,17 @@ def _reset_lock(deployment: Deployment) -> None:
     lock = deployment.lock()
     if lock is None:
         return
-    actual_topics = deployment.kafka.topics()
-    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    if not any(topic.name in actual_topics for topic in topics):
+    desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    topics = [topic for topic in desired if topic.name not in deleted_topics]
+    remaining = kafka_apply.existing_topics(deployment.kafka, topics, lock.topics)
+    if not remaining:
         deployment.lock_file.unlink()
-    elif lock.source is not None:
+        return
+    # Rows that are committed from now on do not reach these topics.
+    lock = lock.model_copy(update={"topics": require_backfill(remaining)})
+    if lock.source is not None:
         reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
-        deployment.write_lock(lock.model_copy(update=reset_fields))
+        # A second destroy compares it, so that it does not delete objects of another database.
+        identifier = {"destroyed_system_identifier": lock.source.system_identifier}
+        lock = lock.model_copy(update=reset_fields | identifier)
+    deployment.write_lock(lock)

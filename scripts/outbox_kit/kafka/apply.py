@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from outbox_kit.changes import Change
-from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.errors import RejectedError
+from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
-from outbox_kit.pipeline import Environment
+from outbox_kit.kafka.topic_identity import RecordedTopics, locked_topic
+from outbox_kit.pipeline import Environment, LockedTopic
 from outbox_kit.progress import Reporter
+from outbox_kit.waiting import Observation, wait_for
+
+TOPIC_TIMEOUT_S = 30
 
 
 def apply(
@@ -25,3 +30,44 @@ def apply(
         if actual_topics[topic.name][0] < topic.partitions:
             client.add_partitions(topic.name, topic.partitions)
         client.set_config(topic.name, topic.config)
+
+
+def recorded_topics(
+    client: KafkaClient, topics: list[Topic], changes: list[Change], recorded: RecordedTopics
+) -> dict[str, LockedTopic]:
+    """Return the entries of `topics` for the lock file after `changes`. Its present entries are `recorded`.
+
+    Raises UnreachableError, WaitTimeoutError.
+    """
+    actual = _wait_for_topics(client, [topic.name for topic in topics])
+    created_names = {change.name for change in changes if change.action == "create"}
+    return {
+        topic.name: locked_topic(
+            topic.name, actual[topic.name], topic.aggregate_type, recorded, created=topic.name in created_names
+        )
+        for topic in topics
+    }
+
+
+def existing_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> dict[str, LockedTopic]:
+    """Return the entries of those `topics` that exist for the lock file. Raises UnreachableError."""
+    actual = client.describe(topic.name for topic in topics)
+    return {
+        topic.name: locked_topic(topic.name, actual[topic.name], topic.aggregate_type, recorded)
+        for topic in topics
+        if topic.name in actual
+    }
+
+
+def _wait_for_topics(client: KafkaClient, names: list[str]) -> dict[str, ActualTopic]:
+    """Describe the topics as soon as the brokers know them all: a broker learns of a new topic with a delay."""
+
+    def poll() -> Observation[dict[str, ActualTopic]]:
+        try:
+            actual = client.describe(names)
+        except RejectedError as error:
+            return Observation(None, error.message)
+        missing_names = [name for name in names if name not in actual]
+        return Observation(None if missing_names else actual, f"missing: {', '.join(missing_names)}")
+
+    return wait_for("the brokers to return every topic", poll, seconds=TOPIC_TIMEOUT_S)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
+from outbox_kit.errors import RESEND_HINT
 from outbox_kit.kafka.client import ActualTopic
+from outbox_kit.kafka.dangers import MOVE_HINT
+from outbox_kit.kafka.internal_topics import InternalTopic, internal_topic_problems
 from outbox_kit.kafka.state import Topic, different_settings
+from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, types_with_pending_backfill
 from outbox_kit.kafka.verify_queries import Cluster
-from outbox_kit.pipeline import Kafka
+from outbox_kit.pipeline import Kafka, Pipeline
+from outbox_kit.repair_commands import backfill_steps, resend_steps
 from outbox_kit.rules import Finding, Rules
 
 SEPARATELY_CHECKED_SETTINGS = frozenset(
@@ -17,14 +23,26 @@ SEPARATELY_CHECKED_SETTINGS = frozenset(
 
 @dataclass(frozen=True)
 class KafkaState:
-    """Input of the checks. `dead_letter_count` counts the unacknowledged dead letters; None if it is unknown."""
+    """Input of the checks. `dead_letter_count` counts the unacknowledged dead letters; None if it is unknown.
 
+    `recorded_topics` are the topics in the lock file. `misplaced_keys` are numbers of sampled keys, by topic. It is
+    None if the records could not be read; `sampling_error` then has the reason. `internal_topics` are those of Kafka
+    Connect; None if the login may not read their settings. `open_transactions` are last stable offsets, by topic and
+    partition.
+    """
+
+    pipeline: Pipeline
     kafka: Kafka
     recorded_cluster_id: str | None
+    recorded_topics: RecordedTopics
     topics: list[Topic]
     actual: dict[str, ActualTopic]
     cluster: Cluster
     dead_letter_count: int | None
+    misplaced_keys: dict[str, int] | None
+    internal_topics: list[InternalTopic] | None
+    sampling_error: str = ""
+    open_transactions: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def existing_topics(self) -> list[Topic]:
@@ -58,35 +76,110 @@ def _cluster(state: KafkaState) -> Finding:
 @RULES.rule(
     "kafka.topics",
     condition="every topic of the pipeline exists; otherwise the task of the connector blocks",
-    remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
+    remedy="run `outbox apply` with --allow for each deleted state topic, then `outbox restart` if the connector does "
+    "not continue",
 )
 def _topics_exist(state: KafkaState) -> Finding:
     missing_names = sorted(topic.name for topic in state.topics if topic.name not in state.actual)
     expected = f"all {len(state.topics)} topics of the pipeline exist"
-    return Finding(not missing_names, f"missing: {', '.join(missing_names)}" if missing_names else expected, expected)
+    actual = f"missing: {', '.join(missing_names)}" if missing_names else expected
+    types = {topic.name: topic.aggregate_type for topic in state.topics if topic.name in missing_names}
+    states = {name: aggregate_type for name, aggregate_type in types.items() if aggregate_type is not None}
+    # Kafka only: while the task waits for the topic, Connect does not return the connector's offsets.
+    steps = [f"run `outbox apply --only kafka{_allow_options(states)}`, then `outbox restart`"]
+    steps += [backfill_steps(state.pipeline, sorted(states.values()))] if states else []
+    return Finding(not missing_names, actual, expected, "; ".join(steps))
+
+
+@RULES.rule(
+    "kafka.topic-identity",
+    condition="the topics are those of the last `outbox apply`: none was deleted and created again",
+    remedy="run `outbox apply` with --allow for each state topic, then `outbox backfill --restart`",
+)
+def _topic_identity(state: KafkaState) -> Finding:
+    expected, recorded = "the ids in the lock file", state.recorded_topics
+    recreated = [
+        topic for topic in state.existing_topics if is_recreated(state.actual[topic.name], recorded.get(topic.name))
+    ]
+    if recreated:
+        problems = [f"{topic.name} has id {state.actual[topic.name].id}" for topic in recreated]
+        ids = ", ".join(recorded[topic.name].id for topic in recreated)
+        return Finding(False, "; ".join(problems), f"{expected}: {ids}", _remedy_of_recreated(state, recreated))
+    unrecorded_names = [topic.name for topic in state.existing_topics if topic.name not in recorded]
+    if unrecorded_names:
+        actual = f"the lock file has no id of {', '.join(unrecorded_names)}"
+        return Finding(None, actual, expected, "run `outbox apply`, which records the ids")
+    return Finding(True, expected, expected)
+
+
+def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
+    """Return the commands that record the topics, and write the states that the deleted topics contained."""
+    types = {topic.name: topic.aggregate_type for topic in topics if topic.aggregate_type is not None}
+    steps = [f"run `outbox apply{_allow_options(types)}`", backfill_steps(state.pipeline, sorted(types.values()))]
+    return "; ".join(step for step in steps if step)
+
+
+@RULES.rule(
+    "kafka.states-complete",
+    condition="no state topic needs a backfill after a loss of its records, or of rows that were not sent to it",
+    remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
+)
+def _states_complete(state: KafkaState) -> Finding:
+    expected = "no topic needs a backfill"
+    types = types_with_pending_backfill(state.recorded_topics)
+    actual = f"needs a backfill: {', '.join(types)}" if types else expected
+    return Finding(not types, actual, expected, resend_steps(state.pipeline, types))
 
 
 @RULES.rule(
     "kafka.cleanup-policy",
     condition="cleanup.policy is compact for state topics, and delete for the other topics of the pipeline",
-    remedy="run `outbox apply`, then run `outbox republish` for the states that retention has removed",
+    remedy=f"run `outbox apply`; for the states that retention has removed, {RESEND_HINT}",
 )
 def _policy(state: KafkaState) -> Finding:
-    return _setting_finding(state, "cleanup.policy")
+    finding = _setting_finding(state, "cleanup.policy")
+    types = {topic.name: topic.aggregate_type for topic in state.existing_topics if topic.aggregate_type is not None}
+    changed_types = {name: types[name] for name in types if f"{name}: " in finding.actual}
+    steps = [f"run `outbox apply{_allow_options(changed_types)}`"]
+    steps += [resend_steps(state.pipeline, sorted(changed_types.values()))] if changed_types else []
+    return replace(finding, remedy="; then ".join(steps))
+
+
+def _allow_options(topics: Iterable[str]) -> str:
+    """Return the options that allow dangerous changes of the topics."""
+    return "".join(f' --allow "topic {name}"' for name in topics)
 
 
 @RULES.rule(
     "kafka.partitions",
-    condition="topics have the partition count of the pipeline file; the count determines the partition of a key",
-    remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
+    condition="topics have the partition count of the pipeline file and of the lock file; the count determines the "
+    "partition of a key",
+    remedy=f"{MOVE_HINT}; for a topic without states set `partitions` in the pipeline file",
 )
 def _partitions(state: KafkaState) -> Finding:
-    problems = [
-        f"{topic.name} has {state.actual[topic.name].partitions}, not {topic.partitions}"
-        for topic in state.existing_topics
-        if state.actual[topic.name].partitions != topic.partitions
-    ]
+    problems = []
+    for topic in state.existing_topics:
+        actual_count, recorded = state.actual[topic.name].partitions, state.recorded_topics.get(topic.name)
+        expected_counts = {topic.partitions, recorded.partitions if recorded else topic.partitions}
+        other_counts = sorted(expected_counts - {actual_count})
+        problems += [f"{topic.name} has {actual_count}, not {count}" for count in other_counts]
     return _differences_finding(problems)
+
+
+@RULES.rule(
+    "kafka.keys-partition",
+    condition="no key has a state in another partition than that of its next record (sample of the oldest records); "
+    "a tombstone would not delete this state",
+    remedy=MOVE_HINT,
+)
+def _keys_partition(state: KafkaState) -> Finding:
+    expected = "every sampled key has its states in one partition"
+    if state.misplaced_keys is None:
+        return Finding(
+            None, state.sampling_error, expected, "run the command again; check the brokers and kafka.client"
+        )
+    problems = [f"{topic}: {count} keys" for topic, count in sorted(state.misplaced_keys.items()) if count]
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @RULES.rule(
@@ -160,7 +253,8 @@ def _settings(state: KafkaState) -> Finding:
 @RULES.rule(
     "kafka.dead-letters",
     condition="the dead letter topic has no records after the acknowledged offsets",
-    remedy="run `outbox dead-letter list`, fix the cause, run `outbox republish` and `outbox dead-letter acknowledge`",
+    remedy="run `outbox dead-letter list`, fix the cause, then run `outbox stuck --resend` and "
+    "`outbox dead-letter acknowledge --all`",
 )
 def _dead_letters(state: KafkaState) -> Finding:
     expected = "no records after the acknowledged offsets"
@@ -168,6 +262,29 @@ def _dead_letters(state: KafkaState) -> Finding:
         return Finding(None, "the dead letters could not be counted", expected)
     count = state.dead_letter_count
     return Finding(not count, f"{count} unacknowledged dead letters" if count else expected, expected)
+
+
+@RULES.rule(
+    "connect.internal-topics",
+    condition="the internal topics of Kafka Connect are compacted and replicated; otherwise Connect loses offsets",
+    remedy="set connect.config_topic, connect.offset_topic and connect.status_topic in the environment file to "
+    "config.storage.topic, offset.storage.topic and status.storage.topic of the workers",
+)
+def _internal_topics(state: KafkaState) -> Finding:
+    replica_count = state.kafka.replication_factor
+    expected = f"cleanup.policy compact, {replica_count} or more replicas, one partition of the config topic"
+    if state.internal_topics is None:
+        remedy = "grant DESCRIBE and DESCRIBE_CONFIGS on the internal topics of Connect to the login in kafka.client"
+        return Finding(None, "the settings of the internal topics could not be read", expected, remedy)
+    problems = list(internal_topic_problems(state.internal_topics, state.kafka))
+    if problems:
+        texts, remedies = [problem.text for problem in problems], [problem.remedy for problem in problems]
+        return Finding(False, "; ".join(texts), expected, "; ".join(remedies))
+    missing = [topic for topic in state.internal_topics if topic.actual is None]
+    if missing:
+        text = f"not found, or not visible to this login: {', '.join(topic.name for topic in missing)}"
+        return Finding(False if any(topic.is_named for topic in missing) else None, text, expected)
+    return Finding(True, ", ".join(topic.name for topic in state.internal_topics), expected)
 
 
 def _setting_finding(state: KafkaState, key: str) -> Finding:

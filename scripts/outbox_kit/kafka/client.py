@@ -7,7 +7,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -27,6 +35,7 @@ from outbox_kit.pipeline import Kafka
 REQUEST_TIMEOUT_S = 20
 # After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+NO_ID = str(Uuid(0, 0))
 READ_TOPIC_HINT = "run `outbox apply` if the topic does not exist, otherwise check the brokers and kafka.client"
 
 T = TypeVar("T")
@@ -34,11 +43,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ActualTopic:
-    """Actual state of a topic. `config` contains the effective values of all settings that are not null."""
+    """Actual state of a topic. `config` contains the effective values of all settings that are not null.
+
+    `id` differs from the id of an earlier topic with the same name. It is empty if the cluster assigns no ids.
+    """
 
     partitions: int
     replication_factor: int
     config: dict[str, str]
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,8 +90,10 @@ def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[st
 class KafkaClient:
     """Client for topics, their settings and offsets. Methods raise UnreachableError and RejectedError."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, *, seconds: float | None = None) -> None:
+        """`seconds` limits each request."""
         self.kafka = kafka
+        self._timeout_s = REQUEST_TIMEOUT_S if seconds is None else seconds
         self._errors = ClientErrors()
         try:
             self._admin = AdminClient(client_settings(kafka, self._errors))
@@ -89,12 +104,13 @@ class KafkaClient:
     def metadata(self, topic: str | None = None) -> ClusterMetadata:
         """Return the metadata of the cluster, with all topics or with `topic` only."""
         try:
-            return self._admin.list_topics(topic=topic, timeout=REQUEST_TIMEOUT_S)
+            return self._admin.list_topics(topic=topic, timeout=self._timeout_s)
         except KafkaException as error:
             self._admin.poll(0)  # calls error_cb, which stores the cause
             cause = f"; {self._errors.cause}" if self._errors.cause else ""
             raise UnreachableError(
-                f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()}{cause}",
+                f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()} "
+                f"(time limit {self._timeout_s:g} s){cause}",
                 "check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 
@@ -114,16 +130,23 @@ class KafkaClient:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in topics]
         if not resources:
             return {}
+        ids = self._topic_ids([resource.name for resource in resources])
         actual_topics = {}
-        for resource, future in self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S).items():
+        for resource, future in self._admin.describe_configs(resources, request_timeout=self._timeout_s).items():
             entries = self._result(future, f"describe topic {resource.name}")
             config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
-            actual_topics[resource.name] = ActualTopic(*topics[resource.name], config)
+            actual_topics[resource.name] = ActualTopic(*topics[resource.name], config, ids[resource.name])
         return actual_topics
+
+    def _topic_ids(self, names: list[str]) -> dict[str, str]:
+        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        results = {name: self._result(future, f"describe topic {name}") for name, future in futures.items()}
+        # Clusters without topic ids return the zero id.
+        return {name: "" if str(result.topic_id) == NO_ID else str(result.topic_id) for name, result in results.items()}
 
     def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
-        futures = self._admin.create_topics([new_topic], request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.create_topics([new_topic], request_timeout=self._timeout_s)
         self._result(futures[topic], f"create topic {topic}")
 
     def set_config(self, topic: str, config: dict[str, str]) -> None:
@@ -135,17 +158,17 @@ class KafkaClient:
             for key, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s)
         self._result(futures[resource], f"configure topic {topic}")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Raise the partition count of a topic to `partitions`."""
         request = [NewPartitions(topic, new_total_count=partitions)]
-        futures = self._admin.create_partitions(request, request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.create_partitions(request, request_timeout=self._timeout_s)
         self._result(futures[topic], f"add partitions to topic {topic}")
 
     def delete(self, topic: str) -> None:
-        futures = self._admin.delete_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.delete_topics([topic], request_timeout=self._timeout_s)
         self._result(futures[topic], f"delete topic {topic}")
 
     def has_records(self, topic: str, partitions: int) -> bool:
@@ -158,6 +181,13 @@ class KafkaClient:
         if topic not in self.metadata().topics:
             return None
         return self._offsets(topic, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic, which differs from that of an earlier topic with the same name.
+
+        It is empty if the cluster assigns no ids.
+        """
+        return self._topic_ids([topic])[topic]
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
         """Return the bounds of every partition, by its number. Raises UnreachableError if the topic does not exist."""
@@ -172,12 +202,23 @@ class KafkaClient:
         end_offsets = self._offsets(topic, partitions, latest_spec, isolation_level=level)
         return {number: Bounds(first_offsets[number], end_offsets[number]) for number in partitions}
 
+    def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """Return the last stable offset of each partition with an open transaction; `topics` are partition counts.
+
+        It is the offset of the first record of the oldest open transaction.
+        """
+        latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
+        found: dict[tuple[str, int], int] = {}
+        for topic, count in topics.items():
+            stable_offsets = self._offsets(topic, range(count), latest, isolation_level=level)
+            end_offsets = self._offsets(topic, range(count), latest)
+            found |= {(topic, n): offset for n, offset in stable_offsets.items() if offset < end_offsets[n]}
+        return found
+
     def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the committed offsets of a group, by partition. Partitions without a committed offset are omitted."""
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in partitions])]
-        futures = self._admin.list_consumer_group_offsets(
-            request, require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-        )
+        futures = self._admin.list_consumer_group_offsets(request, require_stable=True, request_timeout=self._timeout_s)
         offsets = self._result(futures[group], f"read offsets of group {group}").topic_partitions or []
         return {entry.partition: entry.offset for entry in offsets if entry.offset >= 0}
 
@@ -185,7 +226,7 @@ class KafkaClient:
         """Commit `offsets`, by partition of the topic, for a consumer group that has no members."""
         partitions = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)
         action = f"commit offsets of group {group}"
         for entry in self._result(futures[group], action).topic_partitions or []:
             if entry.error is not None:
@@ -195,7 +236,7 @@ class KafkaClient:
         self, topic: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel
     ) -> dict[int, int]:
         request = {TopicPartition(topic, number): spec for number in partitions}
-        futures = self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S, **options)
+        futures = self._admin.list_offsets(request, request_timeout=self._timeout_s, **options)
         return {
             partition.partition: self._result(future, f"read offsets of topic {topic}").offset
             for partition, future in futures.items()
@@ -203,12 +244,12 @@ class KafkaClient:
 
     def _result(self, future: Future[T], action: str) -> T:
         try:
-            return future.result(timeout=REQUEST_TIMEOUT_S + 5)
+            return future.result(timeout=self._timeout_s + 5)
         except KafkaException as error:
             raise self._rejected(action, error.args[0].str()) from None
         except TimeoutError:
             message = (
-                f"Kafka at {self.kafka.bootstrap_servers}: {action}: no response within {REQUEST_TIMEOUT_S} seconds"
+                f"Kafka at {self.kafka.bootstrap_servers}: {action}: no response within {self._timeout_s:g} seconds"
             )
             raise UnreachableError(message, "check the brokers, then run the command again") from None
 

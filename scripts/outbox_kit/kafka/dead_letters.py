@@ -48,6 +48,7 @@ class DeadLetter:
     event_id: str
     reason: str
     message: str
+    source_sequence: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
@@ -58,15 +59,23 @@ def group_of(pipeline: Pipeline) -> str:
     return f"outbox-kit.{pipeline.name}.dead-letter"
 
 
-def list_letters(client: KafkaClient, pipeline: Pipeline, *, list_all: bool = False) -> list[DeadLetter]:
+def list_letters(
+    client: KafkaClient,
+    pipeline: Pipeline,
+    *,
+    list_all: bool = False,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[DeadLetter]:
     """Return the unacknowledged dead letters, or all dead letters if `list_all` is set. The oldest is first.
 
-    Raises UnreachableError, RejectedError, WaitTimeoutError.
+    At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
     bounds = client.bounds(pipeline.dead_letter_topic)
     first_offsets = {number: bound.first for number, bound in bounds.items()}
     start_offsets = first_offsets if list_all else _start_offsets(client, pipeline, bounds)
-    letters = [_dead_letter(message) for message in _read(client, pipeline, bounds, start_offsets)]
+    messages = _read(client, pipeline, bounds, start_offsets, limit=limit, seconds=seconds)
+    letters = [_dead_letter(message) for message in messages]
     return sorted(letters, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
 
 
@@ -153,4 +162,5 @@ def _dead_letter(message: Message) -> DeadLetter:
         event_id=headers.get("event_id", ""),
         reason=headers.get("dead_letter_reason", ""),
         message=headers.get("dead_letter_message", ""),
+        source_sequence=headers.get("source_sequence", ""),
     )

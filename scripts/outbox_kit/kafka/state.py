@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
+from outbox_kit.kafka import dangers
 from outbox_kit.kafka.client import ActualTopic
-from outbox_kit.pipeline import Environment, Pipeline
+from outbox_kit.kafka.topic_identity import RecordedTopics, has_added_partitions, is_recreated
+from outbox_kit.pipeline import Environment, LockedTopic, Pipeline
+from outbox_kit.repair_commands import backfill_steps
 
 DAY_MS = 24 * 60 * 60 * 1000
 # Allowance for the framing of a record, because max.record.bytes limits only its key, value and headers.
@@ -30,15 +33,6 @@ SETTING_PURPOSES = {
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings whose decrease deletes records, with the cleanup.policy that uses the setting and a description of the loss.
-RETENTION_SETTINGS = {
-    "delete.retention.ms": (
-        "compact",
-        "tombstones are deleted before a stopped consumer has read them: its table retains the deleted rows",
-    ),
-    "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
-    "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
-}
 # Settings of state topics. By default Kafka deletes tombstones after a day. A sink that was stopped for longer
 # would retain the deleted rows in its table.
 STATE_TOPIC_CONFIG = {
@@ -52,13 +46,19 @@ STATE_TOPIC_CONFIG = {
 
 @dataclass(frozen=True)
 class Topic:
-    """Desired state of a topic. Settings that are not in `config` are left to the broker's defaults."""
+    """Desired state of a topic. Settings that are not in `config` are left to the broker's defaults.
+
+    `aggregate_type` is that of the states on the topic; None for all other topics. `backfill_steps` are the commands
+    that write the states to the topic.
+    """
 
     name: str
     partitions: int
     config: dict[str, str]
     reason: str
     replication_factor: int = 3
+    aggregate_type: str | None = None
+    backfill_steps: str = ""
 
 
 def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
@@ -75,6 +75,8 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
             aggregate.partitions,
             {**STATE_TOPIC_CONFIG, **common_config, **aggregate.topic},
             f"latest state of every {name}",
+            aggregate_type=name if name in pipeline.aggregates else None,
+            backfill_steps=backfill_steps(pipeline, [name]),
         )
         for name, aggregate in pipeline.routed.items()
     ]
@@ -108,20 +110,34 @@ def _is_same_value(actual: str | None, desired: str) -> bool:
         return sorted(actual.split(",")) == sorted(desired.split(","))
 
 
-def diff(topics: list[Topic], actual: dict[str, ActualTopic]) -> list[Change]:
-    """Return a change for each topic that does not exist, or whose partition count or settings differ."""
+def diff(topics: list[Topic], actual: dict[str, ActualTopic], recorded: RecordedTopics) -> list[Change]:
+    """Return a change for each topic that differs from its desired state or from the topic in the lock file."""
     changes = []
     for topic in topics:
+        locked_topic = recorded.get(topic.name)
         if topic.name not in actual:
-            policy = topic.config["cleanup.policy"]
-            after = f"{topic.partitions} partitions, {topic.replication_factor} replicas, {policy}"
-            changes.append(Change("kafka", "topic", topic.name, "create", topic.reason, after=after))
-        elif topic.partitions != actual[topic.name].partitions or different_settings(topic, actual[topic.name]):
-            changes.append(_update(topic, actual[topic.name]))
+            changes.append(_creation(topic, locked_topic))
+        elif _differs(topic, actual[topic.name], locked_topic):
+            changes.append(_update(topic, actual[topic.name], locked_topic))
     return changes
 
 
-def _update(topic: Topic, actual: ActualTopic) -> Change:
+def _creation(topic: Topic, recorded: LockedTopic | None) -> Change:
+    policy = topic.config["cleanup.policy"]
+    after = f"{topic.partitions} partitions, {topic.replication_factor} replicas, {policy}"
+    reason, danger = topic.reason, ""
+    if recorded is not None:
+        reason = f"{reason}; the topic was deleted outside outbox-kit"
+        danger = dangers.lost_states(topic.aggregate_type, topic.backfill_steps) if topic.aggregate_type else ""
+    return Change("kafka", "topic", topic.name, "create", reason, after=after, danger=danger)
+
+
+def _differs(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) -> bool:
+    has_difference = topic.partitions != actual.partitions or bool(different_settings(topic, actual))
+    return has_difference or is_recreated(actual, recorded) or has_added_partitions(actual, recorded)
+
+
+def _update(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) -> Change:
     settings = sorted(different_settings(topic, actual).items())
     before = [f"{key}={actual_value}" for key, (actual_value, _) in settings]
     after = [f"{key}={desired_value}" for key, (_, desired_value) in settings]
@@ -130,47 +146,26 @@ def _update(topic: Topic, actual: ActualTopic) -> Change:
         before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
         reasons.insert(0, "partitions: as declared in the pipeline file; the topic is changed before the connector")
+    elif recorded is not None and has_added_partitions(actual, recorded):
+        before.insert(0, f"{recorded.partitions} partitions (lock file)")
+        after.insert(0, f"{actual.partitions} partitions")
+        reasons.insert(0, "partitions: changed outside outbox-kit")
+    if recorded is not None and is_recreated(actual, recorded):
+        before.insert(0, f"id {recorded.id} (lock file)")
+        after.insert(0, f"id {actual.id}")
+        reasons.insert(0, "id: the topic was deleted and created again outside outbox-kit")
     texts = "; ".join(reasons), ", ".join(before), ", ".join(after)
-    return Change("kafka", "topic", topic.name, "update", *texts, danger(topic, actual))
+    return Change("kafka", "topic", topic.name, "update", *texts, "; ".join(_dangers(topic, actual, recorded)))
 
 
-def danger(topic: Topic, actual: ActualTopic) -> str:
-    """Return a description of the data that more partitions, a new policy or less retention can lose; may be empty."""
-    dangers = []
-    if topic.partitions != actual.partitions:
-        dangers.append(
-            "keys move to other partitions: new tombstones do not reach the previous partition of their key, where "
-            "earlier states remain; after the change run `outbox backfill --restart`"
-        )
-    different_values = different_settings(topic, actual)
-    old_policies, new_policies = (_policies(value) for value in different_values.get("cleanup.policy", ("", "")))
-    if "compact" in new_policies - old_policies:
-        dangers.append(
-            "compaction removes all but the latest record of each key, and records without a key are rejected"
-        )
-    if "delete" in new_policies:
-        lost_states = ", including the latest states of keys" if "compact" in old_policies else ""
-        dangers.append(f"records older than the retention are deleted{lost_states}")
-    policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
-    dangers += [
-        f"{key} {before} → {after}: {RETENTION_SETTINGS[key][1]}"
-        for key, (before, after) in sorted(different_values.items())
-        if key in RETENTION_SETTINGS and RETENTION_SETTINGS[key][0] in policies and _is_lower(before, after)
-    ]
-    return "; ".join(dangers)
-
-
-def _policies(value: str) -> set[str]:
-    return {policy.strip() for policy in value.split(",") if policy.strip()}
-
-
-def _is_lower(before: str, after: str) -> bool:
-    """Return whether `after` retains less than `before`. -1 means no limit. Return False if a value is not a number."""
-    try:
-        old_limit, new_limit = (math.inf if int(value) < 0 else int(value) for value in (before, after))
-    except ValueError:
-        return False
-    return new_limit < old_limit
+def _dangers(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) -> Iterator[str]:
+    """Yield the dangers of the update of a topic. Only the topics of aggregate types can lose states."""
+    if topic.aggregate_type is not None:
+        if is_recreated(actual, recorded):
+            yield dangers.lost_states(topic.aggregate_type, topic.backfill_steps)
+        if topic.partitions != actual.partitions or has_added_partitions(actual, recorded):
+            yield dangers.NEW_PARTITIONS
+    yield from dangers.setting_dangers(topic.config, actual.config, different_settings(topic, actual))
 
 
 def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
@@ -178,8 +173,9 @@ def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic])
     for topic in topics:
         state = actual.get(topic.name)
         if state is not None and state.partitions > topic.partitions:
+            hint = f"set `partitions` to {state.partitions} in the pipeline file, or recreate a topic without this key"
             raise RefusedError(
                 f"topic {topic.name} has {state.partitions} partitions, but the pipeline needs {topic.partitions}, and "
                 "Kafka cannot remove partitions",
-                f"set `partitions` to {state.partitions} in the pipeline file, or recreate a topic without this key",
+                hint if topic.aggregate_type is None else dangers.MOVE_HINT,
             )

@@ -1,8 +1,9 @@
-"""Functions that read one topic, with isolation level read_committed and without committing offsets."""
+"""Functions that read topics, with isolation level read_committed and without committing offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -36,15 +37,19 @@ def _consumer(kafka: Kafka, topic: str, **settings: object) -> Iterator[Consumer
 
 
 @contextmanager
-def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
-    """Open a consumer at the current end of the topic. Raises UnreachableError if the topic does not exist."""
+def reader_at_end(kafka: Kafka, topic: str, *, seconds: float | None = None) -> Iterator[Consumer]:
+    """Open a consumer at the current end of the topic. Raises UnreachableError if the topic does not exist.
+
+    `seconds` limits each request for the end.
+    """
+    timeout_s = REQUEST_TIMEOUT_S if seconds is None else seconds
     with _consumer(kafka, topic) as consumer:
-        metadata = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+        metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         end_positions = []
         for number in metadata.partitions:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_TIMEOUT_S)
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)
             end_positions.append(TopicPartition(topic, number, end))
         consumer.assign(end_positions)
         yield consumer
@@ -90,6 +95,40 @@ def read_records(
             wait_for(f"the end of topic {topic}", poll, seconds=seconds, interval=0)
 
 
+def read_first_records(
+    kafka: Kafka, starts: Sequence[TopicPartition], process: Callable[[Message], None], *, limit: int, seconds: float
+) -> set[tuple[str, int]]:
+    """Call `process` with the first `limit` committed records of each partition, from its offset in `starts` on.
+
+    Return topic and number of each partition that has `limit` records or more. Raises UnreachableError, and
+    WaitTimeoutError after `seconds`.
+    """
+    if not starts:
+        return set()
+    counts = Counter[tuple[str, int]]()
+    unread_partitions = {(start.topic, start.partition) for start in starts}
+    names = ", ".join(sorted({start.topic for start in starts}))
+    with _consumer(kafka, names, **{"enable.partition.eof": True, "fetch.wait.max.ms": 10}) as consumer:
+        consumer.assign(list(starts))
+
+        def poll() -> Observation[bool]:
+            message = consumer.poll(POLL_S)
+            if message is not None:
+                partition = message.topic() or "", message.partition() or 0
+                if _is_end(message):
+                    unread_partitions.discard(partition)
+                elif partition in unread_partitions:
+                    process(message)
+                    counts[partition] += 1
+                    if counts[partition] == limit:
+                        unread_partitions.discard(partition)
+                        consumer.pause([TopicPartition(*partition)])
+            return Observation(not unread_partitions or None, f"{counts.total()} records")
+
+        wait_for(f"the first records of {names}", poll, seconds=seconds, interval=0)
+    return {partition for partition, count in counts.items() if count == limit}
+
+
 def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
     """Return the committed record at `offset`, or None if there is no such record. Raises UnreachableError."""
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
@@ -108,12 +147,17 @@ def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> Messag
 def _poll(consumer: Consumer) -> Message | int | None:
     """Poll once. Return a record, the number of a partition whose end was reached, or None. Raises KafkaException."""
     message = consumer.poll(POLL_S)
-    error = message.error() if message is not None else None
-    if message is None or error is None:
+    if message is None or not _is_end(message):
         return message
-    if error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)
     return message.partition() or 0
+
+
+def _is_end(message: Message) -> bool:
+    """Return whether a polled message is the end of a partition instead of a record. Raises KafkaException."""
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is not None
 
 
 def text_headers(message: Message) -> dict[str, str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import ip_address
 
 from outbox_kit.connector_config import ROUTER, Route, Transform, routes, transforms
 from outbox_kit.kafka.state import Topic, desired_topics
 from outbox_kit.pipeline import Environment, Pipeline
 
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: a loopback address, `localhost`, or the folder of a Unix socket."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.startswith("/")
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class LintInput:
     def is_local(self) -> bool:
         """Whether the address of every Kafka bootstrap server is a loopback address."""
         servers = self.environment.kafka.bootstrap_servers.split(",")
-        return all(server.strip().rsplit(":", 1)[0] in LOOPBACK_HOSTS for server in servers)
+        return all(is_loopback(server.strip().rsplit(":", 1)[0]) for server in servers)
 
     def has_transform(self, class_name: str) -> bool:
         """Return whether the config has a transform of this class."""

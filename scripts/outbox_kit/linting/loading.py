@@ -32,7 +32,7 @@ from outbox_kit.rules import Check, Severity, Status
 
 EXPRESSION_PATTERN = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
 # Substitutes for unset environment variables and values of the stack. The first one that is valid for its key is used.
-SUBSTITUTES = ("unset", "1", "http://unset.invalid", "${env:UNSET}")
+SUBSTITUTES = ("unset", "1", "https://unset.invalid", "${env:UNSET}")
 STACK_HOST_SUBSTITUTE = "127.0.0.1"
 FILES_RULE_ID = "lint.files"
 

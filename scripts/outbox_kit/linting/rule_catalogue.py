@@ -10,6 +10,7 @@ from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.rules import (
     aggregate_keys,
     aliases,
+    connections,
     heartbeat,
     pipeline_files,
     router_options,
@@ -33,6 +34,7 @@ RULE_MODULES = (
     topics,
     sizes,
     secrets,
+    connections,
     aliases,
     unique_names,
 )

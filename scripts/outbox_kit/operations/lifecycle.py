@@ -1,19 +1,49 @@
-"""Commands restart, pause, resume and stop. Each waits for the new state, and can be repeated."""
+"""Commands restart, pause, resume and stop. Each waits for the new state, and can be repeated.
+
+Each holds the lock of the pipeline, so that it does not start or stop the connector while another command changes it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import has_failed, is_paused_or_stopped, is_running, status_text
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.deployment import Deployment, wait_until_reading
-from outbox_kit.errors import RejectedError
+from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector
 from outbox_kit.progress import Reporter
 
 PAUSE_TIMEOUT_S = 60
 
+P = ParamSpec("P")
+Command = Callable[Concatenate[Deployment, Reporter, P], ConnectorStatus]
 
+
+def _exclusive(command: Command[P]) -> Command[P]:
+    """Decorate a command to hold the lock of the pipeline, or no lock if the database is unreachable.
+
+    Without the database no other command can hold the lock, and a connector must be stoppable while it is down.
+    """
+
+    @wraps(command)
+    def run(deployment: Deployment, progress: Reporter, /, *args: P.args, **kwargs: P.kwargs) -> ConnectorStatus:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(deployment.exclusive(command.__name__, progress))
+            except UnreachableError as error:
+                progress(f"the lock of the pipeline was not acquired: {error.message}")
+            return command(deployment, progress, *args, **kwargs)
+
+    return run
+
+
+@_exclusive
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
     """Restart connector and tasks, or only those that are FAILED, and wait until all are RUNNING.
 
@@ -35,6 +65,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
     return _read_status(deployment)
 
 
+@_exclusive
 def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
@@ -55,6 +86,7 @@ def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     return _read_status(deployment)
 
 
+@_exclusive
 def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, and RejectedError if it is FAILED."""
     name = deployment.pipeline.connector.name
@@ -70,6 +102,7 @@ def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     return _read_status(deployment)
 
 
+@_exclusive
 def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Stop the connector, which releases the slot; config and offsets are retained. Raises WaitTimeoutError."""
     name = deployment.pipeline.connector.name

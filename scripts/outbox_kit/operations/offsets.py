@@ -15,7 +15,7 @@ from outbox_kit import lsn
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment import Deployment, refuse_protected
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lag import Positions, read_positions
@@ -93,6 +93,7 @@ def preview(deployment: Deployment, backup_file: Path | None, *, skip: bool = Fa
 
     Raises RefusedError and ConfigurationError under the same conditions as reset().
     """
+    refuse_protected(deployment)
     actual = require_connector(deployment)
     lock, _ = require_unchanged_source(deployment)
     positions = read_positions(deployment, actual)
@@ -107,6 +108,11 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
     before setting the offset fails, the connector is resumed; after an interruption it stays STOPPED, and the command
     can be repeated. Raises WaitTimeoutError, RejectedError, and before any change RefusedError, ConfigurationError.
     """
+    with deployment.exclusive("offsets reset", progress):
+        return _reset(deployment, backup_file, progress, skip=skip)
+
+
+def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, *, skip: bool) -> ResetResult:
     name = deployment.pipeline.connector.name
     preview(deployment, backup_file, skip=skip)
     was_running = not connect_lifecycle.is_paused_or_stopped(require_connector(deployment).status)

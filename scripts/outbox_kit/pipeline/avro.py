@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,15 @@ from outbox_kit.pipeline.values_with_origins import read_text
 
 NAMED_TYPES = frozenset({"record", "enum", "fixed"})
 PRIMITIVE_TYPES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
+SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError)
+"""Exceptions that fastavro raises for a schema that is not valid."""
+MAX_BYTES = 2_000_000
+MAX_LEVELS = 150
+"""Maximum number of nested JSON values in a schema. The functions that process schemas are recursive."""
+MAX_NODES = 20_000
+"""Maximum number of JSON values in a schema with its references."""
+MAX_BRANCHES = 100
+"""Maximum number of branches of a union: lint compares each pair of them."""
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -44,18 +53,55 @@ def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: b
 
 def read_definition(path: Path) -> dict[str, Any]:
     """Return the parsed JSON of a named type; only its `type` and `name` are validated. Raises ConfigurationError."""
-    text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
+    hint = "create it, or correct `schema:` or `references:` of the aggregate"
+    text = read_text(path, f"schema file {path}", hint, MAX_BYTES)
     try:
-        definition = json.loads(text)
+        definition = parse_bounded(f"schema file {path}", text)
     except json.JSONDecodeError as error:
         message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise ConfigurationError(message, "correct the JSON") from None
-    if not isinstance(definition, dict) or definition.get("type") not in NAMED_TYPES:
+    except ValueError:  # Python limits the number of digits
+        message = f"schema file {path}: not valid JSON: a number has too many digits"
+        raise ConfigurationError(message, "correct the number") from None
+    if not isinstance(definition, dict) or str(definition.get("type")) not in NAMED_TYPES:
         message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
         raise ConfigurationError(message, "define one of these types at the top level")
     if not isinstance(definition.get("name"), str):
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "add `name`")
     return definition
+
+
+def parse_bounded(subject: str, text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse the JSON text of a schema. Raises ValueError, and ConfigurationError if it exceeds a limit.
+
+    The message of the ConfigurationError begins with `subject`.
+    """
+    try:
+        node = json.loads(text)
+    except RecursionError:
+        raise too_deep(subject) from None
+    nodes, levels, count = [node], 0, 0
+    while nodes:
+        levels += 1
+        count += len(nodes)
+        nodes = [child for parent in nodes for child in _children(parent)]
+    if count > MAX_NODES:
+        raise ConfigurationError(f"{subject}: over {MAX_NODES} JSON values", "define the schema with fewer fields")
+    if levels > MAX_LEVELS:
+        raise too_deep(subject)
+    return node
+
+
+def _children(node: Any) -> Collection[Any]:  # noqa: ANN401 - any JSON value
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
+
+
+def too_deep(subject: str) -> ConfigurationError:
+    """Return the error for a schema, including its references, that has over MAX_LEVELS."""
+    message = f"{subject}: types are nested over {MAX_LEVELS} levels of JSON"
+    return ConfigurationError(message, "define the schema with fewer nested types")
 
 
 def _first_error(definition: dict[str, Any], references: Sequence[Any]) -> str | None:
@@ -65,7 +111,7 @@ def _first_error(definition: dict[str, Any], references: Sequence[Any]) -> str |
         for reference in references:
             parse_schema(reference, types)
         parse_schema(definition, types)
-    except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
+    except SCHEMA_ERRORS as error:
         return f"{type(error).__name__}: {error}"
     return next(_semantic_errors(definition), None)
 
@@ -102,6 +148,8 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
     """Yield messages of errors that the registry or the transform rejects and fastavro accepts."""
     if isinstance(node, list):
+        if len(node) > MAX_BRANCHES:
+            yield f"a union has {len(node)} branches; the maximum is {MAX_BRANCHES}"
         branch_counts = Counter(map(_branch_name, node))
         yield from (f"a union has {kind} twice" for kind, count in branch_counts.items() if count > 1)
         for item in node:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from outbox_common.http_session import HttpEndpoint
-from outbox_kit.pipeline.names import Identifier, Model, ResourceName
+from outbox_common.http_session import HttpEndpoint, has_user_info
+from outbox_common.secret_patterns import has_secret
+from outbox_kit.pipeline.names import ConnectorRole, DatabaseName, Identifier, Model, PrintableName, ResourceName
 
 EXPRESSION_DESCRIPTION = 'Password, as an expression: "{{ env.NAME }}".'
 
@@ -16,7 +18,7 @@ EXPRESSION_DESCRIPTION = 'Password, as an expression: "{{ env.NAME }}".'
 class Login(Model):
     """Login of outbox-kit in PostgreSQL."""
 
-    user: str = Field(min_length=1, description="PostgreSQL role.")
+    user: PrintableName = Field(description="PostgreSQL role.")
     password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
 
 
@@ -25,6 +27,26 @@ VERIFYING_MODES = ("verify-ca", "verify-full")
 SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, else `prefer`."
 URL_PATTERN = "^https?://"
 CA_FILE_DESCRIPTION = "CA certificate of the server (PEM); the path can be relative to the project folder."
+
+
+def without_credentials(contains: Callable[[str], bool], alternative: str) -> AfterValidator:
+    """Return a validator that rejects credentials in URLs, which messages and plans contain."""
+
+    def validate(url: str) -> str:
+        if contains(url):
+            raise ValueError(f"must not contain a user name or password: {alternative}")
+        return url
+
+    return AfterValidator(validate)
+
+
+HttpUrl = Annotated[str, Field(pattern=URL_PATTERN)]
+ServiceUrl = Annotated[HttpUrl, without_credentials(has_user_info, "set `username` and `password` of this section")]
+ConverterUrl = Annotated[
+    HttpUrl, without_credentials(has_user_info, "set the credentials of the converters in connector.overrides")
+]
+Host = Annotated[PrintableName, without_credentials(has_secret, "set the host name, `user` and `password` separately")]
+TablePath = Annotated[str, without_credentials(has_secret, "set the credentials in the Spark configuration")]
 
 
 class TlsModel(Model):
@@ -42,7 +64,9 @@ class TlsModel(Model):
 class ConnectorLogin(TlsModel):
     """Connection from the Connect worker to the database. The worker resolves the placeholder in `password`."""
 
-    host: str | None = Field(default=None, description="Host as reached from the worker. Default: source.host.")
+    host: PrintableName | None = Field(
+        default=None, description="Host as reached from the worker. Default: source.host."
+    )
     port: int | None = Field(default=None, description="Port as reached from the worker. Default: source.port.")
     sslmode: SslMode | None = Field(
         default=None, description="sslmode of the worker's connection. Default: source.sslmode."
@@ -50,7 +74,7 @@ class ConnectorLogin(TlsModel):
     sslrootcert: str | None = Field(
         default=None, description="CA certificate of the server (PEM), as a path on the worker."
     )
-    user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
+    user: ConnectorRole = Field(description="Role with LOGIN and REPLICATION.")
     password: str = Field(
         pattern=r"^\$\{[^}]+\}$", description="Placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
     )
@@ -59,9 +83,9 @@ class ConnectorLogin(TlsModel):
 class SourceDatabase(TlsModel):
     """The PostgreSQL database of the outbox."""
 
-    host: str = Field(description="Host as reached from outbox-kit.")
+    host: Host = Field(description="Host as reached from outbox-kit.")
     port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from outbox-kit.")
-    database: str = Field(min_length=1, description="Database of the outbox table.")
+    database: DatabaseName = Field(description="Database of the outbox table.")
     sslmode: SslMode | None = Field(default=None, description=SSLMODE_TEXT)
     sslrootcert: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
     admin: Login = Field(description="Login of the owner of the outbox table, which creates publication and slot.")
@@ -88,7 +112,7 @@ class Kafka(Model):
 class HttpService(Model):
     """An HTTP service: schema registry or Kafka Connect."""
 
-    url: str = Field(pattern=URL_PATTERN, description="Base URL.")
+    url: ServiceUrl = Field(description="Base URL.")
     username: str | None = Field(default=None, description="User name for basic authentication.")
     password: SecretStr | None = Field(default=None, description=EXPRESSION_DESCRIPTION)
     token: SecretStr | None = Field(
@@ -116,9 +140,8 @@ class HttpService(Model):
 class Registry(HttpService):
     """The schema registry."""
 
-    connector_url: str | None = Field(
+    connector_url: ConverterUrl | None = Field(
         default=None,
-        pattern=URL_PATTERN,
         description="URL as reached from the worker. Only template `outbox-postgres-chain` uses this URL. "
         "Default: url.",
     )
@@ -127,10 +150,25 @@ class Registry(HttpService):
 class Connect(HttpService):
     """Kafka Connect and its workers."""
 
-    workers: list[Annotated[str, Field(pattern=URL_PATTERN)]] = Field(
+    workers: list[ServiceUrl] = Field(
         default=[],
         description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds; "
         "`verify` checks plugins and Kafka cluster of every worker.",
+    )
+    config_topic: str | None = Field(
+        default=None,
+        min_length=1,
+        description="config.storage.topic of the workers, which `verify` checks. Default: connect-configs.",
+    )
+    offset_topic: str | None = Field(
+        default=None,
+        min_length=1,
+        description="offset.storage.topic of the workers, which `verify` checks. Default: connect-offsets.",
+    )
+    status_topic: str | None = Field(
+        default=None,
+        min_length=1,
+        description="status.storage.topic of the workers, which `verify` checks. Default: connect-status.",
     )
 
     @property
@@ -172,9 +210,9 @@ class PostgresTarget(TlsModel):
     """PostgreSQL schema of materialized tables."""
 
     kind: Literal["postgres"] = Field(description="Type of the target.")
-    host: str = Field(description="Host as reached from Spark driver and executors.")
+    host: Host = Field(description="Host as reached from Spark driver and executors.")
     port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from Spark driver and executors.")
-    database: str = Field(description="Database of the target tables.")
+    database: DatabaseName = Field(description="Database of the target tables.")
     sslmode: SslMode | None = Field(
         default=None, description="sslmode of libpq and PostgreSQL's JDBC driver. Default: prefer."
     )
@@ -183,7 +221,7 @@ class PostgresTarget(TlsModel):
         description="CA certificate of the server (PEM): an absolute path on Spark driver and executors, or a path "
         "relative to the project folder.",
     )
-    user: str = Field(description="Owner of the target tables.")
+    user: PrintableName = Field(description="Owner of the target tables.")
     password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
     target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")
 
@@ -192,7 +230,7 @@ class DeltaTarget(Model):
     """Folder or object store prefix of Delta tables."""
 
     kind: Literal["delta"] = Field(description="Type of the target.")
-    path: str = Field(description="URL, absolute path, or path relative to the project folder.")
+    path: TablePath = Field(description="URL, absolute path, or path relative to the project folder.")
 
 
 class IcebergTarget(Model):
@@ -215,7 +253,12 @@ REMOVED_TARGET_KINDS = {
 class Environment(Model):
     """One environment that pipelines are deployed to."""
 
-    name: ResourceName = Field(description="Name of the environment, equal to the name of the file.")
+    name: ResourceName = Field(
+        description="Name of the environment: the name of the file without `.yaml` or `.example.yaml`."
+    )
+    protected: bool = Field(
+        default=False, description="Refuse `outbox destroy` and `outbox offsets reset` in this environment."
+    )
     env_file: Path | None = Field(
         default=None,
         description="File of NAME=value lines, such as Docker Compose's .env, for each {{ env.NAME }} whose variable "

@@ -10,17 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from dotenv import dotenv_values
-from jinja2 import Environment as JinjaEnvironment
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from outbox_common.terminal_text import one_line
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.overrides import Overrides
+from outbox_kit.pipeline.template_rendering import JINJA_ERRORS
 from outbox_kit.pipeline.validation_errors import failure
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 
 STACK_STATE_FILE = Path("build/stack/state.json")
 START_HINT = "run `outbox stack up`"
 UNSET = "unset"
+# An expression looks values up and changes their form: anything else could exhaust CPU time and memory.
+NODES: tuple[type[nodes.Node], ...] = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const),
+    *(nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Concat),
+)
+FILTERS = frozenset({"d", "default", "int", "lower", "string", "trim", "upper", "urlencode"})
 
 
 class _Namespace:
@@ -29,7 +37,10 @@ class _Namespace:
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
+    # Without this line `{{ env | list }}` would look up the names 0, 1, 2 and so on without end.
+    __iter__ = None
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
         return self._lookup(name)
 
 
@@ -118,13 +129,22 @@ class Expansion:
             return str(value)
         if not isinstance(value, str) or "{{" not in value:
             return value
-        jinja = JinjaEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - no HTML here
+        jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         try:
             env, stack = _Namespace(partial(self.variable, location)), _Namespace(self._stack_value)
+            _require_lookup(jinja, value)
             return jinja.from_string(value).render(env=env, stack=stack)
-        except TemplateError as error:
+        except JINJA_ERRORS as error:
             message = f"{self.values.origin(location)}: {'.'.join(map(str, location))}: {error}"
-            raise ConfigurationError(message, "use {{ env.NAME }} or {{ stack.NAME }}") from None
+            raise ConfigurationError(one_line(message), "use {{ env.NAME }} or {{ stack.NAME }}") from None
+
+
+def _require_lookup(jinja: Environment, text: str) -> None:
+    """Raise TemplateSyntaxError if an expression contains a call, a loop, an operator or another filter."""
+    for node in jinja.parse(text).find_all(nodes.Node):
+        if not isinstance(node, NODES) or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
+            name = f"filter {node.name}" if isinstance(node, nodes.Filter) else type(node).__name__.lower()
+            raise TemplateSyntaxError(f"not supported in an expression: {name}", node.lineno)
 
 
 def _is_below(location: Location, key: str) -> bool:

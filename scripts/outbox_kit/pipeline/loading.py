@@ -34,6 +34,8 @@ from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
+PROTECTED = "protected"
+EXAMPLE_SUFFIX = ".example"  # NAME.example.yaml is to be copied to NAME.yaml
 SYSTEM_CA = "probe"  # not a path: value of librdkafka's ssl.ca.location for the CA certificates of the system
 SSL_ROOT_CERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
@@ -111,8 +113,21 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
         hint = f"choose one of: {names}" if names else "create the file"
         raise ConfigurationError(f"environment {name!r}: no file {path}", hint)
     values = read_mapping(path)
+    in_file = values.data.get(PROTECTED, False)
     overrides.apply_to(Environment, values, of_environment=True)
+    _require_name_of_file(name, values)
+    if in_file is not False and values.data.get(PROTECTED) not in (in_file, True):
+        problem = f"{values.origin((PROTECTED,))}: {PROTECTED}: true in {path} cannot be overridden"
+        raise failure([problem], f"remove the override, or set `protected: false` in {path.name}")
     return values
+
+
+def _require_name_of_file(file_name: str, values: Values) -> None:
+    """Raise ConfigurationError if the key `name` is not the file's name: the lock file of another would be used."""
+    name, expected = values.data.get("name"), file_name.removesuffix(EXAMPLE_SUFFIX)
+    if isinstance(name, str) and name != expected:
+        problem = f"{values.origin(('name',))}: name: found {name!r}; must be {expected!r}, the name of the file"
+        raise failure([problem], f"set `name` to {expected}, or rename the file to {name}.yaml and add -e {name}")
 
 
 def _resolve_schema_files(aggregate: Aggregate, project: Path) -> Aggregate:

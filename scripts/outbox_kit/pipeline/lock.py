@@ -1,7 +1,8 @@
 """Lock file: state of the last `apply`, with which later runs compare the actual state.
 
-`connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identity of database and
-slot, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in build/stack/.
+`connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identity of database, slot
+and topics, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in
+build/stack/.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.avro import parse_bounded
 from outbox_kit.pipeline.names import Model
 
 RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
+MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
 """Number of an aggregate type's schema versions in the connector config. Rows in the WAL can need earlier versions."""
 
@@ -39,6 +42,21 @@ class LockedSource(Model):
     slot: str
     slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was created.")
     publication_oid: int
+    table_oid: int | None = Field(default=None, description="Null if events are logical decoding messages.")
+
+
+class LockedTopic(Model):
+    """Identity of a topic, and whether it needs a backfill."""
+
+    id: str = Field(description="Id that the cluster assigned to the topic; empty if the cluster assigns no ids.")
+    partitions: int
+    aggregate_type: str | None = Field(
+        default=None, description="Aggregate type whose states are on the topic; null for all other topics."
+    )
+    pending_backfill: Literal["required", "started"] | None = Field(
+        default=None,
+        description="Backfill without which the topic can lack states or contain old ones. Null if none is needed.",
+    )
 
 
 class Lock(Model):
@@ -52,7 +70,11 @@ class Lock(Model):
         description="Operation that apply has not completed; the connector is stopped. Null if there is none.",
     )
     source: LockedSource | None = None
+    destroyed_system_identifier: str | None = Field(
+        default=None, description="System identifier of the database from which destroy deleted the slot."
+    )
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
+    topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline, by name.")
     config: dict[str, str] | None = Field(
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",
@@ -61,21 +83,42 @@ class Lock(Model):
         default={}, description="Registered schema versions of each aggregate type, latest first."
     )
 
+    @property
+    def system_identifier(self) -> str | None:
+        """System identifier of the database, also after destroy; None before the first apply."""
+        return self.source.system_identifier if self.source else self.destroyed_system_identifier
+
 
 def read_lock(path: Path) -> Lock | None:
     """Return the content of the lock file, or None if it does not exist. Raises ConfigurationError."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigurationError(f"lock file {path}: {error.strerror}", RESTORE_HINT) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigurationError(f"lock file {path}: over {MAX_BYTES} bytes", RESTORE_HINT)
     try:
-        return Lock.model_validate_json(content)
+        lock = Lock.model_validate_json(content)
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first_error["loc"]))
         raise ConfigurationError(f"lock file {path}: {key}: {first_error['msg']}", RESTORE_HINT) from None
+    _refuse_invalid_schemas(path, lock)
+    return lock
+
+
+def _refuse_invalid_schemas(path: Path, lock: Lock) -> None:
+    """Raise ConfigurationError for a schema that is not JSON, or so deep that it cannot be processed."""
+    for name, versions in lock.schemas.items():
+        subject = f"lock file {path}: schemas.{name}"
+        for version in versions:
+            try:
+                parse_bounded(subject, version.text)
+            except ValueError:
+                raise ConfigurationError(f"{subject}: not valid JSON", RESTORE_HINT) from None
 
 
 def write_lock(path: Path, lock: Lock) -> None:

@@ -10,7 +10,16 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from pydantic_core import PydanticCustomError
 
 from outbox_kit.pipeline import names
-from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, ResourceName, SlotName
+from outbox_kit.pipeline.names import (
+    TABLE_SYNTAX,
+    EventType,
+    Identifier,
+    Model,
+    PublicationName,
+    QualifiedTable,
+    ResourceName,
+    SlotName,
+)
 
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
@@ -28,9 +37,11 @@ PROTECTED_OVERRIDES = re.compile(
 Compatibility = Literal[
     "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"
 ]
-PayloadFormat = Literal["json", "avro", "confluent-avro", "text"]
-BINARY_FORMATS = frozenset({"avro", "confluent-avro"})
+PayloadFormat = Literal["json", "avro", "confluent-avro", "text", "bytes"]
+BINARY_FORMATS = frozenset({"avro", "confluent-avro", "bytes"})
 """Formats whose payload column is bytea."""
+SCHEMALESS_FORMATS = ("text", "bytes")
+"""Formats whose payload is passed on unchanged, without a schema."""
 
 
 class Columns(Model):
@@ -50,8 +61,10 @@ class Columns(Model):
 class Source(Model):
     """Outbox table, publication and replication slot."""
 
-    table: QualifiedTable = Field(default="public.outbox_event", description="Outbox table, schema.table.")
-    publication: Identifier = Field(description="Publication of the outbox table; created by `outbox apply`.")
+    table: QualifiedTable = Field(default="public.outbox_event", description=f"Outbox table: {TABLE_SYNTAX}.")
+    publication: PublicationName = Field(
+        description="Publication of the outbox table, in lower case; created by `outbox apply`."
+    )
     slot: SlotName = Field(description="Logical replication slot; unique per server.")
     columns: Columns = Field(default=Columns(), description="Column names that differ from the contract.")
     message_prefix: Identifier | None = Field(
@@ -106,7 +119,7 @@ class Backfill(Model):
     """Query that reads the current states of aggregates from the business tables."""
 
     table: QualifiedTable = Field(
-        description="Table with one row per aggregate; the row is locked while its state is read."
+        description=f"Table with one row per aggregate: {TABLE_SYNTAX}. The row is locked while its state is read."
     )
     key: Identifier = Field(description="Unique column of the table; its text form is the aggregate_id.")
     query: str = Field(
@@ -121,7 +134,7 @@ class Aggregate(Model):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "if": {"properties": {"payload": {"const": "text"}}, "required": ["payload"]},
+            "if": {"properties": {"payload": {"enum": [*SCHEMALESS_FORMATS]}}, "required": ["payload"]},
             "else": {"required": ["schema"]},
         }
     )
@@ -130,12 +143,12 @@ class Aggregate(Model):
         default="json",
         description="Content of the payload column. `json`: JSON that the transform encodes to Avro; `avro`: an Avro "
         "body as bytea; `confluent-avro`: Confluent's wire format as bytea; `text`: text that is passed through "
-        "without a schema.",
+        "without a schema; `bytes`: a bytea that is passed through without a schema.",
     )
     schema_file: Path | None = Field(
         default=None,
         alias="schema",
-        description="Avro schema (.avsc) of the payload; required unless `payload` is text.",
+        description="Avro schema (.avsc) of the payload; required unless `payload` is text or bytes.",
     )
     unknown_fields: Literal["refuse", "ignore"] = Field(
         default="refuse",
@@ -172,9 +185,9 @@ class Aggregate(Model):
 
     @field_validator("schema_file")
     @classmethod
-    def require_schema_unless_text(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        """Require a schema unless the payload is text."""
-        if path is None and info.data.get("payload") != "text":
+    def require_schema(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        """Require a schema unless the payload is passed through."""
+        if path is None and info.data.get("payload") not in SCHEMALESS_FORMATS:
             error_type = "missing"
             raise PydanticCustomError(error_type, "Field required")
         return path
@@ -191,8 +204,8 @@ class Aggregate(Model):
     @model_validator(mode="after")
     def reject_settings_of_other_payloads(self) -> Aggregate:
         """Reject settings that the payload format does not support."""
-        if self.payload == "text" and (self.schema_file is not None or self.references):
-            raise ValueError("an aggregate with payload: text has no schema; remove schema and references")
+        if self.payload in SCHEMALESS_FORMATS and (self.schema_file is not None or self.references):
+            raise ValueError(f"an aggregate with payload: {self.payload} has no schema; remove schema and references")
         if self.payload != "json" and self.unknown_fields != "refuse":
             msg = f"unknown_fields: {self.unknown_fields} requires payload: json, but payload is {self.payload}"
             raise ValueError(msg)
@@ -320,9 +333,10 @@ class Pipeline(Model):
                 raise ValueError(f"materialization of unknown aggregate {entry.aggregate!r}; known aggregates: {names}")
             if (entry.target, entry.table) in tables:
                 raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
-            if self.aggregates[entry.aggregate].payload == "text":
-                msg = f"materialization of {entry.aggregate!r}: its payload is text, without a schema for the columns"
-                raise ValueError(msg)
+            payload = self.aggregates[entry.aggregate].payload
+            if payload in SCHEMALESS_FORMATS:
+                problem = f"its payload is {payload}, without a schema for the columns"
+                raise ValueError(f"materialization of {entry.aggregate!r}: {problem}")
             tables.add((entry.target, entry.table))
         return self
 

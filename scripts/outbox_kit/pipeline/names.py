@@ -12,7 +12,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 from outbox_kit.record_headers import CONTRACT_HEADERS
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
-QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
+QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,62}\.[A-Za-z_]\w{0,62}$")]
+TABLE_SYNTAX = "schema.table without quotes; names are case-sensitive"
+"""Description of QualifiedTable. All statements quote both names."""
+# Debezium passes the name to pgoutput without quotes, and PostgreSQL converts it to lower case.
+PublicationName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$", max_length=63)]
+PrintableName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+# Debezium writes the name, as a literal that it does not escape, into its query for the privileges of the role.
+ConnectorRole = Annotated[str, StringConstraints(pattern=r"^[^'\x00-\x1f\x7f-\x9f]+$")]
+# The JDBC driver decodes `%` and `+` in its URL, and `?` ends the name.
+DatabaseName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f%+?]+$")]
 # Characters that Kafka permits in topic names. Also used for names of pipelines, connectors and environments.
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 # PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".

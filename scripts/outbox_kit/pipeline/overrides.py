@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from outbox_kit import bounded_yaml
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
@@ -74,8 +75,8 @@ def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) ->
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return bounded_yaml.parse(text)[1]
+    except (yaml.YAMLError, ValueError):
         raise ConfigurationError(f"{origin}: the value is not valid YAML", "quote the value as YAML text") from None
 
 

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import Environment as JinjaEnvironment
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateRuntimeError, Undefined
+from jinja2 import TemplateNotFound, TemplateRuntimeError
 
+from outbox_common.terminal_text import one_line
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import template_rendering
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock, LockedSchema
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.schema_references import inlined_schema
+from outbox_kit.pipeline.template_rendering import (
+    CPU_SECONDS,
+    JINJA_ERRORS,
+    MEMORY_BYTES,
+    UnsupportedPipelineError,
+    render_text,
+)
 
 UNKNOWN = "(known after apply)"
+CHILD_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+ERRORS_BY_KIND = {"TemplateNotFound": TemplateNotFound, "UnsupportedPipelineError": UnsupportedPipelineError}
+# Keys of the environment file that a template can read: none that outbox-kit uses to log in.
+TEMPLATE_KEYS: dict[str, Any] = {
+    "name": True,
+    "source": {"host", "port", "database", "sslmode", "sslrootcert", "connector"},
+    "kafka": {"bootstrap_servers", "cluster_id", "replication_factor", "min_insync_replicas"},
+    "registry": {"url", "connector_url"},
+    "connect": {"url", "workers"},
+    "connector": True,
+}
 
 
 def render_connector(
@@ -29,22 +52,19 @@ def render_connector(
     """
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, packaged_templates()]
-    loader = FileSystemLoader(folders)
-    jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
-    # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
-    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_raise_not_json)
-    jinja.globals["refuse"] = _raise_unsupported
     try:
-        text = jinja.get_template(name).render(_template_context(pipeline, environment, lock))
+        text = _render_text(folders, name, _template_context(pipeline, environment, lock))
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
         names = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
         raise ConfigurationError(f"no template {templates / name}", f"use one of the templates {names}") from None
-    except _UnsupportedPipelineError as error:
+    except UnsupportedPipelineError as error:
         hint = "change this in the pipeline file, or use another connector.template"
-        raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
-    except (TemplateError, TypeError) as error:  # tojson raises TypeError for a secret
-        raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
+        raise ConfigurationError(f"template {pipeline.connector.template}: {one_line(str(error))}", hint) from None
+    except JINJA_ERRORS as error:
+        raise ConfigurationError(
+            f"template {templates / name}: {one_line(str(error))}", "correct the template"
+        ) from None
     return dict(sorted({**_parse_config(text, templates / name), **pipeline.connector.overrides}.items()))
 
 
@@ -55,19 +75,30 @@ def packaged_templates() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
 
 
-def _raise_not_json(value: object) -> NoReturn:
-    if isinstance(value, Undefined):
-        str(value)  # raises UndefinedError with the name of the value
-    raise TypeError(f"a value of type {type(value).__name__} cannot be rendered as JSON")
+def _render_text(folders: Sequence[Path], name: str, values: dict[str, Any]) -> str:
+    """Render a template, in a process with limits unless every template is one of outbox-kit. Raises JINJA_ERRORS."""
+    own, packaged = folders
+    if all(_is_packaged(path, packaged) for path in own.glob("*")):
+        return render_text([packaged], name, values)
+    request = json.dumps({"folders": [str(folder) for folder in folders], "name": name, "values": values})
+    # The process inherits no environment variable that can contain a secret, and sys.path lacks the working directory.
+    variables = {key: os.environ[key] for key in CHILD_VARIABLES if key in os.environ}
+    command = [sys.executable, "-P", template_rendering.__file__]
+    done = subprocess.run(command, input=request, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TemplateRuntimeError(f"rendering takes over {CPU_SECONDS} s of CPU time or {MEMORY_BYTES >> 20} MiB")
+    answer = json.loads(done.stdout)
+    if "text" in answer:
+        return str(answer["text"])
+    raise ERRORS_BY_KIND.get(answer["kind"], TemplateRuntimeError)(answer["error"])
 
 
-class _UnsupportedPipelineError(TemplateRuntimeError):
-    """The template does not support a setting of the pipeline file."""
-
-
-def _raise_unsupported(reason: str) -> NoReturn:
-    """Raise the error of a setting that the template does not support. Templates call this function as `refuse`."""
-    raise _UnsupportedPipelineError(reason)
+def _is_packaged(path: Path, packaged: Path) -> bool:
+    """Return whether a file is equal to outbox-kit's template with the same name."""
+    other = packaged / path.name
+    if not path.is_file() or not other.is_file() or path.stat().st_size != other.stat().st_size:
+        return False
+    return path.read_bytes() == other.read_bytes()
 
 
 def _parse_config(text: str, path: Path) -> dict[str, str]:
@@ -77,18 +108,23 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
         line = "".join(text.splitlines()[error.lineno - 1 : error.lineno]).strip()
         message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
         raise ConfigurationError(message, "correct the template, and write values with tojson") from None
+    except RecursionError:
+        raise ConfigurationError(f"template {path} renders to nested JSON", "correct the template") from None
     if not isinstance(config, dict):
         raise ConfigurationError(f"template {path} does not render to a JSON object", "correct the template")
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
 
 
 def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
+    """Return the values for a template. They are plain data, because methods of models and paths can write files."""
+    settings = environment.model_dump(mode="json", include=TEMPLATE_KEYS)
+    topics = {name: getattr(pipeline, name) for name in ("dead_letter_topic", "heartbeat_topic", "transaction_topic")}
     return {
-        "pipeline": pipeline,
-        "environment": environment,
-        "source": environment.source,
-        "settings": environment.connector,
-        "columns": pipeline.source.columns,
+        "pipeline": {**pipeline.model_dump(mode="json"), **topics},
+        "environment": settings,
+        "source": settings["source"],
+        "settings": settings["connector"],
+        "columns": pipeline.source.columns.model_dump(mode="json"),
         "source_epoch": str(lock.source_epoch if lock else 1),
         "aggregates": [_aggregate_values(pipeline, lock, name) for name in pipeline.routed],
     }

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from outbox_common.avro_schema import inline
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.avro import read_definition, read_schema, used_and_defined_names
+from outbox_kit.pipeline.avro import (
+    parse_bounded,
+    read_definition,
+    read_schema,
+    too_deep,
+    used_and_defined_names,
+)
 from outbox_kit.pipeline.model import Aggregate
 
 
@@ -41,8 +47,14 @@ def inlined_schema(aggregate: Aggregate) -> str:
 
     The transform and the Spark job use this text. Raises ConfigurationError.
     """
-    *references, schema = _Resolver(aggregate).ordered_schemas()
-    return inline(schema.text, [reference.text for reference in references])
+    subject = f"schema file {aggregate.schema_path}"
+    try:
+        *references, schema = _Resolver(aggregate).ordered_schemas()
+        text = inline(schema.text, [reference.text for reference in references])
+    except RecursionError:
+        raise too_deep(subject) from None
+    parse_bounded(subject, text)  # with references, a type can be nested deeper than in its own file
+    return text
 
 
 class _Resolver:

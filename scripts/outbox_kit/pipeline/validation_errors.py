@@ -10,30 +10,39 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from outbox_common.secret_patterns import has_secret, is_secret_name
+from outbox_common.terminal_text import one_line
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 
 MAX_PROBLEMS = 5
+# A description takes about 1 ms, and a small file with aliases can have thousands of errors.
+MAX_DESCRIBED_PROBLEMS = 100
 MAX_VALUE_LENGTH = 60
 REFERENCE_HINT = "see docs/pipeline.md for the keys and their allowed values"
-# Keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
-SECRET_KEY = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
+# Further keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
+SECRET_KEY = re.compile(r"client|sasl|key(\.|$)", re.IGNORECASE)
 CONTAINER_ERROR_TYPES = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
     """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
-    lines = list(dict.fromkeys(problems))
+    # CI executes lines of its log such as `::error::text`, so a key that contains a line feed must not begin a line.
+    lines = list(dict.fromkeys(map(one_line, problems)))
     omitted = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *omitted]), hint)
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
-    """Return one line per error. Unknown keys come first: a misspelt key also causes an error for a missing key."""
+    """Return one line per error. Unknown keys come first: a misspelt key also causes an error for a missing key.
+
+    Lines after the first MAX_DESCRIBED_PROBLEMS, which failure() only counts, have only the location.
+    """
     errors = error.errors(include_url=False)
     errors.sort(key=lambda entry: entry["type"] != "extra_forbidden")
-    return [_problem(model, values, entry) for entry in errors]
+    locations = [".".join(map(str, entry["loc"])) for entry in errors[MAX_DESCRIBED_PROBLEMS:]]
+    return [*(_problem(model, values, entry) for entry in errors[:MAX_DESCRIBED_PROBLEMS]), *locations]
 
 
 def _problem(model: type[BaseModel], values: Values, error: ErrorDetails) -> str:
@@ -113,8 +122,9 @@ def _printable_value(model: type[BaseModel], values: Values, location: Location,
     if kind in CONTAINER_ERROR_TYPES:
         return "text" if isinstance(value, str) else "a scalar"
     node = json_schema_nodes.node_at(model, values.data, location) or {}
-    is_secret = node.get("format") == "password" or any(SECRET_KEY.search(str(key)) for key in location)
-    if is_secret or (isinstance(value, str) and "@" in value):
+    key = ".".join(map(str, location))
+    is_secret = node.get("format") == "password" or is_secret_name(key) or SECRET_KEY.search(key)
+    if is_secret or (isinstance(value, str) and ("@" in value or has_secret(value))):
         return "a redacted value"
     if isinstance(raw_value, str) and "{{" in raw_value:
         return f"{raw_value!r} (value redacted)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -11,10 +11,16 @@ from typing import Any
 
 import yaml
 
+from outbox_kit import bounded_yaml
 from outbox_kit.errors import ConfigurationError
 
-MERGE_TAG = "tag:yaml.org,2002:merge"
-"""YAML tag of the key `<<` in `<<: *anchor`. The mapping may override the keys of the anchor."""
+MAX_BYTES = 500_000
+# Messages of PyYAML that end with a name of the file.
+PROBLEMS_WITH_NAMES = (
+    "found undefined alias",
+    "found undefined tag handle",
+    "could not determine a constructor for the tag",
+)
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
 """Keys and list indexes, from the top level to a value."""
@@ -51,9 +57,12 @@ class Values:
 
     def merged(self, overriding: Values) -> Values:
         """Return these values, overridden by `overriding`. Mappings are merged, other values are replaced."""
-        origins = dict(self.origins)
-        for location in _replaced_locations(self.data, overriding.data, ()):
-            origins = {key: origin for key, origin in origins.items() if key[: len(location)] != location}
+        replaced = set(_replaced_locations(self.data, overriding.data, ()))
+        origins = {
+            location: origin
+            for location, origin in self.origins.items()
+            if not any(location[:length] in replaced for length in range(1, len(location) + 1))
+        }
         # A mapping that both contain keeps its origin in these values.
         added_origins = {location: origin for location, origin in overriding.origins.items() if location}
         return Values(_merge(self.data, overriding.data), {**added_origins, **origins})
@@ -104,29 +113,21 @@ def _merge(base: dict[str, Any], overriding: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def read_text(path: Path, subject: str, hint: str) -> str:
+def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
     """Return the text of a file. Raises ConfigurationError, whose message begins with `subject`."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ConfigurationError(f"{subject}: not a regular file", hint)  # a named pipe would block
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise ConfigurationError(f"{subject}: {error.strerror}", hint) from None
+    if len(content) > max_bytes:
+        raise ConfigurationError(f"{subject}: over {max_bytes} bytes", f"reduce the file to {max_bytes} bytes")
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{subject}: not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Loader that rejects duplicate keys. PyYAML would use the last value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == MERGE_TAG:
-                continue
-            key = self.construct_object(key_node, deep=deep)
-            if isinstance(key, Hashable) and key in keys:
-                raise yaml.MarkedYAMLError(problem=f"duplicate key {key!r}", problem_mark=key_node.start_mark)
-            keys.add(key)
-        return super().construct_mapping(node, deep=deep)
 
 
 def read_mapping(path: Path) -> Values:
@@ -138,23 +139,34 @@ def read_mapping(path: Path) -> Values:
     hint = "name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (
         f"; existing files: {yaml_files}" if yaml_files else ""
     )
-    text = read_text(path, f"cannot read {path}", hint)
+    text = read_text(path, f"cannot read {path}", hint, MAX_BYTES)
     try:
-        loader = _UniqueKeyLoader(text)
-        node = loader.get_single_node()
-        data = None if node is None else loader.construct_document(node)
+        node, data = bounded_yaml.parse(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark else ""
         column = f" at column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(f"{path}{line}: not valid YAML: {error.problem}{column}", "correct the YAML") from None
+        if isinstance(error, bounded_yaml.LimitError):
+            raise ConfigurationError(f"{path}{line}: {error.problem}", str(error.note)) from None
+        message = f"{path}{line}: not valid YAML: {_problem(error)}{column}"
+        hint = "correct the YAML, and quote values that begin with a symbol or contain a colon"
+        raise ConfigurationError(message, hint) from None
     except yaml.reader.ReaderError as error:
         reason = f"not valid YAML: a forbidden character at offset {error.position}"
         raise ConfigurationError(f"{path}: {reason}", "remove the character") from None
+    except ValueError:  # its message can contain the value
+        message = f"{path}: not valid YAML: a value looks like a date or number but is none"
+        raise ConfigurationError(message, "quote the value") from None
     if node is None or not isinstance(data, dict):
         raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "write KEY: VALUE lines")
     file_origins = {location: f"{path}:{line}" for location, line in _line_numbers(node, ())}
     return Values(data, {**file_origins, (): f"{path}:1"})
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    """Return the problem without the name of an alias or tag: a password can begin with `*` or `!`."""
+    problem = str(error.problem)
+    return next((text for text in PROBLEMS_WITH_NAMES if problem.startswith(text)), problem)
 
 
 def _line_numbers(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:

@@ -1,4 +1,8 @@
-"""Session-level advisory lock in the source database: one `apply`, `adopt` or `destroy` of a pipeline at a time."""
+"""Session-level advisory lock in the source database: one command at a time changes the deployment of a pipeline.
+
+The commands are `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop` and `offsets reset`. `backfill` holds
+the lock only while it writes the lock file.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +36,29 @@ HOLDER: LiteralString = """
 
 
 @contextmanager
-def pipeline_lock(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
+def pipeline_lock(
+    database: SourceDatabase, pipeline: str, *, command: str = "apply", seconds: float = 0
+) -> Iterator[None]:
     """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
+
+    The name of the session contains `command`, so that the message of a command that finds the lock held names it.
 
     Raises RefusedError if another session holds the lock and `seconds` is 0, WaitTimeoutError, UnreachableError.
     """
     with client.connected(database) as connection:
-        connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
+        connection.execute(SETTINGS, (f"outbox-kit {command} {pipeline}"[:63],))
 
         def poll() -> Observation[bool]:
             acquired = connection.execute(ACQUIRE, (LOCK_CLASS, pipeline)).fetchall()[0]["acquired"]
             return Observation(True if acquired else None, "" if acquired else _holder(connection, pipeline))
 
         if seconds:
-            wait_for(f"the other apply, adopt or destroy of {pipeline!r} to end", poll, seconds=seconds, interval=0.5)
+            wait_for(
+                f"the other command that changes pipeline {pipeline!r} to end", poll, seconds=seconds, interval=0.5
+            )
         elif (observation := poll()).value is None:
             raise RefusedError(
-                f"another apply, adopt or destroy of {pipeline!r} is running: {observation.text}",
+                f"another command that changes pipeline {pipeline!r} is running: {observation.text}",
                 "run the command again when the other one has ended; `select pg_terminate_backend(PID)` ends it",
             )
         try:

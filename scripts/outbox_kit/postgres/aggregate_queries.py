@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import LiteralString
 
 from psycopg import errors, sql
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.pipeline import Aggregate, Backfill, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row, read_column_types
 
-QUERY_TIMEOUT_MS = 600_000
+QUERY_TIMEOUT_S = 600
 # Placeholder for the requested keys in a backfill query. A cast (`x::keys`) is not a placeholder.
 KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
 
-# Per aggregate: the ids of all rows with the latest created_at (the rows of a transaction have the same), and of the
-# row with the highest `rank`. `rank` is the column seq, in insertion order, or created_at if the table has no seq. With
-# seq the last row is found even if the clock was set back. Rows with an infinite created_at become dead letters.
+# Per aggregate: the newest row that is due, and the rows inserted after it. A row is due if it is old enough, or if its
+# created_at is in the future and therefore says nothing about its age. created_at never decides which row is newer.
+# Years after 9999 and infinite values are valid in PostgreSQL, but not in Python: created_at is returned as text.
 LATEST_EVENTS: LiteralString = """
-    select key, latest as created_at, array_agg(id) as event_ids,
-           (array_agg(deleted order by created_at desc, rank desc))[1] as deleted
-    from (select {key} as key, {id}::text as id, {created_at} as created_at, {rank} as rank,
-                 {is_null} or {event_type} = any(%(tombstones)s) as deleted,
-                 max({created_at}) over aggregates as latest, max({rank}) over aggregates as last
-          from {table} where {type} = %(type)s and isfinite({created_at})
-          window aggregates as (partition by {key})) rows
-    where (created_at = latest or rank = last) and latest < now() - make_interval(secs => %(seconds)s)
-    group by key, latest"""
+    select key, array_agg(id order by number) as event_ids, bool_or(deleted) as deleted,
+           (array_agg(created_at order by number))[1] as created_at, bool_or(in_future) or count(*) > 1 as recent
+    from (select key, id, deleted, created_at, in_future, number,
+                 max(number) filter (where in_future or old) over (partition by key) as due
+          from (select {key} as key, {id}::text as id, to_json({created_at}) #>> '{{}}' as created_at,
+                       {is_null} or {event_type} = any(%(tombstones)s) as deleted, {created_at} > now() as in_future,
+                       {created_at} < now() - make_interval(secs => %(seconds)s) as old,
+                       row_number() over (partition by {key} order by {insertion_order}) as number
+                from {table} where {type} = %(type)s) numbered) rows
+    where number >= due group by key"""
+# Insertion order of the rows of one aggregate. Its writers hold the lock of the aggregate, so this is also the commit
+# order. Without seq, the transaction ids and the places in the table are the best approximation.
+BY_SEQ: LiteralString = "seq nulls first"
+BY_TRANSACTION: LiteralString = "age(xmin) desc, ctid"
 # Keys of the existing aggregates. A null payload means that the aggregate is deleted although it has a business row.
 LIVE_KEYS = """
     select aggregate_id::text as key from (
+    {query}
+    ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
+# States of the aggregates with the keys `requested`, as text.
+STATES = """
+    select aggregate_id::text as key, payload::jsonb::text as state from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
 # Conditions under which an outbox row is a deletion. JSON null means a deletion only with `payload: json`.
@@ -40,12 +51,24 @@ IS_JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n
 IS_SQL_NULL: LiteralString = "{payload} is null"
 
 
-def latest_events(
-    connection: Connection, source: Source, aggregate_type: str, aggregate: Aggregate, *, older_than: float
-) -> list[Row]:
-    """Return key, created_at, event_ids, deleted of each aggregate whose latest row is older than `older_than` seconds.
+class RowSecurityError(RejectedError):
+    """Row security hides rows of a business table from the login: its states cannot be compared or sent."""
 
-    `event_ids` are the ids of the rows that may be the latest; `deleted` means that the latest row is a deletion.
+
+def latest_events(
+    connection: Connection,
+    source: Source,
+    aggregate_type: str,
+    aggregate: Aggregate,
+    *,
+    older_than: float,
+    seconds: float = QUERY_TIMEOUT_S,
+) -> list[Row]:
+    """Return key, event_ids, created_at, recent, deleted of each aggregate that has a row older than `older_than`.
+
+    `event_ids` are the ids of the newest such row and of the rows inserted after it; `deleted` means that one of them
+    is a deletion. `created_at` is the time of the newest such row. Rows with a time in the future are included, because
+    their age is unknown. `recent` means that one of these rows may have just been committed.
     """
     columns, types = source.columns, read_column_types(connection, source.table)
     is_json_null = IS_JSONB_NULL if types.get(columns.payload) == "jsonb" else IS_JSON_NULL
@@ -57,33 +80,73 @@ def latest_events(
         event_type=sql.Identifier(columns.event_type),
         is_null=sql.SQL(is_null).format(payload=sql.Identifier(columns.payload)),
         created_at=sql.Identifier(columns.created_at),
-        rank=sql.Identifier("seq" if "seq" in types else columns.created_at),
+        insertion_order=sql.SQL(BY_SEQ if "seq" in types else BY_TRANSACTION),
         table=ddl.qualified_name(source.table),
     )
     with connection.transaction():
-        _set_query_timeout(connection)
+        _set_query_timeout(connection, seconds)
         parameters = {"type": aggregate_type, "seconds": older_than, "tombstones": aggregate.tombstone_event_types}
         return connection.execute(query, parameters).fetchall()
 
 
-def live_keys(connection: Connection, backfill: Backfill) -> set[str]:
+def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QUERY_TIMEOUT_S) -> set[str]:
     """Return the keys of all aggregates for which the backfill query returns a state.
 
-    Raises ConfigurationError if the query refers to a table or column that does not exist.
+    Raises ConfigurationError if the query refers to a table or column that does not exist, and RowSecurityError.
     """
-    key, table = sql.Identifier(backfill.key), ddl.qualified_name(backfill.table)
-    all_keys = f"array(select {key.as_string()} from {table.as_string()})"  # noqa: S608 - quoted identifiers
-    query = LIVE_KEYS.replace("{query}", KEYS_PLACEHOLDER.sub(lambda _: all_keys, backfill.query.strip().rstrip(";")))
+    all_keys = sql.SQL("array(select {} from {})").format(*_key_and_table(backfill)).as_string(None)
+    query = LIVE_KEYS.replace("{query}", _query_of_keys(backfill, all_keys))
+    return {row["key"] for row in _run_backfill_query(connection, backfill, query, seconds)}
+
+
+def states(
+    connection: Connection, backfill: Backfill, keys: Collection[str], *, seconds: float = QUERY_TIMEOUT_S
+) -> dict[str, str]:
+    """Return the states of the aggregates with these `keys`, as JSON by key. Raises the errors of live_keys()."""
+    key, table = _key_and_table(backfill)
+    requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
+    query = STATES.replace("{query}", _query_of_keys(backfill, requested_keys.as_string(None)))
+    return {row["key"]: row["state"] for row in _run_backfill_query(connection, backfill, query, seconds)}
+
+
+def _key_and_table(backfill: Backfill) -> tuple[sql.Composable, sql.Composable]:
+    return sql.Identifier(backfill.key), ddl.qualified_name(backfill.table)
+
+
+def _query_of_keys(backfill: Backfill, keys: str) -> str:
+    return KEYS_PLACEHOLDER.sub(lambda _: keys, backfill.query.strip().rstrip(";"))
+
+
+def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, seconds: float) -> list[Row]:
     try:
         with connection.transaction():
-            _set_query_timeout(connection)
+            _set_query_timeout(connection, seconds)
+            refuse_row_security(connection)
             # Without parameters, psycopg does not interpret `%` in the query.
-            return {row["key"] for row in connection.execute(query.encode()).fetchall()}
+            return connection.execute(query.encode()).fetchall()
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
         message = f"backfill of table {backfill.table}: {error.diag.message_primary}"
         hint = "correct `table`, `key` and `query` of this `backfill` in the pipeline file"
         raise ConfigurationError(message, hint) from None
+    except errors.InsufficientPrivilege as error:
+        raise privilege_error(connection, f"backfill of table {backfill.table}", error) from None
 
 
-def _set_query_timeout(connection: Connection) -> None:
-    connection.execute(sql.SQL("set local statement_timeout = {}").format(QUERY_TIMEOUT_MS))
+def refuse_row_security(connection: Connection) -> None:
+    """Let queries of this transaction fail if row security applies to them, instead of omitting rows."""
+    connection.execute("set local row_security = off")
+
+
+def privilege_error(connection: Connection, subject: str, error: errors.InsufficientPrivilege) -> RejectedError:
+    """Return the error to raise for a query that lacks a privilege, or from which row security hides rows."""
+    message, role = f"{subject}: {error.diag.message_primary}", connection.info.user
+    if "row-level security" not in message:
+        return RejectedError(message, f"grant the privilege to role {role}")
+    statement = sql.SQL("alter role {} bypassrls").format(sql.Identifier(role)).as_string(None)
+    return RowSecurityError(message, f"run `{statement}` as a superuser")
+
+
+def _set_query_timeout(connection: Connection, seconds: float) -> None:
+    # PostgreSQL takes 0 for no timeout.
+    timeout_ms = max(1, round(min(seconds, QUERY_TIMEOUT_S) * 1000))
+    connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from psycopg import sql
 
 from outbox_kit import lsn
@@ -19,38 +21,52 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Execute `changes` in the given order, which must be that of state.diff()."""
+    """Execute `changes` in the given order, which must be that of state.diff().
+
+    Table and publication are changed in one transaction: no row can be written to a table that is not yet published.
+    """
     source = pipeline.source
-    statements: dict[str, list[sql.Composed]] = {
-        "table": [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
-        "grant to": ddl.grant_read(environment.source.connector.user, source.table),
-        "publication": [ddl.create_publication(source)],
+    statements: dict[tuple[str, str], list[sql.Composed]] = {
+        ("table", "create"): [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
+        ("table", "update"): [],  # only recorded in the lock file
+        ("grant to", "create"): ddl.grant_read(environment.source.connector.user, source.table),
+        ("publication", "create"): [ddl.create_publication(source)],
+        ("publication", "update"): ddl.replace_publication(source),
     }
-    for change in changes:
-        progress(change.title)
-        if change.kind == "slot":
-            failover = client.read_server(connection)["version"] >= FAILOVER_SLOTS_SINCE
-            client.create_slot(connection, source.slot, failover=failover)
-        else:
-            for statement in statements[change.kind]:
+    with connection.transaction():
+        for change in (change for change in changes if change.kind != "slot"):
+            progress(change.title)
+            for statement in statements[change.kind, change.action]:
                 connection.execute(statement)
+    for change in (change for change in changes if change.kind == "slot"):
+        progress(change.title)
+        failover = client.read_server(connection)["version"] >= FAILOVER_SLOTS_SINCE
+        client.create_slot(connection, source.slot, failover=failover)
 
 
 def source_identity(
-    connection: client.Connection, pipeline: Pipeline, environment: Environment, locked_source: LockedSource | None
+    connection: client.Connection,
+    pipeline: Pipeline,
+    environment: Environment,
+    locked_source: LockedSource | None,
+    changes: Iterable[Change] = (),
 ) -> LockedSource:
-    """Return the identity of database, slot and publication for the lock file.
+    """Return the identity of database, slot and publication for the lock file, after `changes` were made.
 
-    If `locked_source`, which the lock file contains now, has the same slot name, keep its slot LSN and publication oid.
+    If `locked_source`, the source in the present lock file, has the same slot name, keep its slot LSN, and its
+    publication oid unless the publication was replaced. The oid of the table is the actual one, because a plan in which
+    it differs requires `--allow`.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
         raise ValueError("source_identity() requires the slot and the publication that apply() creates")
     previous = locked_source if locked_source is not None and locked_source.slot == pipeline.source.slot else None
+    is_replaced = any(change.kind == "publication" for change in changes)
     return LockedSource(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,
         slot=pipeline.source.slot,
         slot_lsn=previous.slot_lsn if previous else lsn.format_lsn(actual.slot.confirmed_flush),
-        publication_oid=previous.publication_oid if previous else actual.publication["oid"],
+        publication_oid=previous.publication_oid if previous and not is_replaced else actual.publication["oid"],
+        table_oid=actual.table_oid,
     )

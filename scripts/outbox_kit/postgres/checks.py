@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outbox_kit.errors import RECOVER_HINT
+from psycopg import sql
+
+from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres.state import ActualDatabase, column_problems
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.role_limits import RoleProblem, limit_problems, privilege_statements
+from outbox_kit.postgres.state import ActualDatabase, column_problems, has_new_table, renamed_column, wrong_columns
 from outbox_kit.postgres.verify_queries import AdditionalState
+from outbox_kit.repair_commands import recover_steps, resend_steps
 from outbox_kit.rules import Finding, Rules, Severity
 
 # Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
+# Maximum difference of clocks without a warning. Record timestamps and event times are those of the database server.
+MAX_CLOCK_SKEW_S = 30
 DAY_S = 24 * 60 * 60
 NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
@@ -69,7 +77,8 @@ def _identity(state: DatabaseState) -> Finding:
     if locked_source is None:
         return Finding(False, identity, "a lock file with the identity of the database")
     expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
-    return Finding(identity == expected, identity, expected)
+    remedy = f"check source.host; if the database was replaced, restored or promoted: {recover_steps(state.pipeline)}"
+    return Finding(identity == expected, identity, expected, remedy)
 
 
 @RULES.rule(
@@ -83,33 +92,105 @@ def _wal_level(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.connector-role",
-    condition="the connector's role can log in, replicate, read the table and write its heartbeat",
-    remedy="alter role ... with login replication (Amazon RDS: grant rds_replication), then run `outbox apply`",
+    condition="the connector's role has every privilege, does not expire, and reaches no connection limit or timeout",
+    remedy="alter role ... with login replication (Amazon RDS: grant rds_replication), then run `outbox restart`",
 )
 def _role(state: DatabaseState) -> Finding:
-    role, name = state.actual.role, state.environment.source.connector.user
-    privileges = {
-        "login": role and role["can_login"],
-        "replication": role and role["can_replicate"],
-        "select on the table": not state.uses_table or (role and role["can_read"]),
+    name = state.environment.source.connector.user
+    role, privileges = sql.Identifier(name).as_string(None), _privileges(state)
+    expected = f"{name}: {', '.join(privileges)}; no expiry, limit or timeout"
+    if state.actual.role is None:
+        remedy = f"run `create role {role} login replication` and `\\password {role}` in psql, then `outbox apply`"
+        return Finding(False, f"no role {name}", expected, remedy)
+    problems = [*_missing_privileges(state), *limit_problems(state.additional.role_limits, name, state.actual.database)]
+    if not problems:
+        return Finding(True, f"{name} has all privileges", expected)
+    statements = "; ".join(problem.statement.as_string(None) for problem in problems)
+    remedy = f"run `{statements}` as an administrator, then `outbox restart`"
+    if not privileges["replication"]:
+        remedy += f"; on Amazon RDS, `grant rds_replication to {role}` replaces `alter role {role} replication`"
+    is_error = any(problem.severity is Severity.ERROR for problem in problems)
+    severity = Severity.ERROR if is_error else Severity.WARNING
+    return Finding(False, "; ".join(problem.text for problem in problems), expected, remedy, severity)
+
+
+def _privileges(state: DatabaseState) -> dict[str, bool]:
+    """Return whether the connector's role has each privilege that it needs, by the name of the privilege.
+
+    No privilege on a missing table is needed, because it cannot be granted; postgres.table reports the table.
+    """
+    role, limits = state.actual.role or {}, state.additional.role_limits
+    has_table = state.uses_table and bool(state.actual.columns)
+    return {
+        "login": bool(role.get("can_login")),
+        "replication": bool(role.get("can_replicate")),
+        "usage on the schema": not has_table or limits.can_use_schema,
+        "select on the table": not has_table or limits.can_select,
         "execute pg_logical_emit_message": state.additional.can_emit,
     }
-    missing_privileges = [privilege for privilege, granted in privileges.items() if not granted]
-    actual = f"{name} lacks {', '.join(missing_privileges)}" if missing_privileges else f"{name} has all privileges"
-    return Finding(not missing_privileges, actual, f"{name}: {', '.join(privileges)}")
+
+
+def _missing_privileges(state: DatabaseState) -> Iterator[RoleProblem]:
+    """Yield one problem that names the privileges which the connector's role lacks."""
+    name = state.environment.source.connector.user
+    missing = [privilege for privilege, granted in _privileges(state).items() if not granted]
+    if missing:
+        statements = privilege_statements(name, state.pipeline.source.table, state.actual.version)
+        joined_statements = sql.SQL("; ").join(statements[privilege] for privilege in missing)
+        yield RoleProblem(f"{name} lacks {', '.join(missing)}", joined_statements)
 
 
 @RULES.rule(
     "postgres.table",
     condition="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
-    remedy="add or alter the column, or set its name under source.columns; see docs/operations.md",
+    remedy="run `alter table TABLE add column COLUMN TYPE` (or `alter column`, or `rename column`), or set the name of "
+    f"the column under source.columns; then run {RESEND_HINT}",
 )
 def _table(state: DatabaseState) -> Finding:
     if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
     expected = "every column of the contract"
+    if not state.actual.columns:
+        return Finding(False, f"no table {state.pipeline.source.table}", expected, "run `outbox apply`")
     problems = column_problems(state.pipeline, state.actual.columns)
-    return Finding(not problems, "; ".join(problems) or expected, expected)
+    return Finding(not problems, "; ".join(problems) or expected, expected, _column_remedy(state))
+
+
+def _column_remedy(state: DatabaseState) -> str:
+    """Return the commands that restore the columns of the contract; empty if these columns are correct."""
+    columns, actions, statements = state.actual.columns, [], []
+    for name, types in wrong_columns(state.pipeline, columns).items():
+        identifier, renamed = sql.Identifier(name), renamed_column(state.pipeline, columns, types)
+        if name in columns:
+            action = sql.SQL("alter column {0} type {1} using {0}::{1}").format(identifier, sql.SQL(types[-1]))
+            actions.append(action)
+        elif renamed is not None:
+            action = sql.SQL("rename column {} to {}").format(sql.Identifier(renamed), identifier)
+            statements.append(_alter_table(state, action))
+        else:
+            actions.append(sql.SQL("add column {} {}").format(identifier, sql.SQL(types[-1])))
+    statements += [_alter_table(state, sql.SQL(", ").join(actions))] if actions else []
+    if not statements:
+        return ""
+    commands = ", ".join(f"`{text}`" for text in statements)
+    return f"if source.columns has the intended names: run {commands}; then {resend_steps(state.pipeline)}"
+
+
+@RULES.rule(
+    "postgres.table-identity",
+    condition="the outbox table is that of the last `outbox apply`: it was not dropped and created again",
+    remedy="run `outbox apply` with --allow for the table, `outbox backfill --restart`, then `outbox stuck --resend`",
+)
+def _table_identity(state: DatabaseState) -> Finding:
+    expected, actual_oid = "the oid in the lock file", state.actual.table_oid
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    if actual_oid is None or state.locked_source is None or state.locked_source.table_oid is None:
+        actual = "no table" if actual_oid is None else "the lock file has no oid of the table"
+        return Finding(None, actual, expected, "run `outbox apply`, which records the oid")
+    remedy = f'run `outbox apply --allow "table {state.pipeline.source.table}"`; then {resend_steps(state.pipeline)}'
+    passed = not has_new_table(state.actual, state.locked_source)
+    return Finding(passed, f"oid {actual_oid}", f"oid {state.locked_source.table_oid}, {expected}", remedy)
 
 
 @RULES.rule(
@@ -123,7 +204,9 @@ def _not_null(state: DatabaseState) -> Finding:
     checked_columns = [getattr(state.pipeline.source.columns, key) for key in NOT_NULL_COLUMNS]
     nullable_columns = [name for name in checked_columns if name in state.additional.nullable_columns]
     actual = f"nullable: {', '.join(nullable_columns)}" if nullable_columns else "no column is nullable"
-    return Finding(not nullable_columns, actual, f"not null: {', '.join(checked_columns)}")
+    actions = [sql.SQL("alter column {} set not null").format(sql.Identifier(name)) for name in nullable_columns]
+    statement = _alter_table(state, sql.SQL(", ").join(actions))
+    return Finding(not nullable_columns, actual, f"not null: {', '.join(checked_columns)}", f"run `{statement}`")
 
 
 @RULES.rule(
@@ -139,7 +222,14 @@ def _key_not_empty(state: DatabaseState) -> Finding:
     operand = rf'(?<![\w"])\(?"?{re.escape(column)}"?\)?(?:::text)?'
     pattern = re.compile(rf"{operand} <> ''(::text)?|length\({operand}\) (> 0|>= 1)")
     passed = any(pattern.search(text) and " OR " not in text for text in state.additional.check_constraints)
-    return Finding(passed, f"{'a' if passed else 'no'} check on {column}", f"check ({column} <> '')")
+    statement = _alter_table(state, sql.SQL("add check ({} <> '')").format(sql.Identifier(column)))
+    actual = f"{'a' if passed else 'no'} check on {column}"
+    return Finding(passed, actual, f"check ({column} <> '')", f"run `{statement}`")
+
+
+def _alter_table(state: DatabaseState, action: sql.Composable) -> str:
+    table = ddl.qualified_name(state.pipeline.source.table)
+    return sql.SQL("alter table {} {}").format(table, action).as_string(None)
 
 
 @RULES.rule(
@@ -159,8 +249,73 @@ def _partition_field(state: DatabaseState) -> Finding:
 
 
 @RULES.rule(
+    "postgres.triggers",
+    condition="no BEFORE INSERT trigger of the table or its partitions exists, which can change or drop rows",
+    remedy="check that the trigger changes no column of the contract and drops no row; otherwise run "
+    f"`alter table TABLE disable trigger TRIGGER`, then {RESEND_HINT}",
+    severity=Severity.WARNING,
+)
+def _triggers(state: DatabaseState) -> Finding:
+    expected = "no BEFORE INSERT trigger"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    hooks = state.additional.hooks
+    triggers, commands = ", ".join(hooks.triggers), ", ".join(f"`{text}`" for text in hooks.disable_statements)
+    steps = f"run {commands}; then {resend_steps(state.pipeline)}"
+    remedy = f"if a trigger changes columns of the contract or drops rows: {steps}"
+    return Finding(not triggers, triggers or expected, expected, remedy)
+
+
+@RULES.rule(
+    "postgres.rules",
+    condition="no rule replaces an INSERT into the table, because the replaced rows never reach the topics",
+    remedy=f"drop rule ... on ...; then run {RESEND_HINT}",
+)
+def _rules(state: DatabaseState) -> Finding:
+    expected = "no INSTEAD rule for INSERT"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    rules, table = state.additional.hooks.rules, ddl.qualified_name(state.pipeline.source.table)
+    statements = [sql.SQL("drop rule {} on {}").format(sql.Identifier(rule), table).as_string(None) for rule in rules]
+    remedy = f"run `{'; '.join(statements)}`; then {resend_steps(state.pipeline)}"
+    return Finding(not rules, ", ".join(rules) or expected, expected, remedy)
+
+
+@RULES.rule(
+    "postgres.row-security",
+    condition="row security hides no row from the login of `verify`, which needs the rows to compare them with topics",
+    remedy="alter role ... bypassrls, or add a policy for SELECT to the login in the environment file",
+    severity=Severity.WARNING,
+)
+def _row_security(state: DatabaseState) -> Finding:
+    expected = "no row security that applies to this login"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    hooks = state.additional.hooks
+    role = (state.environment.source.verifier or state.environment.source.admin).user
+    remedy = f"run `alter role {sql.Identifier(role).as_string(None)} bypassrls` as a superuser"
+    actual = f"row security applies to {role}" if hooks.hides_rows else expected
+    policies = f"; policies: {', '.join(hooks.policies)}" if hooks.policies else ""
+    return Finding(not hooks.hides_rows, f"{actual}{policies}", expected, remedy)
+
+
+@RULES.rule(
+    "postgres.clock",
+    condition="the clocks of the database server and of this machine agree; retention uses the server's timestamps",
+    remedy="synchronize the clock of the database server, or of this machine, with an NTP server",
+    severity=Severity.WARNING,
+)
+def _clock(state: DatabaseState) -> Finding:
+    skew_s, expected = state.additional.clock_skew_s, f"a difference of {MAX_CLOCK_SKEW_S} s at most"
+    actual = f"the database server is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine"
+    is_small = abs(skew_s) <= MAX_CLOCK_SKEW_S
+    return Finding(is_small, expected if is_small else actual, expected)
+
+
+@RULES.rule(
     "postgres.prepared-transactions",
-    condition="no old prepared transaction blocks the slot; for a two-phase slot max_prepared_transactions is above 0",
+    condition="no prepared transaction blocks the slot or its creation; for a two-phase slot max_prepared_transactions "
+    "is above 0",
     remedy="run COMMIT PREPARED or ROLLBACK PREPARED for the transactions in pg_prepared_xacts",
 )
 def _prepared(state: DatabaseState) -> Finding:
@@ -168,9 +323,15 @@ def _prepared(state: DatabaseState) -> Finding:
     if state.actual.slot and state.actual.slot.two_phase and not limit:
         remedy = "set max_prepared_transactions to 1 or more, and restart PostgreSQL"
         return Finding(False, "max_prepared_transactions is 0, but the slot is two-phase", "1 or more", remedy)
-    passed = not usage["prepared"] or usage["prepared_s"] <= MAX_PREPARED_AGE_S
-    actual = f"{usage['prepared']} prepared transactions, maximum age {usage['prepared_s']} s"
-    return Finding(passed, actual, f"no prepared transaction older than {MAX_PREPARED_AGE_S} s")
+    ages_s: dict[str, int] = usage["prepared_ages_s"]
+    # PostgreSQL creates a logical slot only after the end of every open transaction.
+    max_age_s = MAX_PREPARED_AGE_S if state.actual.slot else -1
+    blocking_ids = [name for name, age_s in ages_s.items() if age_s > max_age_s]
+    actual = f"{len(ages_s)} prepared transactions, maximum age {max(ages_s.values(), default=0)} s"
+    statements = [sql.SQL("rollback prepared {}").format(sql.Literal(name)).as_string(None) for name in blocking_ids]
+    remedy = f"run {', '.join(f'`{text}`' for text in statements)}, which discards the changes of the transaction"
+    expected = f"no prepared transaction older than {MAX_PREPARED_AGE_S} s, and none while the slot is missing"
+    return Finding(not blocking_ids, actual, expected, remedy)
 
 
 @RULES.rule(
@@ -200,7 +361,8 @@ def _free_finding(used_count: int, limit: int) -> Finding:
 @RULES.rule(
     "postgres.idle-slot-timeout",
     condition="PostgreSQL 18 does not invalidate a slot that is inactive for less than a day",
-    remedy="set idle_replication_slot_timeout to 0, or to more than the longest time without a running connector",
+    remedy="run `alter system set idle_replication_slot_timeout = 0` and `select pg_reload_conf()`; in a managed "
+    "service, change the parameter",
     severity=Severity.WARNING,
 )
 def _idle_slot_timeout(state: DatabaseState) -> Finding:

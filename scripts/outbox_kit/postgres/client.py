@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
@@ -10,11 +11,15 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from outbox_common.error_text import postgres_message
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Login, SourceDatabase
 from outbox_kit.postgres import ddl
 
 CONNECT_TIMEOUT_S = 10
+MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
+# The wait for a lock is limited, because all later writers of the table would wait, too.
+STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
 SLOT_TIMEOUT_MS = 60_000
 
 Row = dict[str, Any]
@@ -24,8 +29,10 @@ TABLE_COLUMNS: LiteralString = """
     select a.attname as name, format_type(a.atttypid, a.atttypmod) as type
     from pg_attribute a
     where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum"""
+TABLE_OID: LiteralString = "select to_regclass(%s)::oid::bigint as oid"
 PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+           p.puballtables,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
            -- PostgreSQL 14 has no column `rowfilter`. With to_jsonb the query is valid there, too.
@@ -55,18 +62,30 @@ ROLE: LiteralString = """
              and has_schema_privilege(rolname, %(schema)s, 'usage') as can_read
     from pg_roles where rolname = %(role)s"""
 OPEN_TRANSACTIONS: LiteralString = """
-    select pid, coalesce(application_name, '') as application, state,
+    select pid, coalesce(application_name, '') as application, state, '' as gid,
            extract(epoch from now() - xact_start)::int as seconds
-    from pg_stat_activity
-    where backend_xid is not null and pid <> pg_backend_pid() order by xact_start limit 3"""
+    from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()
+    union all
+    select null, '', '', gid, extract(epoch from now() - prepared)::int from pg_prepared_xacts
+    order by seconds desc limit 3"""
+END_TRANSACTIONS_HINT = (
+    "end these transactions (a prepared transaction with COMMIT PREPARED or ROLLBACK PREPARED), "
+    "then run the command again"
+)
+# A standby has no insert position, so a source on a standby has no result.
+INSERT_POSITION: LiteralString = """
+    select (case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end - '0/0')::bigint as lsn"""
 # Every connector template excludes messages with this prefix, so the connector produces no record for the message.
 HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"
 
 
 @contextmanager
-def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
+def connected(
+    database: SourceDatabase, login: Login | None = None, *, seconds: float | None = None
+) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
+    `seconds` limits the connection attempt, each statement and each wait for a lock; by default, STATEMENT_TIMEOUTS do.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     login = login or database.admin
@@ -80,30 +99,26 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
             password=login.password.get_secret_value(),
             sslmode=database.sslmode,  # with None, libpq uses PGSSLMODE or its default
             sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
-            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_timeout=CONNECT_TIMEOUT_S if seconds is None else max(MIN_CONNECT_TIMEOUT_S, math.ceil(seconds)),
             application_name="outbox-kit",
-            # The wait for a lock is limited, because all later writers of the table would wait, too.
-            options="-c lock_timeout=10s -c statement_timeout=30s",
+            options=STATEMENT_TIMEOUTS if seconds is None else f"-c statement_timeout={math.ceil(seconds * 1000)}",
             autocommit=True,
             row_factory=dict_row,
         )
     except psycopg.OperationalError as error:
-        message = f"cannot connect to PostgreSQL at {address} as {login.user!r}: {_first_line(error)}"
+        message = f"cannot connect to PostgreSQL at {address} as {login.user!r}: {postgres_message(error)}"
         hint = "check source.host, source.port, source.database and the login in the environment file"
         raise UnreachableError(message, hint) from None
     try:
         with connection:
             yield connection
     except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
-        message = f"PostgreSQL at {address}: {_first_line(error)}"
+        message = f"PostgreSQL at {address}: {postgres_message(error)}"
         hint = "another session may hold a lock (see pg_locks), or the statement is slow (see pg_stat_activity)"
         raise RejectedError(message, hint) from error
     except psycopg.Error as error:
-        raise RejectedError(f"PostgreSQL at {address}: {_first_line(error)}", "see the log of PostgreSQL") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        message = f"PostgreSQL at {address}: {postgres_message(error)}"
+        raise RejectedError(message, "see the log of PostgreSQL") from error
 
 
 def read_server(connection: Connection) -> Row:
@@ -114,6 +129,15 @@ def read_server(connection: Connection) -> Row:
 def read_system_identifier(connection: Connection) -> str:
     """Return the system identifier of the database cluster. Raises RejectedError if the login lacks the privilege."""
     return str(_control_value(connection, SYSTEM_IDENTIFIER, "pg_control_system()"))
+
+
+def read_insert_position(connection: Connection) -> int | None:
+    """Return the LSN of the end of the WAL, None on a standby. Every commit that was visible before has a lower LSN.
+
+    The position in read_server() can be lower than a visible commit, because it excludes WAL that is not yet written.
+    """
+    lsn: int | None = connection.execute(INSERT_POSITION).fetchall()[0]["lsn"]
+    return lsn
 
 
 def read_standby_timeline(connection: Connection) -> int:
@@ -136,7 +160,13 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
 
 def read_column_types(connection: Connection, table: str) -> dict[str, str]:
     """Return the type of each column by name, or an empty dict if the table does not exist."""
-    return {row["name"]: row["type"] for row in connection.execute(TABLE_COLUMNS, (table,))}
+    return {row["name"]: row["type"] for row in connection.execute(TABLE_COLUMNS, (ddl.quoted_text(table),))}
+
+
+def read_table_oid(connection: Connection, table: str) -> int | None:
+    """Return the oid of the table, None if it does not exist. A table that is created again has another oid."""
+    oid: int | None = connection.execute(TABLE_OID, (ddl.quoted_text(table),)).fetchall()[0]["oid"]
+    return oid
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
@@ -146,7 +176,7 @@ def read_publication(connection: Connection, name: str) -> Row | None:
 
 def read_role(connection: Connection, role: str, table: str) -> Row | None:
     """Return whether the role can_login, can_replicate and can_read the table; None if the role does not exist."""
-    parameters = {"role": role, "table": table, "schema": table.split(".", maxsplit=1)[0]}
+    parameters = {"role": role, "table": ddl.quoted_text(table), "schema": table.split(".", maxsplit=1)[0]}
     return connection.execute(ROLE, parameters).fetchone()
 
 
@@ -162,12 +192,14 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     except psycopg.errors.QueryCanceled:
         sessions = ", ".join(describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS))
         message = f"slot {name!r} was not created within {SLOT_TIMEOUT_MS // 1000} s, because transactions were open"
-        hint = "end these transactions, then run the command again" if sessions else "run the command again"
+        hint = END_TRANSACTIONS_HINT if sessions else "run the command again"
         raise RefusedError(f"{message} ({sessions or 'they have ended now'})", hint) from None
 
 
 def describe_session(row: Row) -> str:
-    """Return pid, application, state and transaction age of a session as text. OPEN_TRANSACTIONS has the columns."""
+    """Return the description of a session or a prepared transaction. OPEN_TRANSACTIONS has the columns."""
+    if row.get("gid"):
+        return f"prepared transaction {row['gid']!r} ({row['seconds']} s)"
     return f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
 
 

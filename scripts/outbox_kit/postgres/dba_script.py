@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import LiteralString
 
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from outbox_common.terminal_text import one_line
 from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import SLOT_TIMEOUT_MS
@@ -68,7 +70,7 @@ def script(pipeline: Pipeline, environment: Environment) -> str:
 def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     source, database = pipeline.source, environment.source
     owner = sql.Identifier(database.admin.user)
-    yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=_one_line(database.database))
+    yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=shlex.quote(database.database))
     yield from _create_role(OWNER, owner, database.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
     if source.uses_table:
@@ -89,7 +91,8 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
 def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
     """Yield the statements for a role. It may exist already, because pipelines and targets can use the same role."""
     create_role = sql.SQL("create role {}").format(role).as_string(None)
-    yield f"{comment}\ndo $role$ begin\n  {create_role};\nexception when duplicate_object then null;\nend $role$;"
+    body = f"begin\n  {create_role};\nexception when duplicate_object then null;\nend"
+    yield f"{comment}\n{_do_block(body)}"
     yield _text(sql.SQL("alter role {} with {}").format(role, sql.SQL(attributes)))
     yield _text(sql.SQL("grant connect on database {} to {}").format(sql.Identifier(database), role))
 
@@ -133,7 +136,7 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
 
 def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
     role, schema = sql.Identifier(target.user), sql.Identifier(target.target_schema)
-    yield from _create_role(MATERIALIZER.format(name=_one_line(name)), role, target.database, "login")
+    yield from _create_role(MATERIALIZER.format(name=one_line(name)), role, target.database, "login")
     yield _text(ddl.create_schema(schema))
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
 
@@ -147,6 +150,14 @@ def _slot_block(name: str) -> str:
     )
 
 
+def _do_block(body: str) -> str:
+    """Return a DO statement. Its dollar-quoting tag does not occur in the body, which contains names of the files."""
+    tag = "$role$"
+    while tag in body:
+        tag = f"$_{tag[1:]}"
+    return f"do {tag} {body} {tag};"
+
+
 def _connect_command(target: PostgresTarget) -> str:
     conninfo = make_conninfo(host=target.host, port=target.port, dbname=target.database)
     quoted = conninfo.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
@@ -155,8 +166,3 @@ def _connect_command(target: PostgresTarget) -> str:
 
 def _text(statement: sql.Composed) -> str:
     return f"{statement.as_string(None)};"
-
-
-def _one_line(name: str) -> str:
-    """Return the name without line breaks, which would end the SQL comment that contains it."""
-    return " ".join(name.split())

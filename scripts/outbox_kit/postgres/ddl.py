@@ -27,6 +27,14 @@ def qualified_name(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split("."))
 
 
+def quoted_text(table: str) -> str:
+    """Return the quoted name of a table that is given as schema.table, as text, for to_regclass() and for hints.
+
+    PostgreSQL converts a name without quotes to lower case.
+    """
+    return qualified_name(table).as_string(None)
+
+
 def schema_of(table: str) -> sql.Identifier:
     """Return the quoted name of the schema of a table that is given as schema.table."""
     return sql.Identifier(table.split(".", maxsplit=1)[0])
@@ -67,6 +75,23 @@ def create_publication(source: Source) -> sql.Composed:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
     return text.format(sql.Identifier(source.publication), qualified_name(source.table))
+
+
+def alter_publication(source: Source) -> list[sql.Composed]:
+    """Return the statements that give an existing publication the table and the options of create_publication()."""
+    name = sql.Identifier(source.publication)
+    return [
+        sql.SQL("alter publication {} set table {}").format(name, qualified_name(source.table)),
+        sql.SQL("alter publication {} set (publish = 'insert', publish_via_partition_root = true)").format(name),
+    ]
+
+
+def replace_publication(source: Source) -> list[sql.Composed]:
+    """Return the statements that replace the publication. They must be executed in one transaction.
+
+    Then no row is lost: logical decoding reads the publication as of the transaction that wrote a row.
+    """
+    return [sql.SQL("drop publication {}").format(sql.Identifier(source.publication)), create_publication(source)]
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:

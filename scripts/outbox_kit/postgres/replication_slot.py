@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import LiteralString
 
-from outbox_kit.postgres.client import OPEN_TRANSACTIONS, Connection
+from outbox_kit.postgres.client import END_TRANSACTIONS_HINT, OPEN_TRANSACTIONS, Connection, describe_session
 from outbox_kit.waiting import Observation, wait_for
 
 RELEASE_TIMEOUT_S = 60
@@ -83,8 +83,7 @@ def wait_transactions_ended(connection: Connection) -> int:
 
     def poll() -> Observation[int]:
         row = connection.execute(TRANSACTIONS_ENDED, (xid,)).fetchall()[0]
-        sessions = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
+        sessions = ", ".join(describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS))
         return Observation(row["position"] if row["ended"] else None, f"open: {sessions or 'no writing transaction'}")
 
-    hint = "end the transactions, then run the command again"
-    return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=hint)
+    return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=END_TRANSACTIONS_HINT)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from psycopg import sql
+
 from outbox_kit import lsn
-from outbox_kit.errors import RECOVER_HINT
-from outbox_kit.pipeline import Source
+from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
+from outbox_kit.pipeline import Pipeline, Source
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres.checks import NO_TABLE, DatabaseState
+from outbox_kit.postgres.client import Row
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
+from outbox_kit.repair_commands import recover_steps, resend_steps
 from outbox_kit.rules import Finding, Rules, Severity
 
 MEGABYTE = 2**20
@@ -24,7 +29,7 @@ def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
     expected = f"insert of {source.table}, with publish_via_partition_root = true"
     if publication is None:
-        return Finding(False, f"no publication {source.publication}", expected)
+        return Finding(False, f"no publication {source.publication}", expected, _replacement_remedy(state.pipeline))
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
@@ -32,7 +37,21 @@ def _publication(state: DatabaseState) -> Finding:
     checked_operations = [name for name in operations if name not in _tolerated_operations(source)]
     passed = checked_operations == ["insert"] and tables == [source.table] and via_root
     option = f"publish_via_partition_root = {str(via_root).lower()}"
-    return Finding(passed, f"{', '.join(operations)} of {', '.join(tables)}, with {option}", expected)
+    actual, omits_rows = f"{', '.join(operations)} of {', '.join(tables)}, with {option}", source.table not in tables
+    if (publication["puballtables"] or not state.actual.columns) and not _is_recorded(state, publication):
+        return Finding(passed, actual, expected, _replacement_remedy(state.pipeline))
+    if publication["puballtables"] or not state.actual.columns:
+        return Finding(passed, actual, expected, "run `outbox apply`")
+    return Finding(
+        passed, actual, expected, _alter_remedy(state.pipeline, omits_rows=omits_rows or "insert" not in operations)
+    )
+
+
+def _alter_remedy(pipeline: Pipeline, *, omits_rows: bool) -> str:
+    """Return the statements that restore the publication, and the commands that send rows which it has omitted."""
+    statements = [text.as_string(None) for text in ddl.alter_publication(pipeline.source)]
+    commands = " and ".join(f"`{text}`" for text in statements)
+    return f"run {commands}" + (f"; then {resend_steps(pipeline)}" if omits_rows else "")
 
 
 def _tolerated_operations(source: Source) -> set[str]:
@@ -44,7 +63,8 @@ def _tolerated_operations(source: Source) -> set[str]:
 @RULES.rule(
     "postgres.publication-filter",
     condition="the publication has no row filter and no column list; excluded data is lost without an error",
-    remedy="alter publication ... set table ..., without WHERE and without columns; republish the excluded rows",
+    remedy="run `alter publication PUBLICATION set table TABLE`, without WHERE and without columns, then "
+    f"{RESEND_HINT}",
 )
 def _publication_filter(state: DatabaseState) -> Finding:
     expected = "every row, every column"
@@ -61,35 +81,57 @@ def _publication_filter(state: DatabaseState) -> Finding:
     excluded_columns = sorted(required_columns & set(actual.columns) - set(published))
     problems = ["a row filter"] if actual.publication["filtered"] else []
     problems += [f"a column list without {', '.join(excluded_columns)}"] if excluded_columns else []
-    return Finding(not problems, "; ".join(problems) or expected, expected)
+    remedy = _alter_remedy(state.pipeline, omits_rows=not excluded_columns)
+    if excluded_columns:
+        # The connector fails in rows without these columns. In the WAL, such rows remain without them.
+        remedy = f"{remedy}; then {_replacement_remedy(state.pipeline)}"
+    return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
     condition="the publication was not recreated after the slot; rows written while it did not exist would be lost",
-    remedy="recreate the slot, then republish the rows that were written while the publication did not exist",
+    remedy=f"run `outbox stop`, drop the slot, whose undelivered rows are lost, then {RECOVER_HINT}",
 )
 def _publication_identity(state: DatabaseState) -> Finding:
     locked_source, publication = state.locked_source, state.actual.publication
     expected = f"oid {locked_source.publication_oid if locked_source else '?'}, the oid in the lock file"
     if publication is None:
         return Finding(None, "no publication", expected)
-    passed = locked_source is not None and publication["oid"] == locked_source.publication_oid
-    return Finding(passed, f"oid {publication['oid']}", expected)
+    passed = _is_recorded(state, publication)
+    return Finding(passed, f"oid {publication['oid']}", expected, _replacement_remedy(state.pipeline))
+
+
+def _is_recorded(state: DatabaseState, publication: Row) -> bool:
+    """Return whether the publication is the one in the lock file, which no other client has recreated."""
+    return state.locked_source is not None and publication["oid"] == state.locked_source.publication_oid
+
+
+def _replacement_remedy(pipeline: Pipeline) -> str:
+    """Return the commands that replace the slot, and send the states of the rows that the slot has not delivered."""
+    slot = sql.Literal(pipeline.source.slot)
+    statement = sql.SQL("select pg_drop_replication_slot({})").format(slot).as_string(None)
+    return (
+        f"run `outbox stop`, then `{statement}`, which discards the rows that the slot has not delivered, including "
+        f"those that are written before the new slot exists; then {recover_steps(pipeline)}"
+    )
 
 
 @RULES.rule(
     "postgres.slot",
     condition="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"if the slot is missing, {RECOVER_HINT}; if it belongs to another connector, change source.slot",
+    remedy=f"if the slot is missing, its undelivered rows are lost: {RECOVER_HINT}; if it belongs to another "
+    "connector, change source.slot",
 )
 def _slot(state: DatabaseState) -> Finding:
     expected = f"pgoutput in database {state.actual.database}"
     slot = state.actual.slot
     if slot is None:
-        return Finding(False, f"no slot {state.pipeline.source.slot}", expected)
+        remedy = f"the rows that the slot had not delivered are lost: {recover_steps(state.pipeline)}"
+        return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
     actual = f"{slot.plugin} in database {slot.database}"
-    return Finding(actual == expected, actual, expected)
+    remedy = f"if no other connector needs this slot, {_replacement_remedy(state.pipeline)}"
+    return Finding(actual == expected, actual, expected, remedy)
 
 
 @RULES.rule(
@@ -103,13 +145,14 @@ def _slot_identity(state: DatabaseState) -> Finding:
         return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
     passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
-    return Finding(passed, actual, f"{locked_source.slot} at {locked_source.slot_lsn} or later")
+    remedy = f"the slot was recreated, or the server restored: {recover_steps(state.pipeline)}"
+    return Finding(passed, actual, f"{locked_source.slot} at {locked_source.slot_lsn} or later", remedy)
 
 
 @RULES.rule(
     "postgres.slot-active",
     condition="the slot is active and read by the connector's role; if another client reads it, rows are lost",
-    remedy="if the slot is not active, start the connector; if another role reads the slot, stop that client",
+    remedy="run `outbox apply`, or `outbox restart` if the connector has failed; stop another client of the slot",
 )
 def _slot_active(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, f"read by {state.environment.source.connector.user}"
@@ -118,13 +161,15 @@ def _slot_active(state: DatabaseState) -> Finding:
     if not slot.active and state.environment.connector.state == "stopped":
         return Finding(True, "not active: connector.state is stopped", expected)
     actual = f"read by {slot.reader or 'an unknown role'}" if slot.active else "not active"
-    return Finding(actual == expected, actual, expected)
+    end_session = f"stop the client, run `select pg_terminate_backend({slot.active_pid})`, then `outbox apply`"
+    return Finding(actual == expected, actual, expected, end_session if slot.active else "")
 
 
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"if `unreserved`, let the connector catch up immediately; if `lost`, drop the slot, then {RECOVER_HINT}",
+    remedy="if `unreserved`, let the connector catch up immediately; if `lost`, run `outbox stop`, drop the "
+    f"slot, whose undelivered rows are lost, then {RECOVER_HINT}",
 )
 def _slot_wal(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, "reserved or extended"
@@ -132,7 +177,8 @@ def _slot_wal(state: DatabaseState) -> Finding:
         return Finding(None, "no slot", expected)
     reason = slot.invalidation_reason
     actual = f"{slot.wal_status} ({reason})" if reason else str(slot.wal_status)
-    return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected)
+    remedy = "" if slot.wal_status == "unreserved" else _replacement_remedy(state.pipeline)
+    return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected, remedy)
 
 
 @RULES.rule(

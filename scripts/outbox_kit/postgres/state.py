@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RESEND_HINT, RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
-from outbox_kit.postgres import client
+from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 
 FAILOVER_SLOTS_SINCE = 170000
@@ -36,7 +36,10 @@ UNSUPPORTED_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it."""
+    """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it.
+
+    `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages.
+    """
 
     version: int
     database: str
@@ -49,6 +52,7 @@ class ActualDatabase:
     publication: client.Row | None
     slot: Slot | None
     role: client.Row | None
+    table_oid: int | None = None
 
     @property
     def retained_bytes(self) -> int | None:
@@ -78,19 +82,38 @@ def read_actual(
         publication=client.read_publication(connection, source.publication),
         slot=slot,
         role=client.read_role(connection, environment.source.connector.user, source.table),
+        table_oid=client.read_table_oid(connection, source.table) if source.uses_table else None,
     )
 
 
-def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[Change]:
+def has_new_table(actual: ActualDatabase, locked_source: LockedSource | None) -> bool:
+    """Return whether the outbox table was dropped and created again since the lock file was written."""
+    recorded_oid = locked_source.table_oid if locked_source else None
+    return None not in (actual.table_oid, recorded_oid) and actual.table_oid != recorded_oid
+
+
+def diff(
+    pipeline: Pipeline, environment: Environment, actual: ActualDatabase, locked_source: LockedSource | None = None
+) -> list[Change]:
     """Return the changes to the desired state, in the order of their execution: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
     if source.uses_table and not actual.columns:
         changes.append(Change("postgres", "table", source.table, "create", "services write their events to the table"))
+    elif locked_source is not None and has_new_table(actual, locked_source):
+        reason = "the table was dropped and created again outside outbox-kit"
+        oids = f"oid {locked_source.table_oid} (lock file)", f"oid {actual.table_oid}"
+        changes.append(Change("postgres", "table", source.table, "update", reason, *oids))
     if source.uses_table and not (actual.role and actual.role["can_read"]):
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
-    if actual.publication is None:
+    if source.uses_table and actual.publication is not None and actual.publication["puballtables"]:
+        reason = "contains every table of the database, whose updates and deletions would stop the task"
+        changes.append(Change("postgres", "publication", source.publication, "update", reason))
+    elif source.uses_table and actual.publication is not None and not actual.columns:
+        reason = "contains the outbox table that is created"
+        changes.append(Change("postgres", "publication", source.publication, "update", reason))
+    elif actual.publication is None:
         reason = "inserts only" if source.uses_table else "no table: logical decoding messages need no entry"
         changes.append(Change("postgres", "publication", source.publication, "create", reason))
     if actual.slot is None:
@@ -98,16 +121,36 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
     return changes
 
 
-def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """Return a description of each required column that is missing or has the wrong type."""
-    problems = []
+def wrong_columns(pipeline: Pipeline, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the accepted types of each column of the contract that is missing or has the wrong type."""
+    result = {}
     for key, name in pipeline.source.columns.model_dump().items():
         accepted_types = PAYLOAD_TYPES[pipeline.payload_type] if key == "payload" else (COLUMN_TYPES[key],)
-        if name not in columns:
-            problems.append(f"{name} is missing")
-        # Debezium and the transform treat varchar, with or without a length, like text.
-        elif ("text" if VARCHAR.fullmatch(columns[name]) else columns[name]) not in accepted_types:
-            problems.append(f"{name} is {columns[name]}, not {' or '.join(accepted_types)}")
+        if name not in columns or _contract_type(columns[name]) not in accepted_types:
+            result[name] = accepted_types
+    return result
+
+
+def _contract_type(actual_type: str) -> str:
+    """Return the type that the contract has for a column: Debezium and the transform treat varchar like text."""
+    return "text" if VARCHAR.fullmatch(actual_type) else actual_type
+
+
+def renamed_column(pipeline: Pipeline, columns: dict[str, str], accepted_types: tuple[str, ...]) -> str | None:
+    """Return the only column that can be a missing column under another name: the pipeline does not use it."""
+    source = pipeline.source
+    fields = {aggregate.partition_field for aggregate in pipeline.aggregates.values()}
+    used_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields, "seq"}
+    candidates = [name for name in columns.keys() - used_columns if _contract_type(columns[name]) in accepted_types]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
+    """Return a description of each required column that is missing or has the wrong type."""
+    problems = [
+        f"{name} is {columns[name]}, not {' or '.join(types)}" if name in columns else f"{name} is missing"
+        for name, types in wrong_columns(pipeline, columns).items()
+    ]
     for aggregate_type, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
@@ -145,7 +188,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: Loc
         )
     if locked_source is not None:
         _refuse_other_source(source, actual, locked_source)
-    if actual.publication is not None and source.uses_table:
+    if actual.publication is not None and actual.columns and source.uses_table:
         _refuse_incomplete_publication(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot)
@@ -153,39 +196,42 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: Loc
 
 def _refuse_incomplete_publication(source: Source, publication: client.Row) -> None:
     """Raise RefusedError if the publication omits rows: the slot would advance past these rows without an error."""
-    name = source.publication
+    name, table = source.publication, ddl.quoted_text(source.table)
     if source.table not in publication["tables"] or not publication["pubinsert"]:
         problem, option = "publishes no inserts", "set (publish = 'insert')"
         if source.table not in publication["tables"]:
-            problem, option = "does not contain the table", f"add table {source.table}"
+            problem, option = "does not contain the table", f"add table {table}"
         raise RefusedError(
             f"publication {name!r} {problem}: the rows of {source.table} do not reach Kafka",
-            f"run `alter publication {name} {option}`, then republish the rows written until now",
+            f"run `alter publication {name} {option}`, then {RESEND_HINT}",
         )
     if publication["filtered"]:
         raise RefusedError(
             f"publication {name!r} has a row filter: the rows that it excludes never reach Kafka",
-            f"run `alter publication {name} set table {source.table}`, then republish the excluded rows",
+            f"run `alter publication {name} set table {table}`, then {RESEND_HINT}",
         )
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> None:
-    drop_slot = f"run `select pg_drop_replication_slot('{source.slot}')`"
+    drop_slot = (
+        f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows"
+    )
     if slot.wal_status == "lost":
         raise RefusedError(
             f"slot {source.slot!r} is lost: the server has removed WAL that the connector needs",
-            f"stop the connector, {drop_slot}, then {RECOVER_HINT}",
+            f"{drop_slot}, then {RECOVER_HINT}",
         )
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
             f"slot {source.slot!r} decodes {slot.database!r} with {slot.plugin}, not {actual.database!r} with pgoutput",
-            "set source.slot to a name that no other connector uses",
+            f"if no other connector needs the slot, {drop_slot}, then {RECOVER_HINT}; otherwise "
+            "set source.slot to another name",
         )
     if actual.publication is None:
         raise RefusedError(
             f"slot {source.slot!r} exists but publication {source.publication!r} does not: rows written before the "
             "publication is created would be lost",
-            f"stop the connector, {drop_slot}, then {RECOVER_HINT}",
+            f"{drop_slot}, then {RECOVER_HINT}",
         )
 
 
@@ -218,5 +264,5 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
     if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
             f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
-            f"stop the connector, run `select pg_drop_replication_slot('{source.slot}')`, then {RECOVER_HINT}",
+            f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, then {RECOVER_HINT}",
         )

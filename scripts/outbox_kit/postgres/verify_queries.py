@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 from psycopg import errors, sql
 
 from outbox_kit.pipeline import Environment, Pipeline, Source
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.postgres.insert_hooks import InsertHooks, read_insert_hooks
+from outbox_kit.postgres.role_limits import SENDER_TIMEOUT, RoleLimits, parse_milliseconds, read_role_limits
 
 SETTINGS: LiteralString = """
     select name, setting from pg_settings
     where name in ('max_replication_slots', 'max_wal_senders', 'max_prepared_transactions', 'wal_sender_timeout',
                    'max_slot_wal_keep_size', 'idle_replication_slot_timeout')"""
-# If wal_sender_timeout is set for the connector's role, the WAL sender of the connector uses that value.
-ROLE_SETTING: LiteralString = """
-    select split_part(entry, '=', 2) as value
-    from pg_db_role_setting s join pg_roles r on r.oid = s.setrole, unnest(s.setconfig) as entry
-    where r.rolname = %s and split_part(entry, '=', 1) = 'wal_sender_timeout'
-      and s.setdatabase in (0, (select oid from pg_database where datname = current_database()))
-    order by s.setdatabase desc limit 1"""
 USED_RESOURCES: LiteralString = """
     select (select count(*) from pg_replication_slots)::int as slots,
            (select count(*) from pg_stat_replication)::int as senders,
-           (select count(*) from pg_prepared_xacts where database = current_database())::int as prepared,
-           coalesce((select extract(epoch from now() - min(prepared)) from pg_prepared_xacts
-                     where database = current_database()), 0)::int as prepared_s"""
+           coalesce((select jsonb_object_agg(gid, extract(epoch from now() - prepared)::int) from pg_prepared_xacts
+                     where database = current_database()), '{}') as prepared_ages_s"""
 NULLABLE_COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and not attnotnull"""
@@ -39,6 +34,7 @@ PUBLISHED_COLUMNS: LiteralString = """
 CAN_EMIT: LiteralString = """
     select coalesce(bool_or(has_function_privilege(%s, oid, 'execute')), false) as can_emit
     from pg_proc where proname = 'pg_logical_emit_message'"""
+CLOCK: LiteralString = "select extract(epoch from clock_timestamp())::float8 as seconds"
 # The rows of a partitioned table are in its leaf partitions. The partitions created last have the highest oids.
 LEAF_PARTITIONS: LiteralString = """
     select n.nspname as schema, c.relname as name,
@@ -56,7 +52,6 @@ LATEST_ROWS: LiteralString = """
 MOVED_KEYS: LiteralString = """
     select count(*)::int as keys from (
       select key from ({rows} limit %(limit)s) as latest group by key having count(distinct field) > 1) as moved"""
-UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,8 @@ class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
     `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
-    the rows could not be read; `sampling_error` then has the reason.
+    the rows could not be read; `sampling_error` then has the reason. `clock_skew_s` is positive if the server's clock
+    is ahead of the clock of this machine.
     """
 
     settings: dict[str, int]
@@ -75,6 +71,9 @@ class AdditionalState:
     published_columns: list[str] | None
     can_emit: bool
     moved_key_counts: dict[str, int] | None
+    role_limits: RoleLimits
+    clock_skew_s: float = 0.0
+    hooks: InsertHooks = field(default_factory=InsertHooks)
     sampling_error: str = ""
 
 
@@ -83,36 +82,41 @@ def read_additional_state(
 ) -> AdditionalState:
     """Run the queries of this module. `role_exists` refers to the connector's role."""
     source, user = pipeline.source, environment.source.connector.user
+    parameters = (ddl.quoted_text(source.table),)
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}
     moved_key_counts, sampling_error = _moved_key_counts(connection, pipeline)
-    role_setting = connection.execute(ROLE_SETTING, (user,)).fetchone()
+    role_limits = read_role_limits(connection, user, source.table)
+    sender_timeout = role_limits.settings.get(SENDER_TIMEOUT)
     row = connection.execute(PUBLISHED_COLUMNS, (source.publication, source.table)).fetchone()
     return AdditionalState(
         settings=settings,
-        sender_timeout_ms=parse_milliseconds(role_setting["value"]) if role_setting else settings["wal_sender_timeout"],
+        sender_timeout_ms=parse_milliseconds(sender_timeout or str(settings[SENDER_TIMEOUT])),
         usage=connection.execute(USED_RESOURCES).fetchall()[0],
-        nullable_columns=[row["name"] for row in connection.execute(NULLABLE_COLUMNS, (source.table,))],
-        check_constraints=[row["text"] for row in connection.execute(CHECK_CONSTRAINTS, (source.table,))],
+        nullable_columns=[row["name"] for row in connection.execute(NULLABLE_COLUMNS, parameters)],
+        check_constraints=[row["text"] for row in connection.execute(CHECK_CONSTRAINTS, parameters)],
         published_columns=row["columns"] if row else None,
         can_emit=role_exists and bool(connection.execute(CAN_EMIT, (user,)).fetchall()[0]["can_emit"]),
         moved_key_counts=moved_key_counts,
+        role_limits=role_limits,
+        clock_skew_s=_clock_skew_s(connection),
+        hooks=read_insert_hooks(connection, source.table) if source.uses_table else InsertHooks(),
         sampling_error=sampling_error,
     )
 
 
-def parse_milliseconds(text: str) -> int:
-    """Parse a duration in PostgreSQL's notation, such as `5s` or `60000` (milliseconds). Raises ValueError."""
-    match = re.fullmatch(r"(\d+)\s*(ms|s|min|h|d|)", text.strip().strip("'\""))
-    if match is None:
-        raise ValueError(f"not a duration: {text!r}")
-    return int(match[1]) * UNITS_MS[match[2]]
+def _clock_skew_s(connection: Connection) -> float:
+    """Return how far the clock of the server is ahead of the clock of this machine, in seconds."""
+    started_at = time.time()
+    server_time: float = connection.execute(CLOCK).fetchall()[0]["seconds"]
+    return server_time - (started_at + time.time()) / 2
 
 
 def _moved_key_counts(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
     if not pipeline.source.uses_table:
         return {}, ""
     fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
-    tables = connection.execute(LEAF_PARTITIONS, {"table": pipeline.source.table}).fetchall() if fields else []
+    table = ddl.quoted_text(pipeline.source.table)
+    tables = connection.execute(LEAF_PARTITIONS, {"table": table}).fetchall() if fields else []
     if not tables:
         return {}, ""  # no aggregate has a partition_field, or postgres.table reports a missing table
     try:

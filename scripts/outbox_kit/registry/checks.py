@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
+from outbox_common.registry_reader import subject_path
 from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.registry.state import ActualSubject, Subject, is_registered
 from outbox_kit.rules import Finding, Rules
 
@@ -14,6 +17,7 @@ class RegistryState:
     subjects: list[Subject]
     actual: dict[str, ActualSubject]
     lock: Lock | None
+    url: str = ""
 
 
 RULES = Rules[RegistryState]()
@@ -35,7 +39,35 @@ def _registered(state: RegistryState) -> Finding:
     problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
     expected = f"the latest version of all {len(state.subjects)} subjects is the schema of the file"
     actual = f"not the schema of the file: {', '.join(problems)}" if problems else expected
-    return Finding(not problems, actual, expected)
+    return Finding(not problems, actual, expected, _foreign_version_remedy(state))
+
+
+def _foreign_version_remedy(state: RegistryState) -> str:
+    """Return the commands that delete versions which were registered after that of the file; empty if there are none.
+
+    A registry cannot return to an earlier version, so `apply` refuses the schema of the file.
+    """
+    commands = [
+        f"`curl -X DELETE {shlex.quote(f'{state.url}{subject_path(subject.name)}/versions/{number}')}`"
+        for subject in state.subjects
+        for number in _later_versions(state, subject)
+    ]
+    if not commands:
+        return ""
+    return (
+        f"if no writer uses the later versions, which were not registered by outbox-kit, run {', '.join(commands)}; "
+        "otherwise write the latest version into the schema file"
+    )
+
+
+def _later_versions(state: RegistryState, subject: Subject) -> range:
+    """Return the versions after that of the schema file, if the lock file contains that version but not the latest."""
+    latest = state.actual[subject.name].latest
+    recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
+    own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]
+    if latest is None or not own or latest.version in {entry.version for entry in recorded}:
+        return range(0)
+    return range(max(own) + 1, latest.version + 1)
 
 
 @RULES.rule(
@@ -44,14 +76,15 @@ def _registered(state: RegistryState) -> Finding:
     remedy="run `outbox apply`; if the registry lost schemas, restore them with the ids that existing records contain",
 )
 def _ids(state: RegistryState) -> Finding:
-    problems = []
+    problems, remedy = [], ""
     for subject in state.subjects:
         latest = state.actual[subject.name].latest
         recorded_schemas = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
         recorded_ids = [entry.id for entry in recorded_schemas]
         if latest is not None and latest.id not in recorded_ids:
             problems.append(f"{subject.name} has id {latest.id}, the lock file has {recorded_ids}")
-    return Finding(not problems, "; ".join(problems) or "ids in the lock file", "ids in the lock file")
+            remedy = "see registry.schemas" if _later_versions(state, subject) else remedy
+    return Finding(not problems, "; ".join(problems) or "ids in the lock file", "ids in the lock file", remedy)
 
 
 @RULES.rule(

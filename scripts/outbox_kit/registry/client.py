@@ -17,8 +17,13 @@ __all__ = ["Reference", "RegistryClient", "SchemaVersion"]
 class RegistryClient(RegistryReader):
     """Client for subjects, versions and compatibility levels. Methods raise UnreachableError and RejectedError."""
 
-    def __init__(self, service: HttpService) -> None:
-        super().__init__(service.endpoint())
+    def __init__(self, service: HttpService, *, seconds: float | None = None) -> None:
+        super().__init__(service.endpoint(), seconds=seconds)
+        self._service = service
+
+    def bounded(self, seconds: float) -> RegistryClient:
+        """Return a client of the same registry that sends each request once, with this time limit."""
+        return RegistryClient(self._service, seconds=seconds)
 
     def compatibility(self, subject: str) -> str | None:
         """Return the compatibility level of a subject, None if the subject uses the global level."""

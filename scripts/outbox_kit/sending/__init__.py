@@ -10,5 +10,6 @@ pipeline file. See docs/sending.md.
 
 from outbox_kit.sending.event import InvalidEventError, OutboxEvent
 from outbox_kit.sending.insert import emit, emit_async, emit_many
+from outbox_kit.sending.outbox_table import OutboxTable
 
-__all__ = ["InvalidEventError", "OutboxEvent", "emit", "emit_async", "emit_many"]
+__all__ = ["InvalidEventError", "OutboxEvent", "OutboxTable", "emit", "emit_async", "emit_many"]

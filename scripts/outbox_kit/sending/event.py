@@ -1,40 +1,22 @@
-"""Outbox events and their rows, and the name of the outbox table: validation before any SQL is executed."""
+"""Outbox events and their rows: validation before any SQL is executed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid4
 
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.record_headers import CONTRACT_HEADERS
+from outbox_kit.sending.outbox_table import COLUMNS, OutboxTable
 from outbox_kit.sending.values import NotEncodableError, invalid_text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the connector writes. The column `headers` must not contain them."""
 
-DEFAULT_TABLE = "public.outbox_event"
-Row = dict[str, str | None]
-"""Outbox row as text: id, aggregate_type, aggregate_id, event_type, payload, headers."""
-
-
-@dataclass(frozen=True)
-class TableName:
-    """Schema and name of a table, unquoted. If `schema` is None, the search_path applies."""
-
-    schema: str | None
-    name: str
-
-
-@lru_cache(maxsize=64)
-def parse_table(text: str) -> TableName:
-    """Parse `schema.table` or `table`. Case is significant, because the names are quoted. Raises ConfigurationError."""
-    schema, dot, name = text.rpartition(".")
-    if not name or "." in schema or bool(schema) != bool(dot) or "\0" in text:
-        raise ConfigurationError(f"the outbox table must be given as TABLE or SCHEMA.TABLE, not {text!r}")
-    return TableName(schema or None, name)
+Row = dict[str, Any]
+"""Values by column of the contract (text or None): id, aggregate_type, aggregate_id, event_type, payload, headers."""
 
 
 class InvalidEventError(RefusedError):
@@ -48,7 +30,8 @@ class OutboxEvent:
     `aggregate_id` becomes the record key and must always be the same text for the same aggregate (a
     UUID is written in canonical form). `payload` None means that the aggregate was deleted. `headers`
     are copied to the record. `event_id` identifies the event for consumers that deduplicate; writing
-    the same id twice violates the primary key.
+    the same id twice violates the primary key. `additional_columns` are values of columns that the
+    pipeline file names (partition_field, schema_version_column, header_columns), by column name.
     """
 
     aggregate_type: str
@@ -58,6 +41,7 @@ class OutboxEvent:
     payload: Mapping[str, Any] | None = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     event_id: UUID = field(default_factory=uuid4)
+    additional_columns: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_row(self) -> Row:
         """Return the outbox row. Raises InvalidEventError, which names the field and never its value."""
@@ -72,6 +56,18 @@ class OutboxEvent:
             "payload": _payload_json(self.payload),
             "headers": _headers_json(self.headers),
         }
+
+    def additional_values(self, table: OutboxTable) -> Row:
+        """Return the additional values by column. Raises InvalidEventError for a column that emit writes itself."""
+        written = {table.column(key) for key in COLUMNS}
+        values = dict(self.additional_columns or {})
+        for name, value in values.items():
+            _required_text("the name of an additional column", name)
+            if name in written:
+                raise InvalidEventError(f"column {name} cannot be an additional column: emit writes it")
+            if isinstance(value, str):
+                _valid_text(f"column {name}", value)
+        return values
 
 
 def _valid_text(name: str, value: object) -> str:

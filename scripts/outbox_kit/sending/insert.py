@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -10,7 +12,8 @@ import psycopg
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.sending import psycopg_writer
-from outbox_kit.sending.event import DEFAULT_TABLE, OutboxEvent, parse_table
+from outbox_kit.sending.event import OutboxEvent, Row
+from outbox_kit.sending.outbox_table import DEFAULT_TABLE, OutboxTable
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -30,12 +33,15 @@ def emit(
     payload: Mapping[str, Any] | None,
     headers: Mapping[str, str] | None = None,
     event_id: UUID | None = None,
-    table: str = DEFAULT_TABLE,
+    additional_columns: Mapping[str, Any] | None = None,
+    table: str | OutboxTable = DEFAULT_TABLE,
 ) -> UUID:
     """Insert one outbox row in the open transaction; return the event's id. Never commits.
 
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is
     the aggregate's whole state after the event; None means that the aggregate was deleted.
+    `additional_columns` are values of columns that the pipeline file names, such as the partition_field.
+    Pass an OutboxTable as `table` if the pipeline file sets source.columns.
 
     Raises, before any SQL is executed, InvalidEventError for an event that cannot be stored exactly,
     RefusedError if the row would be committed on its own, and ConfigurationError for an unsupported
@@ -48,45 +54,68 @@ def emit(
         payload=payload,
         headers=headers,
         event_id=uuid4() if event_id is None else event_id,
+        additional_columns=additional_columns,
     )
     return emit_many(connection, [event], table=table)[0]
 
 
-def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
+def emit_many(
+    connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str | OutboxTable = DEFAULT_TABLE
+) -> list[UUID]:
     """Insert one outbox row per event, in the order of `events`, as `emit` does; return the events' ids.
 
     All events are validated before the first row is inserted. If there are no events, no statement is executed.
     """
-    table_name = parse_table(table)
-    events = list(events)
-    rows = [event.to_row() for event in events]
+    outbox, events = _outbox_table(table), list(events)
+    batches = _batches(events, outbox)
     if isinstance(connection, psycopg.Connection):
-        if rows:
-            psycopg_writer.insert_rows(connection, rows, table_name)
+        for columns, rows in batches:
+            psycopg_writer.insert_rows(connection, rows, outbox, columns)
     elif _is_sqlalchemy_connection(connection):
         from outbox_kit.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
 
-        if rows:
-            sqlalchemy_writer.insert_rows(connection, rows, table_name)
+        for columns, rows in batches:
+            sqlalchemy_writer.insert_rows(connection, rows, outbox, columns)
     else:
         raise _unsupported_error(connection)
     return [event.event_id for event in events]
 
 
 async def emit_async(
-    connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str = DEFAULT_TABLE
+    connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str | OutboxTable = DEFAULT_TABLE
 ) -> list[UUID]:
     """Insert one outbox row per event like `emit_many`, through psycopg's AsyncConnection.
 
     For an AsyncSession or AsyncConnection of SQLAlchemy use `await session.run_sync(emit_many, events)`.
     """
-    table_name = parse_table(table)
-    rows = [event.to_row() for event in events]
+    outbox = _outbox_table(table)
+    batches = _batches(events, outbox)
     if not isinstance(connection, psycopg.AsyncConnection):
         raise _unsupported_error(connection)
-    if rows:
-        await psycopg_writer.insert_rows_async(connection, rows, table_name)
+    for columns, rows in batches:
+        await psycopg_writer.insert_rows_async(connection, rows, outbox, columns)
     return [event.event_id for event in events]
+
+
+@lru_cache(maxsize=64)
+def _outbox_table(table: str | OutboxTable) -> OutboxTable:
+    return OutboxTable(table) if isinstance(table, str) else table
+
+
+def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Return the additional columns and the rows of each sequence of events that have the same additional columns.
+
+    The keys of a row are those of OutboxEvent.to_row(), and the position of each additional column as text.
+    """
+    rows = [(event.to_row(), event.additional_values(table)) for event in events]
+
+    def parameters(row: Row, additional: Row) -> Row:
+        return row | {str(position): value for position, value in enumerate(additional.values())}
+
+    return [
+        (columns, [parameters(row, additional) for row, additional in group])
+        for columns, group in groupby(rows, key=lambda row: tuple(row[1]))
+    ]
 
 
 def _is_sqlalchemy_connection(connection: object) -> bool:

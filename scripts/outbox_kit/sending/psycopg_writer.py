@@ -10,28 +10,35 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending.event import Row, TableName
+from outbox_kit.sending.event import Row
+from outbox_kit.sending.outbox_table import COLUMNS, OutboxTable
+
+TYPES = {"id": "uuid", "payload": "jsonb", "headers": "jsonb"}
 
 
-def insert_rows(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:
+def insert_rows(
+    connection: Connection[Any], rows: Sequence[Row], table: OutboxTable, additional: tuple[str, ...]
+) -> None:
     """Insert rows in the connection's transaction. Raises RefusedError if each row would be committed on its own."""
     refuse_autocommit(connection)
     # The connection's cursor_factory could create server-side cursors, or cursors that expect $1 parameters.
     with Cursor(connection) as cursor:
         if len(rows) == 1:
-            cursor.execute(insert_statement(table), rows[0])
+            cursor.execute(insert_statement(table, additional), rows[0])
         else:
-            cursor.executemany(insert_statement(table), rows)
+            cursor.executemany(insert_statement(table, additional), rows)
 
 
-async def insert_rows_async(connection: AsyncConnection[Any], rows: Sequence[Row], table: TableName) -> None:
+async def insert_rows_async(
+    connection: AsyncConnection[Any], rows: Sequence[Row], table: OutboxTable, additional: tuple[str, ...]
+) -> None:
     """Insert rows as `insert_rows` does, through an AsyncConnection."""
     refuse_autocommit(connection)
     async with AsyncCursor(connection) as cursor:
         if len(rows) == 1:
-            await cursor.execute(insert_statement(table), rows[0])
+            await cursor.execute(insert_statement(table, additional), rows[0])
         else:
-            await cursor.executemany(insert_statement(table), rows)
+            await cursor.executemany(insert_statement(table, additional), rows)
 
 
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
@@ -49,11 +56,14 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
 
 
 @lru_cache(maxsize=64)
-def insert_statement(table: TableName) -> sql.Composed:
-    """Return the INSERT. Its named parameters are cast, because a connection may send them with type text."""
-    names = [table.name] if table.schema is None else [table.schema, table.name]
-    return sql.SQL(
-        "insert into {} (id, aggregate_type, aggregate_id, event_type, payload, headers) values"
-        " (%(id)s::uuid, %(aggregate_type)s::text, %(aggregate_id)s::text, %(event_type)s::text,"
-        " %(payload)s::jsonb, %(headers)s::jsonb)"
-    ).format(sql.Identifier(*names))
+def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> sql.Composed:
+    """Return the INSERT. Parameters of the contract are cast, because a connection may send them with type text.
+
+    The parameters of additional columns are their positions. They are not cast, because their types are not known.
+    """
+    names = [*map(table.column, COLUMNS), *additional]
+    values = [sql.SQL("{}::{}").format(sql.Placeholder(key), sql.SQL(TYPES.get(key, "text"))) for key in COLUMNS]
+    values += [sql.SQL("{}").format(sql.Placeholder(str(position))) for position in range(len(additional))]
+    return sql.SQL("insert into {} ({}) values ({})").format(
+        sql.Identifier(*table.parts), sql.SQL(", ").join(map(sql.Identifier, names)), sql.SQL(", ").join(values)
+    )

@@ -16,9 +16,10 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.types import TypeEngine
 
 from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.sending.event import Row, TableName
+from outbox_kit.sending.event import Row
+from outbox_kit.sending.outbox_table import OutboxTable
 
-COLUMNS: dict[str, TypeEngine[Any]] = {
+TYPES: dict[str, TypeEngine[Any]] = {
     "id": UUID(),
     "aggregate_type": Text(),
     "aggregate_id": Text(),
@@ -28,7 +29,12 @@ COLUMNS: dict[str, TypeEngine[Any]] = {
 }
 
 
-def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName) -> None:
+def insert_rows(
+    bind: Connection | Session | scoped_session[Any],
+    rows: Sequence[Row],
+    table: OutboxTable,
+    additional: tuple[str, ...],
+) -> None:
     """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins a transaction if none is open.
 
     A Session is not flushed, because the order of statements within a transaction does not matter.
@@ -44,13 +50,18 @@ def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence
             "the outbox row would be committed separately from the business rows",
             "use a connection or session with a transactional isolation level",
         )
-    connection.execute(insert_statement(table), list(rows))
+    connection.execute(insert_statement(table, additional), list(rows))
 
 
 @lru_cache(maxsize=64)
-def insert_statement(table: TableName) -> Insert:
-    """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies."""
-    schema = None if table.schema is None else quoted_name(table.schema, quote=True)
-    outbox_table = table_clause(quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema)
-    values = {name: cast(bindparam(name, type_=Text), column_type) for name, column_type in COLUMNS.items()}
-    return insert(outbox_table).values(values)
+def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> Insert:
+    """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies.
+
+    The parameters of additional columns are their positions.
+    """
+    *schema, name = (quoted_name(part, quote=True) for part in table.parts)
+    names = [quoted_name(column_name, quote=True) for column_name in (*map(table.column, TYPES), *additional)]
+    clause = table_clause(name, *map(column, names), schema=next(iter(schema), None))
+    values = [cast(bindparam(key, type_=Text), kind) for key, kind in TYPES.items()]
+    parameters: list[Any] = [bindparam(str(position)) for position in range(len(additional))]
+    return insert(clause).values(dict(zip(names, [*values, *parameters], strict=True)))

@@ -84,10 +84,3 @@ def create_own_folder(path: Path, mode: int) -> None:
             message = f"{path} is a link or a file, or belongs to another user (uid {status.st_uid})"
             raise StackError(message, f"remove {path}, or have its owner remove it") from None
     path.chmod(mode)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that from its creation only the owner can read."""
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(text)

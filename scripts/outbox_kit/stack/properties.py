@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_kit.stack.layout import write_private
+from outbox_common.private_files import write_private
 
 Settings = Mapping[str, str | int | bool]
 

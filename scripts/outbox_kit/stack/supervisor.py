@@ -8,9 +8,10 @@ import shlex
 import sys
 from collections.abc import Mapping
 
+from outbox_common.private_files import write_private
 from outbox_kit.errors import StackError
 from outbox_kit.stack.control import Control
-from outbox_kit.stack.layout import Layout, write_private
+from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.tools import run_tool
@@ -18,19 +19,6 @@ from outbox_kit.waiting import Observation, wait_for
 
 SUPERVISOR = "supervisor"
 START_SECONDS = 30
-# Variables that services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change their settings.
-# OUTBOX_... is passed, because connectors may refer to such variables.
-INHERITED_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
-INHERITED_PREFIX = "OUTBOX_"
-
-
-def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the caller that services inherit."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in INHERITED_NAMES or name.startswith(INHERITED_PREFIX)
-    }
 
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
@@ -105,8 +93,7 @@ def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
         "-i",
         process_marker(layout, SUPERVISOR),
     )
-    environment = inherited_environment(os.environ)
-    run_tool("supervisor", command, seconds=START_SECONDS, folder=layout.home, environment=environment)
+    run_tool("supervisor", command, seconds=START_SECONDS, folder=layout.home)
     control = Control(layout.socket)
 
     def poll() -> Observation[int]:

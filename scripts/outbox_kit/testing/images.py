@@ -30,12 +30,20 @@ LOCAL_PREFIX = "outbox-kit/"
 """Prefix of images that are only built locally; an image with this prefix in a registry is not from outbox-kit."""
 BUILD_HINT = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
 RYUK_HINT = "load the image, or set TESTCONTAINERS_RYUK_DISABLED=true and remove containers of killed runs yourself"
+RYUK_DIGESTS = {
+    "testcontainers/ryuk:0.8.1": "sha256:bf3f74a47dee0acda89aba4b2fc9c7fdcf994a084db02a2d06566f07baae022e",
+}
+"""Digests of testcontainers' default image, for all platforms; an image that the user configured is not replaced."""
 
 
 def provide_ryuk() -> None:
-    """Make the Ryuk image of testcontainers available, unless it is disabled. Raises StackError."""
-    if not testcontainers_config.ryuk_disabled:
-        provide_image(testcontainers_config.ryuk_image, RYUK_HINT)
+    """Make the Ryuk image of testcontainers available by its digest, unless it is disabled. Raises StackError."""
+    if testcontainers_config.ryuk_disabled:
+        return
+    image = testcontainers_config.ryuk_image
+    if image in RYUK_DIGESTS:
+        testcontainers_config.ryuk_image = f"{image}@{RYUK_DIGESTS[image]}"
+    provide_image(testcontainers_config.ryuk_image, RYUK_HINT)
 
 
 def provide_image(name: str, hint: str = BUILD_HINT) -> None:

@@ -1,7 +1,7 @@
 """Canary: a test event with its own aggregate type and topic, written to the outbox and read from the topic.
 
-The connector delivers in commit order. A delivered canary therefore proves that the connector
-has processed everything that was committed before the canary.
+The connector delivers in commit order. A delivered canary therefore proves that the connector has processed everything
+that was committed before the canary.
 """
 
 from __future__ import annotations
@@ -10,30 +10,35 @@ import io
 import json
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import fastavro
+import psycopg
 from confluent_kafka import Consumer, Message
 from psycopg import sql
 
+from outbox_kit import wire_format
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import RESEND_HINT, OutboxKitError
+from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, skip_rules
-from outbox_kit.verification.canary_contract import KEY, WIRE_PREFIX, CanaryContract, key_problems, record_problems
+from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.verification.canary_contract import KEY, CanaryContract, key_problems, record_problems
 from outbox_kit.verification.live_state import connect_database
-from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.waiting import Observation, wait_for
 
 # Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
 MAX_LATENCY_S = 5.0
 EMIT_SQL = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
-NOT_ARRIVED_HINT = "see the checks connect.running and postgres.slot-active, then the Connect worker's log"
+NOT_ARRIVED_HINT = (
+    "fix the other failed checks first; if only this check fails, run `outbox restart`, and see the log of the Connect "
+    "worker"
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def _delivered(delivery: Delivery) -> Finding:
 @RULES.rule(
     "canary.record",
     condition="key, headers, schema id and payload of the canary follow the contract",
-    remedy="compare the connector config with `outbox render`; see docs/contract.md",
+    remedy=f"if connect.config fails, run `outbox apply`, {RESEND_HINT}; otherwise see docs/contract.md",
 )
 def _record(delivery: Delivery) -> Finding:
     problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
@@ -83,7 +88,7 @@ def _record(delivery: Delivery) -> Finding:
 @RULES.rule(
     "canary.partition",
     condition="state and tombstone of the canary are in the partition that the murmur2 hash of the key selects",
-    remedy="use the default partitioner; if partitions were added to the topic, see docs/contract.md",
+    remedy="use the default partitioner; if partitions were added to the topic, see docs/operations.md",
 )
 def _partition(delivery: Delivery) -> Finding:
     actual = [delivery.state.message.partition(), delivery.tombstone.message.partition()]
@@ -116,20 +121,53 @@ def _tombstone(delivery: Delivery) -> Finding:
     return Finding(passed, f"{value_text}, {'same' if has_same_key else 'different'} key", "null value, same key")
 
 
-def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
-    """Send a state and then its tombstone, and check their records. Wait up to `seconds` for each record."""
+def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, hooks: str = "") -> list[Check]:
+    """Send a state and then its tombstone, and check their records. Wait up to `seconds` for each record.
+
+    `hooks` are the triggers, rules and policies of the table, which are named in the remedies of failed checks.
+    """
     try:
-        return evaluate(RULES, _deliver(deployment, contract, seconds))
+        checks = evaluate(RULES, _deliver(deployment, contract, seconds))
     except OutboxKitError as error:
-        failed_check = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
-        return [failed_check, *skip_rules(RULES[1:], "the canary did not arrive")]
+        hint = _rejection_hint(deployment, error.__cause__) or error.hint
+        failed_check = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", hint))
+        checks = [failed_check, *skip_rules(RULES[1:], "the canary did not arrive")]
+    return [_with_hooks(check, hooks) for check in checks]
+
+
+def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
+    """Return the hint for a canary that the table rejects, an empty text for another error."""
+    source = deployment.environment.source
+    if not deployment.pipeline.source.uses_table:
+        return ""
+    table = ddl.quoted_text(deployment.pipeline.source.table)
+    if isinstance(cause, psycopg.errors.CheckViolation):
+        name = cause.diag.constraint_name
+        return f"change constraint {name} so that it accepts the aggregate type {CANARY_AGGREGATE!r}"
+    if isinstance(cause, psycopg.errors.NotNullViolation):
+        column = sql.Identifier(cause.diag.column_name or "").as_string(None)
+        return (
+            f"the canary has no value for column {column}: set a default, or run "
+            f"`alter table {table} alter column {column} drop not null`"
+        )
+    if isinstance(cause, psycopg.errors.InsufficientPrivilege):
+        role = sql.Identifier((source.verifier or source.admin).user).as_string(None)
+        return f"run `grant select, insert, delete on {table} to {role}`, and check the policies of the table"
+    return ""
+
+
+def _with_hooks(check: Check, hooks: str) -> Check:
+    if check.status is not Status.FAIL or not hooks:
+        return check
+    remedy = f"check whether one of these changes or drops rows ({hooks}), and disable it; otherwise {check.remedy}"
+    return replace(check, remedy=remedy)
 
 
 def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -> Delivery:
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
     payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
-    with reader_at_end(deployment.environment.kafka, topic) as consumer:
+    with reader_at_end(deployment.environment.kafka, topic, seconds=deployment.read_seconds) as consumer:
         state = _receive(consumer, send(deployment, contract, "canary_sent", payload), seconds)
         tombstone = _receive(consumer, send(deployment, contract, "canary_removed", None), seconds)
     return Delivery(topic, contract, token, seconds, state, tombstone)
@@ -165,7 +203,7 @@ def _column_value(pipeline: Pipeline, contract: CanaryContract, payload: Payload
         return json.dumps(_json_payload(payload))
     schema_id, schema = next(iter(contract.schemas.items()))
     buffer = io.BytesIO()
-    buffer.write(WIRE_PREFIX.pack(0, schema_id))
+    buffer.write(wire_format.PREFIX.pack(0, schema_id))
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(json.loads(schema)), payload)
     return buffer.getvalue()
 

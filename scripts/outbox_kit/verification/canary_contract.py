@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import re
-import struct
 from dataclasses import dataclass
 
 import fastavro
 from confluent_kafka import Message
 
+from outbox_kit import wire_format
+from outbox_kit.kafka import source_sequence
 from outbox_kit.kafka.topic_reader import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"
-# Header source_sequence, in hex digits: source epoch (4), commit LSN (16), event LSN (16). See docs/contract.md.
-SEQUENCE_PATTERN = re.compile(r"^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$")
-WIRE_PREFIX = struct.Struct(">bI")
+NOT_A_STATE = "the value is null, so that the record is a tombstone and not a state"
 NOT_AVRO = "the value has no schema id, because it is not in Confluent's wire format"
 
 
@@ -40,18 +38,22 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     problems = key_problems(message, contract)
     if not contract.is_strict:
         return problems
-    headers, value = text_headers(message), message.value() or b""
+    headers, value = text_headers(message), message.value()
     if headers.get("aggregate_type") != CANARY_AGGREGATE:
         problems.append("header aggregate_type is missing or wrong")
     sequence = headers.get("source_sequence", "")
-    if not SEQUENCE_PATTERN.match(sequence):
+    if not source_sequence.PATTERN.fullmatch(sequence):
         problems.append("header source_sequence is missing or malformed")
     elif int(sequence[:4], 16) != contract.source_epoch:
         problems.append(f"source epoch {int(sequence[:4], 16)}, not {contract.source_epoch}")
-    magic_byte, schema_id = WIRE_PREFIX.unpack_from(bytes(value)) if len(value) > WIRE_PREFIX.size else (-1, -1)
-    if magic_byte != 0 or schema_id not in contract.schemas:
-        return [*problems, f"schema id {schema_id} is not in the lock file" if magic_byte == 0 else NOT_AVRO]
-    if _token(value[WIRE_PREFIX.size :], contract.schemas[schema_id]) != token:
+    if value is None:
+        return [*problems, NOT_A_STATE]
+    schema_id, avro_body = wire_format.schema_id(value), wire_format.body(value)
+    if schema_id is None or not avro_body:
+        return [*problems, NOT_AVRO]
+    if schema_id not in contract.schemas:
+        return [*problems, f"schema id {schema_id} is not in the lock file"]
+    if _token(avro_body, contract.schemas[schema_id]) != token:
         problems.append("the payload does not decode to the token that was sent")
     return problems
 

@@ -9,13 +9,16 @@ import sys
 from typing import Any
 
 from outbox_kit.connect import checks as connect_checks
+from outbox_kit.connect.rest import VALIDATION_FACTOR
 from outbox_kit.kafka import checks as kafka_checks
-from outbox_kit.markdown import list_item
+from outbox_kit.markdown import list_item, paragraph
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.rules import Rule
-from outbox_kit.verification import canary, cross_checks, progress_checks
+from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
+from outbox_kit.verification.progress_checks import GRACE_S
+from outbox_kit.verification.run import READ_LIMIT_S
 
 INTRODUCTION = """# What `outbox verify` checks
 
@@ -26,11 +29,13 @@ outbox verify                                   # run every check, including the
 outbox verify --no-canary                       # write nothing
 outbox verify --junit verify.xml --html verify.html   # write reports for CI and as a page
 outbox verify --every 60                        # repeat until Ctrl-C, and print changes only
+outbox verify --states                          # also compare the state of every aggregate with its topic
 ```
 
-A report contains all checks, in the order of this page. The status of a check is `pass`, `fail`, `warn` (no data is
-lost) or `unknown` (not evaluated: a system does not respond, an object is missing, or the expected value is not
-configured). The exit code is 1 if a check fails. The meaning of an id never changes, so alerts may refer to it.
+A report contains all checks, in the order of this page; those of the section States only with `--states`. The status of
+a check is `pass`, `fail`, `warn` (no data is lost) or `unknown` (not evaluated: a system does not respond, an object is
+missing, or the expected value is not configured). The exit code is 1 if a check fails. The meaning of an id never
+changes, so alerts may refer to it.
 
 Before the first `outbox apply` the command fails, because there is nothing to check.
 
@@ -40,9 +45,68 @@ messages. `postgres.partition-field` needs SELECT. The canary has its own aggreg
 (`outbox-canary`). Events are delivered in commit order, so the arrival of the canary also proves that the connector has
 no backlog.
 
+The other checks examine whether future events can arrive. `--states` examines whether the existing states have arrived:
+it compares outbox rows and business tables with the records of the topics, as [`outbox stuck`](operations.md#stuck)
+does for states that are at least 60 s old. It logs in as `source.admin`, because it reads which payloads are null, and
+the tables of the `backfill` queries. The cost is limited: if the comparison takes longer than `--states-timeout`
+(300 s), or a topic has more than `--max-records` unread records (5,000,000), the checks are `unknown` and state the
+reason. With `--every`, each run reads only the records after those that the previous runs have read. The report
+contains keys of aggregates, which may be personal data.
+
+Two checks have similar ids. `kafka.states-complete` compares no states: it fails while the lock file contains a pending
+backfill. `states.complete` compares the states, and needs `--states`.
+
+`states.equal` compares values: it decodes the records and compares them with the payloads that the `backfill` query
+returns, field by field. The values of up to 20,000 keys (64 MB) of each aggregate type are compared; each command draws
+another random sample. Only payloads of the format `json` are compared, and a field only if its JSON form determines the
+Avro value: not bytes, and not unions of several types.
+
 `--output json` prints `{"format": 1, "checks": [{"id", "status", "seen", "expected", "remedy", "severity"}]}`. In JUnit
-XML a failed check is a failure, and an unknown check is skipped. The HTML page is one file, and has a diagram.
+XML a failed check is a failure, and an unknown check is skipped. The HTML page lists failed checks and their remedies
+first; passed checks are folded.
+
+With `--every`, `--output json` prints the report of each run as one line, with the key `time`, and `--junit` and
+`--html` replace their files after each run.
 """
+LIMITS = (
+    f"Each request waits at most {READ_LIMIT_S} s for a response, and the validation of the connector config, which "
+    f"connects to the database, {READ_LIMIT_S * VALIDATION_FACTOR} s. Then the check of the system or of the endpoint "
+    "fails, and states the request. The canary waits for `--canary-timeout`, and the checks of progress wait for two "
+    f"heartbeats and {GRACE_S:g} s. The comparison of `--states` takes at most `--states-timeout`; after this time "
+    "its checks are `unknown`."
+)
+NOT_CHECKED = """## What `verify` cannot check
+
+The interfaces that `verify` uses do not return the following. Monitor these values where they are measured.
+
+- Free disk space of brokers and of the database server.
+- Quotas of the connector's principal in Kafka. A throttled producer shows as a failed or late canary
+  (`canary.delivered`, `canary.latency`).
+- Clocks of the brokers. They are compared with record timestamps, which are commit times in the database, when old
+  records are deleted.
+- Tables that the Spark jobs write. `outbox-reconcile` compares them with the topics, and a job rejects a topic that
+  was deleted and created again. If `delete.retention.ms` of a topic was lower for some time, Kafka may have removed
+  tombstones before a job read them: no check finds this afterwards, so run `outbox-reconcile`.
+- Producers and connectors outside this Connect cluster that write to the topics. `--states` finds the states that they
+  replaced, except those whose outbox row has been deleted and that exist in the database.
+- Timeouts in `postgresql.conf`. `postgres.connector-role` reads those that are set for the role or the database.
+- Which client changed a row without an event, or wrote an old state to the outbox. `states.equal` finds the keys and
+  fields; the source database does not record the client.
+- How a difference has arisen if its cause no longer exists, such as a row filter that was removed.
+- Changes of aggregates without a `backfill` that have no outbox row.
+- Whether a trigger is harmless. `postgres.triggers` lists those that can change or drop a row.
+"""
+REMEDIES = (
+    "The commands of a remedy contain the names of the pipeline, and the options that select it. SQL statements are "
+    "for an administrator of the source database. Run the commands in the order of the remedy. `outbox apply` asks at "
+    "a terminal, and `outbox stuck --resend` asks before it writes tombstones for deleted aggregates; without a "
+    "terminal both need `--yes`. If the tombstones exceed `--max-deletions`, nothing is written, and the hint of the "
+    "error contains the option that allows them."
+)
+RUN_REMEDIES = (
+    "There are {} checks. For {} of them, a test makes the check fail, runs the commands of the remedy as printed, and "
+    "then expects that the checks pass and that no row is missing. The remedies of the others are not run by a test:"
+)
 SECTIONS: list[tuple[str, list[Any]]] = [
     ("Source database", [*postgres_checks.RULES, *slot_checks.RULES]),
     ("Kafka", kafka_checks.RULES),
@@ -51,14 +115,121 @@ SECTIONS: list[tuple[str, list[Any]]] = [
     ("Consistency between systems", cross_checks.RULES),
     ("Progress between two samples", progress_checks.RULES),
     ("Canary", canary.RULES),
+    ("States", state_checks.RULES),
 ]
 RULES: list[Rule[Any]] = [rule for _, rules in SECTIONS for rule in rules]
 IDS = [rule.id for rule in RULES]
+# Checks of a run without --states.
+DEFAULT_IDS = IDS[: -len(state_checks.RULES)]
+# Checks whose remedy a test runs as printed, after it has made the check fail: tests/integration/verification.
+REMEDIES_RUN_BY_TESTS = frozenset(
+    {
+        "canary.delivered",
+        "canary.record",
+        "connect.config",
+        "connect.connector",
+        "connect.exactly-once",
+        "connect.internal-topics",
+        "connect.offsets",
+        "connect.placeholders",
+        "connect.running",
+        "kafka.cleanup-policy",
+        "kafka.dead-letters",
+        "kafka.min-insync",
+        "kafka.states-complete",
+        "kafka.timestamp-limit",
+        "kafka.topic-identity",
+        "kafka.topic-settings",
+        "kafka.topics",
+        "path.offset-covers-slot",
+        "path.offset-not-ahead",
+        "path.partitions",
+        "path.producer-gives-up",
+        "path.record-size",
+        "path.schema-ids",
+        "path.wal-sender-timeout",
+        "postgres.connector-role",
+        "postgres.identity",
+        "postgres.idle-slot-timeout",
+        "postgres.key-not-empty",
+        "postgres.not-null",
+        "postgres.prepared-transactions",
+        "postgres.publication",
+        "postgres.publication-filter",
+        "postgres.publication-older-than-slot",
+        "postgres.rules",
+        "postgres.slot",
+        "postgres.slot-active",
+        "postgres.slot-identity",
+        "postgres.slot-wal",
+        "postgres.table",
+        "postgres.table-identity",
+        "postgres.triggers",
+        "registry.compatibility",
+        "registry.ids",
+        "states.complete",
+        "states.dead-letters",
+    }
+)
+# All other checks, by the reason why no test runs their remedy.
+REMEDIES_NOT_RUN = {
+    "The remedy is a value in the environment file or in the pipeline file": (
+        "postgres.reachable",
+        "postgres.primary",
+        "kafka.reachable",
+        "kafka.cluster",
+        "registry.reachable",
+        "connect.reachable",
+        "connect.cluster",
+        "states.compared",
+    ),
+    "The remedy is a change of the database server, or of its hardware": (
+        "postgres.wal-level",
+        "postgres.clock",
+        "postgres.free-wal-senders",
+        "postgres.slot-retained",
+        "postgres.slot-failover",
+    ),
+    "The remedy is a change of the brokers": ("kafka.replication", "kafka.in-sync"),
+    "The remedy is a change of the Connect workers: plugins, secrets or converters": (
+        "connect.plugins",
+        "connect.smt-version",
+        "connect.workers",
+        "connect.valid",
+        "canary.partition",
+        "canary.tombstone",
+    ),
+    "The remedy is a change of the service": (
+        "postgres.partition-field",
+        "states.equal",
+    ),
+    "Only an operator can decide which object is right: a slot, a connector, a login, another producer, a version of a "
+    "schema, or the schemas of a registry": (
+        "postgres.free-slots",
+        "postgres.row-security",
+        "kafka.open-transactions",
+        "registry.schemas",
+        "connect.exclusive",
+        "states.schema-ids",
+    ),
+    "The remedy is a procedure with a second pipeline file, which a test of docs/operations.md runs": (
+        "kafka.partitions",
+        "kafka.keys-partition",
+    ),
+    "The check reports an effect. The check of its cause has the remedy": (
+        "postgres.slot-moving",
+        "kafka.heartbeat",
+        "connect.offsets-moving",
+        "connect.restarts",
+        "canary.latency",
+    ),
+}
 
 
 def page() -> str:
     """Return docs/verify.md, in Markdown."""
-    sections = [INTRODUCTION]
+    limits = f"## Time limits\n\n{paragraph(LIMITS)}"
+    sections = [f"{INTRODUCTION}\n{paragraph(REMEDIES)}", limits]
     for title, rules in SECTIONS:
         items = [
             list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.")
@@ -66,7 +237,16 @@ def page() -> str:
             for rule in rules
         ]
         sections.append(f"## {title}\n\n{''.join(items)}")
-    return "\n".join(sections)
+    return "\n".join([*sections, _remedies_section(), NOT_CHECKED])
+
+
+def _remedies_section() -> str:
+    counts = paragraph(RUN_REMEDIES.format(len(IDS), len(REMEDIES_RUN_BY_TESTS)))
+    items = [
+        list_item(f"{reason}: {', '.join(f'`{name}`' for name in names)}.")
+        for reason, names in REMEDIES_NOT_RUN.items()
+    ]
+    return f"## Remedies that are run by tests\n\n{counts}\n{''.join(items)}"
 
 
 if __name__ == "__main__":

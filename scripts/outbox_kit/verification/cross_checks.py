@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastavro.schema import SchemaParseException, UnknownType
+from psycopg import sql
 
-from outbox_kit.connect.state import stored_lsn
 from outbox_kit.connector_config import (
     MAX_BLOCK_MS_LIMIT,
     MAX_MESSAGE_BYTES,
@@ -18,8 +18,9 @@ from outbox_kit.connector_config import (
     router_routes,
     schema_versions,
 )
-from outbox_kit.errors import RECOVER_HINT
+from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline.avro import same_schema, without_docs
+from outbox_kit.repair_commands import recover_steps, resend_steps
 from outbox_kit.rules import Finding, Rules
 from outbox_kit.verification.live_state import LiveState
 
@@ -34,7 +35,7 @@ RULES = Rules[LiveState]()
 @RULES.rule(
     "path.partitions",
     condition="every topic has the partition count of its route; the task blocks on a missing partition",
-    remedy="run `outbox apply`, or add the missing partitions to the topic",
+    remedy="run `outbox apply`; if the topic has more partitions than its route, see kafka.partitions",
 )
 def _partitions(state: LiveState) -> Finding:
     config, expected = state.config, "the partition count in the route"
@@ -76,7 +77,8 @@ def _record_size(state: LiveState) -> Finding:
 @RULES.rule(
     "path.schema-ids",
     condition="the registry has every schema of the router under the id that the router writes",
-    remedy="run `outbox apply`; if the registry lost schemas, restore them with the ids that existing records contain",
+    remedy=f"run `outbox apply`, then {RESEND_HINT} for records with a wrong id; if the registry lost schemas, restore "
+    "them with the ids that existing records contain",
 )
 def _schema_ids(state: LiveState) -> Finding:
     config, expected = state.config, "registered under the same id, with the same text"
@@ -91,7 +93,11 @@ def _schema_ids(state: LiveState) -> Finding:
         for version in schema_versions(router, name)
         for problem in _version_problems(state, name, version)
     ]
-    return Finding(not problems, "; ".join(problems) or expected, expected)
+    remedy = (
+        f"run `outbox apply`; for records with a wrong id, then {resend_steps(state.deployment.pipeline)}; if the "
+        "registry lost schemas, restore them with the ids that existing records contain"
+    )
+    return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 
 
 def _version_problems(state: LiveState, aggregate_type: str, version: SchemaVersion) -> Iterator[str]:
@@ -122,11 +128,14 @@ def _is_same_schema(registered_text: str, configured_text: str) -> bool:
 )
 def _offset_not_ahead(state: LiveState) -> Finding:
     expected = "an offset that is not beyond the server's WAL position"
-    if state.postgres.value is None or state.connect.value is None:
-        return Finding(None, "the state of PostgreSQL or Connect could not be read", expected)
-    offset_lsn = stored_lsn(state.connect.value.observed.actual)  # read before state.wal_position
+    offset_lsn = state.offset_lsn  # read before state.wal_position
+    if state.postgres.value is None or offset_lsn is None:
+        return Finding(None, "the state of PostgreSQL or the connector's offset could not be read", expected)
     server_lsn = max(state.wal_position, state.postgres.value.actual.wal_position)
-    return Finding(offset_lsn <= server_lsn, f"connector's offset at {offset_lsn}, server at {server_lsn}", expected)
+    actual = f"connector's offset at {offset_lsn}, server at {server_lsn}"
+    steps = recover_steps(state.deployment.pipeline)
+    remedy = f"the server was restored or promoted without its last WAL: {steps}"
+    return Finding(offset_lsn <= server_lsn, actual, expected, remedy)
 
 
 @RULES.rule(
@@ -136,13 +145,19 @@ def _offset_not_ahead(state: LiveState) -> Finding:
 )
 def _offset_covers_slot(state: LiveState) -> Finding:
     expected = "a confirmed LSN of the slot that is not beyond the connector's offset"
-    if state.postgres.value is None or state.connect.value is None:
-        return Finding(None, "the state of PostgreSQL or Connect could not be read", expected)
-    slot, offset_lsn = state.postgres.value.actual.slot, stored_lsn(state.connect.value.observed.actual)
+    offset_lsn = state.offset_lsn
+    if state.postgres.value is None or offset_lsn is None:
+        return Finding(None, "the state of PostgreSQL or the connector's offset could not be read", expected)
+    slot = state.postgres.value.actual.slot
     if slot is None or slot.confirmed_flush is None or not offset_lsn:
         return Finding(None, "the slot or the offset does not exist", expected)
     slot_lsn = slot.confirmed_flush
-    return Finding(slot_lsn <= offset_lsn, f"slot at {slot_lsn}, connector's offset at {offset_lsn}", expected)
+    remedy = (
+        "the slot was recreated, advanced, or read by another client, so that the connector has not received rows: "
+        f"{recover_steps(state.deployment.pipeline)}"
+    )
+    actual = f"slot at {slot_lsn}, connector's offset at {offset_lsn}"
+    return Finding(slot_lsn <= offset_lsn, actual, expected, remedy)
 
 
 @RULES.rule(
@@ -158,7 +173,10 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
     interval_ms = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
     timeout_ms, minimum_ms = database.additional.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval_ms
     actual = f"wal_sender_timeout {timeout_ms} ms, an acknowledgement every {interval_ms} ms"
-    return Finding(timeout_ms == 0 or timeout_ms >= minimum_ms, actual, f"wal_sender_timeout 0, or >= {minimum_ms} ms")
+    role = sql.Identifier(state.deployment.environment.source.connector.user).as_string(None)
+    remedy = f"run `alter role {role} set wal_sender_timeout = '{minimum_ms} ms'`, then `outbox restart`"
+    passed = timeout_ms == 0 or timeout_ms >= minimum_ms
+    return Finding(passed, actual, f"wal_sender_timeout 0, or >= {minimum_ms} ms", remedy)
 
 
 @RULES.rule(

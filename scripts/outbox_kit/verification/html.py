@@ -1,10 +1,12 @@
-"""HTML form of the report: one page, with a diagram in which each stage has the colour of its status."""
+"""HTML form of the report: one page with a diagram of the stages, then the checks, those that did not pass first."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from outbox_kit.rules import Check, Status
 from outbox_kit.verification.report import STATUSES_WORST_FIRST, Report, worst_status
@@ -20,9 +22,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "postgres.prepared-transactions",
     ),
     "connector": ("connect.", "path."),
-    "topics": ("kafka.", "path.partitions", "path.record-size", "canary."),
+    "topics": ("kafka.", "path.partitions", "path.record-size", "canary.", "states."),
     "registry": ("registry.", "path.schema-ids"),
 }
+
+BACKQUOTED = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,16 @@ def to_html(report: Report) -> str:
     """Return the report as one HTML page, without scripts and external resources."""
     loader = PackageLoader("outbox_kit.verification", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    order = list(STATUSES_WORST_FIRST)
-    checks = sorted(report.checks, key=lambda check: order.index(check.status))
-    template = jinja.get_template("report.html.j2")
-    return template.render(
-        report=report, stages=stages(report.checks), checks=checks, verdict=worst_status(report.checks)
+    jinja.filters["commands"] = commands
+    groups = {
+        name: [check for check in report.checks if check.status is status]
+        for status, name in STATUSES_WORST_FIRST.items()
+    }
+    return jinja.get_template("report.html.j2").render(
+        report=report, stages=stages(report.checks), groups=groups, verdict=worst_status(report.checks)
     )
+
+
+def commands(text: str) -> Markup:
+    """Return the text as HTML, with each command in backquotes as a code element."""
+    return Markup(BACKQUOTED.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - the text is escaped

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Generic, TypeVar
 
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
+from outbox_kit.connect.state import stored_lsn
 from outbox_kit.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
@@ -17,6 +19,8 @@ from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
+from outbox_kit.kafka.client import ActualTopic, KafkaClient
+from outbox_kit.kafka.internal_topics import read_internal_topics
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
@@ -26,11 +30,12 @@ from outbox_kit.progress import Reporter
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
+from outbox_kit.verification.key_sample import count_misplaced_keys
 
 T = TypeVar("T")
 # Maximum number of dead letters to count. The check fails for any dead letter, so a large count need not be exact.
 MAX_DEAD_LETTERS = 1000
-DEAD_LETTER_TIMEOUT_S = 20
+DEAD_LETTER_TIMEOUT_S = 10
 RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 """Registered schemas by subject and version number."""
 
@@ -65,23 +70,34 @@ class LiveState:
         """The live connector config; None if there is no connector, or Connect could not be read."""
         return self.connect.value.observed.actual.config if self.connect.value else None
 
+    @property
+    def offset_lsn(self) -> int | None:
+        """The LSN of the connector's offset, 0 without an offset; None if it could not be read."""
+        observed = self.connect.value.observed if self.connect.value else None
+        if observed is None or observed.errors.keys() & {"connectors", "offsets"}:
+            return None
+        return stored_lsn(observed.actual)
+
 
 def connect_database(deployment: Deployment) -> AbstractContextManager[postgres_client.Connection]:
     """Connect to the source database, as source.verifier if configured. Raises UnreachableError, RejectedError."""
-    return postgres_client.connected(deployment.environment.source, deployment.environment.source.verifier)
+    source = deployment.environment.source
+    return postgres_client.connected(source, source.verifier, seconds=deployment.read_seconds)
 
 
 def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
-    """Read the systems. PostgreSQL is read first, so that the connector's offset is not older than the slot's LSN.
+    """Read PostgreSQL, Kafka and registry at the same time, so that systems that do not respond delay verify only once.
 
-    What depends on the live config is read last, but not from systems that could not be read before.
+    Connect is read after PostgreSQL, so that the connector's offset is not older than the slot's LSN. What depends on
+    the live config is read last, but not from systems that could not be read before.
     """
-    progress("read postgres")
-    postgres = _try_read(lambda: _read_postgres(deployment, lock))
-    progress("read kafka")
-    kafka = _try_read(lambda: _read_kafka(deployment, lock))
-    progress("read registry")
-    registry = _try_read(lambda: _read_registry(deployment, lock))
+    for system in ("postgres", "kafka", "registry"):
+        progress(f"read {system}")
+    with ThreadPoolExecutor() as executor:
+        postgres_future = executor.submit(_try_read, partial(_read_postgres, deployment, lock))
+        kafka_future = executor.submit(_try_read, partial(_read_kafka, deployment, lock))
+        registry_future = executor.submit(_try_read, partial(_read_registry, deployment, lock))
+    postgres, kafka, registry = postgres_future.result(), kafka_future.result(), registry_future.result()
     progress("read connect")
     cluster_id = kafka.value.cluster.id if kafka.value else None
     connect = _try_read(lambda: _read_connect(deployment, lock, cluster_id))
@@ -139,12 +155,35 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         dead_letter_count = _try_read(
             partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
-    return KafkaState(client.kafka, lock.cluster_id, topics, actual, cluster, dead_letter_count)
+    existing_topics = [topic for topic in topics if topic.name in actual]
+    sample = _try_read(lambda: count_misplaced_keys(deployment, existing_topics))
+    internal_topics = _try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
+    return KafkaState(
+        pipeline=pipeline,
+        kafka=client.kafka,
+        recorded_cluster_id=lock.cluster_id,
+        recorded_topics=lock.topics,
+        topics=topics,
+        actual=actual,
+        cluster=cluster,
+        dead_letter_count=dead_letter_count,
+        misplaced_keys=sample.value,
+        internal_topics=internal_topics,
+        sampling_error=sample.error.message if sample.error else "",
+        open_transactions=_try_read(lambda: read_open_transactions(client, actual)).value or {},
+    )
+
+
+def read_open_transactions(client: KafkaClient, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
+    """Return the last stable offset of each partition of `topics` with an open transaction."""
+    return client.open_transactions({name: topic.partitions for name, topic in topics.items()})
 
 
 def _read_registry(deployment: Deployment, lock: Lock) -> RegistryState:
     subjects = registry_state.desired_subjects(deployment.pipeline)
-    return RegistryState(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
+    return RegistryState(
+        subjects, registry_state.read_actual(deployment.registry, subjects), lock, deployment.registry.url
+    )
 
 
 def _read_connect(deployment: Deployment, lock: Lock, cluster_id: str | None) -> ConnectState:

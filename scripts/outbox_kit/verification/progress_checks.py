@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import is_running, status_text
-from outbox_kit.connect.state import ActualConnector, read_actual, stored_lsn
+from outbox_kit.connect.state import ActualConnector, read_actual, read_without_offsets, stored_lsn
 from outbox_kit.connector_config import parse_int
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
-from outbox_kit.verification.live_state import LiveState, connect_database
+from outbox_kit.verification.live_state import LiveState, connect_database, read_open_transactions
 from outbox_kit.waiting import Observation, wait_for
 
 # Time limit: HEARTBEAT_COUNT heartbeat intervals, plus GRACE_S for delays on a busy machine.
 HEARTBEAT_COUNT, GRACE_S, POLL_S = 2, 5.0, 0.2
 HEARTBEAT_MS = 10_000
-NO_PROGRESS_HINT = "check for a missing topic or partition, and for an unresponsive broker; see the worker's log"
+NO_PROGRESS_HINT = (
+    "fix the other failed checks first, such as kafka.topics, path.partitions or kafka.in-sync; if no other check "
+    "fails, run `outbox restart`, and see the log of the Connect worker"
+)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """State of slot, heartbeat topic and connector at one time. `is_seeded`: the offset was written by `apply`."""
+    """State of slot, heartbeat topic and connector at one time. `is_seeded`: the offset was written by `apply`.
+
+    A value is None if the slot or the topic does not exist, or the offset could not be read.
+    """
 
     slot: Slot | None
     heartbeat_offset: int | None
-    offset_lsn: int
+    offset_lsn: int | None
     status: ConnectorStatus | None
     is_seeded: bool = False
 
@@ -43,12 +50,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. A connector with a seeded offset reconnects before `after_canary`, at the first row."""
+    """Samples of one run. A connector with a seeded offset reconnects before `after_canary`, at the first row.
+
+    `hanging_transactions` are last stable offsets, by topic and partition, that a transaction held before `first` and
+    after `last`.
+    """
 
     first: Sample
     after_canary: Sample
     last: Sample
     seconds: float
+    hanging_transactions: dict[tuple[str, int], int] = field(default_factory=dict)
+    bootstrap_servers: str = ""
 
 
 RULES = Rules[Samples]()
@@ -77,6 +90,30 @@ PROGRESS_RULES = tuple(RULES)
 
 
 @RULES.rule(
+    "kafka.open-transactions",
+    condition="no other producer keeps a transaction open on a topic of the pipeline: consumers with read_committed do "
+    "not read the records after its first one",
+    remedy="stop the other producer, and wait for its transaction.timeout.ms, or run kafka-transactions",
+)
+def _open_transactions(samples: Samples) -> Finding:
+    expected = "no transaction that remains open between two samples"
+    hanging = sorted(samples.hanging_transactions.items())
+    if not hanging:
+        return Finding(True, expected, expected)
+    if samples.first.offset_lsn is None or (samples.last.offset_lsn or 0) <= samples.first.offset_lsn:
+        # It may be a transaction of the connector, which commits its offset with its records.
+        return Finding(None, "the connector makes no progress", expected)
+    actual = ", ".join(f"{topic}-{number} from offset {offset} on" for (topic, number), offset in hanging)
+    commands = ", ".join(
+        f"`kafka-transactions --bootstrap-server {samples.bootstrap_servers} abort --topic {topic} "
+        f"--partition {number} --start-offset {offset}`"
+        for (topic, number), offset in hanging
+    )
+    remedy = f"stop the other producer, and wait for its transaction.timeout.ms, or run {commands}; no record is lost"
+    return Finding(False, f"open transaction of another producer: {actual}", expected, remedy)
+
+
+@RULES.rule(
     "connect.restarts",
     condition="the task does not restart between two samples",
     remedy="see the errors of the task in the log of the Connect worker",
@@ -94,7 +131,7 @@ def _restarts(samples: Samples) -> Finding:
 def _advance_finding(samples: Samples, first_value: int | None, last_value: int | None) -> Finding:
     expected = f"a higher value within {samples.seconds:g} s"
     if first_value is None or last_value is None:
-        return Finding(None, "the slot or the heartbeat topic does not exist", expected)
+        return Finding(None, "the value does not exist or could not be read", expected)
     return Finding(last_value > first_value, f"{first_value}, then {last_value}", expected)
 
 
@@ -120,28 +157,40 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
 
     def poll() -> Observation[bool]:
         nonlocal last
-        last = sample(live_state.deployment)
+        last = sample(live_state.deployment, with_offsets=first.offset_lsn is not None)
         checks = evaluate(PROGRESS_RULES, Samples(first, after_canary, last, seconds))
         stalled_ids = [check.id for check in checks if check.status is Status.FAIL]
         return Observation(None if stalled_ids else True, f"no progress: {', '.join(stalled_ids)}")
 
     try:
         if canary_sent:
-            after_canary = sample(live_state.deployment)
-        wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
-    except WaitTimeoutError:
-        pass  # the rules report the missing progress
+            after_canary = sample(live_state.deployment, with_offsets=first.offset_lsn is not None)
+        with suppress(WaitTimeoutError):  # the rules report the missing progress
+            wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
+        hanging = _hanging_transactions(live_state)  # after the last sample, whose offset proves progress
     except OutboxKitError as error:
         return skip_rules(RULES, error.message)
-    return evaluate(RULES, Samples(first, after_canary, last, seconds))
+    servers = live_state.deployment.environment.kafka.bootstrap_servers
+    return evaluate(RULES, Samples(first, after_canary, last, seconds, hanging, servers))
+
+
+def _hanging_transactions(live_state: LiveState) -> dict[tuple[str, int], int]:
+    """Return the open transactions of the live state that are still open. Raises UnreachableError, RejectedError."""
+    kafka = live_state.kafka.value
+    if kafka is None or not kafka.open_transactions:
+        return {}
+    topics = {name: kafka.actual[name] for name, _ in kafka.open_transactions}
+    open_transactions = read_open_transactions(live_state.deployment.kafka, topics)
+    return dict(kafka.open_transactions.items() & open_transactions.items())
 
 
 def _first_sample(live_state: LiveState) -> Sample | None:
     """Return the live state as a sample, None if a system could not be read."""
     database, connect = live_state.postgres.value, live_state.connect.value
-    if database is None or live_state.kafka.value is None or connect is None:
+    if database is None or live_state.kafka.value is None or connect is None or "connectors" in connect.observed.errors:
         return None
-    return _sample(database.actual.slot, live_state.heartbeat_offset, connect.observed.actual)
+    actual, with_offsets = connect.observed.actual, live_state.offset_lsn is not None
+    return _sample(database.actual.slot, live_state.heartbeat_offset, actual, with_offsets=with_offsets)
 
 
 def _no_progress_reason(first: Sample | None) -> str:
@@ -160,17 +209,19 @@ def _timeout_s(live_state: LiveState) -> float:
     return HEARTBEAT_COUNT * interval_ms / 1000 + GRACE_S
 
 
-def sample(deployment: Deployment) -> Sample:
-    """Read slot, heartbeat topic and connector. Raises UnreachableError, RejectedError."""
+def sample(deployment: Deployment, *, with_offsets: bool) -> Sample:
+    """Read slot, heartbeat topic and connector, `with_offsets` or without. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
     with connect_database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)
     heartbeat_offset = deployment.kafka.end_offset(pipeline.heartbeat_topic)
-    return _sample(slot, heartbeat_offset, read_actual(deployment.connect, pipeline.connector.name))
+    read_connector = read_actual if with_offsets else read_without_offsets
+    actual = read_connector(deployment.connect, pipeline.connector.name)
+    return _sample(slot, heartbeat_offset, actual, with_offsets=with_offsets)
 
 
-def _sample(slot: Slot | None, heartbeat_offset: int | None, actual: ActualConnector) -> Sample:
+def _sample(slot: Slot | None, heartbeat_offset: int | None, actual: ActualConnector, *, with_offsets: bool) -> Sample:
     offsets = [entry["offset"] for entry in actual.offsets if entry.get("offset")]
     # An offset that was written by `apply` has no `messageType`. Debezium adds it with the first event.
-    is_seeded = all("messageType" not in offset for offset in offsets)
-    return Sample(slot, heartbeat_offset, stored_lsn(actual), actual.status, is_seeded)
+    is_seeded = with_offsets and all("messageType" not in offset for offset in offsets)
+    return Sample(slot, heartbeat_offset, stored_lsn(actual) if with_offsets else None, actual.status, is_seeded)

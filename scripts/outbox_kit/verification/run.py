@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from outbox_kit.connect import checks as connect_checks
@@ -10,18 +10,21 @@ from outbox_kit.connector_config import outbox_router, parse_int, router_routes
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import checks as kafka_checks
+from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import Reporter
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, skip_rules
-from outbox_kit.verification import canary, cross_checks, progress_checks
+from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
 from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
 
 T = TypeVar("T")
 
+# Time limit of each read request. A system that does not respond is reported after this time.
+READ_LIMIT_S = 5
 # If one of these checks fails, the canary cannot arrive, so it is not sent.
 CANARY_PREREQUISITES = (
     "postgres.reachable",
@@ -36,19 +39,33 @@ CANARY_PREREQUISITES = (
 )
 
 
-def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float | None = 60) -> list[Check]:
+def verify(
+    deployment: Deployment,
+    progress: Reporter,
+    *,
+    canary_seconds: float | None = 60,
+    states: StateComparison | None = None,
+) -> list[Check]:
     """Return every check, always in the same order. The first check of an unreachable system fails.
 
-    `canary_seconds` limits the wait for each record of the canary; with None no canary is sent. Raises RefusedError
-    before the first apply.
+    `canary_seconds` limits the wait for each record of the canary; with None no canary is sent. Without `states` the
+    states are not compared, and their checks are omitted. Raises RefusedError before the first apply.
     """
     lock = deployed_lock(deployment)
-    live_state = read_live_state(deployment, lock, progress)
+    with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+        checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
+    # Consumers do not see records after an open transaction, although the connector has sent them.
+    passed_ids = {check.id for check in checks if check.status is Status.PASS}
+    canary_arrived = passed_ids >= {"canary.delivered", "kafka.open-transactions"}
+    return [*checks, *(state_checks.check(states, progress, canary_arrived=canary_arrived) if states else [])]
+
+
+def _default_checks(live_state: LiveState, canary_seconds: float | None, progress: Reporter) -> list[Check]:
     checks = [
         *_system_checks([*postgres_checks.RULES, *slot_checks.RULES], live_state.postgres),
         *_system_checks(kafka_checks.RULES, live_state.kafka),
         *_system_checks(registry_checks.RULES, live_state.registry),
-        *_system_checks(connect_checks.RULES, live_state.connect),
+        *_system_checks(connect_checks.RULES, live_state.connect, connect_checks.check),
         *evaluate(cross_checks.RULES, live_state),
     ]
     canary_checks = _canary_checks(live_state, checks, canary_seconds, progress)
@@ -58,18 +75,22 @@ def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float 
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
-    """Return the content of the lock file. Raises RefusedError if the pipeline was never deployed."""
+    """Return the content of the lock file. Raises RefusedError before the first apply, and during a recovery."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         pipeline, environment = deployment.pipeline.name, deployment.environment.name
+        if lock is not None and lock.unfinished == "recover":
+            raise RefusedError(f"the recovery of pipeline {pipeline!r} is not complete", "run `outbox apply`")
         raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")
     return lock
 
 
-def _system_checks(rules: Sequence[Rule[T]], system: ReadResult[T]) -> list[Check]:
+def _system_checks(
+    rules: Sequence[Rule[T]], system: ReadResult[T], check: Callable[[T], list[Check]] | None = None
+) -> list[Check]:
     """Evaluate the rules of a system. If it could not be read, the first rule fails, and the others are unknown."""
     if system.value is not None:
-        return evaluate(rules, system.value)
+        return check(system.value) if check else evaluate(rules, system.value)
     message, hint = (system.error.message, system.error.hint) if system.error else ("no response", "")
     return [rules[0].check(Finding(False, message, "a response", hint)), *skip_rules(rules[1:], f"see {rules[0].id}")]
 
@@ -86,7 +107,8 @@ def _canary_checks(
     if failed_ids:
         return skip_rules(canary.RULES, f"not sent: see {', '.join(failed_ids)}")
     progress("send a canary through the connector")
-    return canary.check(live_state.deployment, _contract(live_state), seconds=seconds)
+    hooks = live_state.postgres.value.additional.hooks.text if live_state.postgres.value else ""
+    return canary.check(live_state.deployment, _contract(live_state), seconds=seconds, hooks=hooks)
 
 
 def _contract(live_state: LiveState) -> CanaryContract:

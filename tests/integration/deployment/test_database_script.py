@@ -22,8 +22,8 @@ from outbox_kit.stack import StackState
 
 NAME = "dba"
 TABLE = f"public.{NAME}_event"
-ROLES = {"owner": f"{NAME}_owner", "connector": f"{NAME}_connector"}
-ROLES |= {"verifier": f"{NAME}_verifier", "materializer": f"{NAME}_materializer"}
+ROLES = {"owner": 'dba $role$ "owner"', "connector": "dba $_role$; connector"}
+ROLES |= {"verifier": "dba's verifier", "materializer": "Dba-Materializer"}
 PASSWORD = "only-here"
 INSERT = (
     f"insert into {TABLE} (aggregate_type, aggregate_id, event_type, tenant) values ('outbox-canary', 'c', 'x', 't')"

@@ -12,11 +12,14 @@ from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import drop_publication, drop_slot
 from outbox_kit.postgres.undelivered_events import DeliveredPosition, count_between, count_undelivered
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
+from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
 
@@ -54,15 +57,26 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
     return sequence
 
 
+def no_topics(deployment: Deployment, part: str) -> Observation[bool]:
+    names = [name for name in deployment.kafka.topics() if part in name]
+    return Observation(None if names else True, f"topics {names}")
+
+
+def states_are_complete(deployment: Deployment) -> bool:
+    """Return whether the check kafka.states-complete passes."""
+    checks = verify(deployment, silent, canary_seconds=None)
+    return next(check for check in checks if check.id == "kafka.states-complete").status is Status.PASS
+
+
 def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("torn")
     assert write(deployment, source_dsn, "torn").startswith("0001_")
     requests = outbox("destroy", pipeline="torn")
     assert requests.code == 1, requests.output
-    assert "--yes is required" in requests.stderr
+    assert "--confirm NAME is required" in requests.stderr
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
 
-    done = outbox("destroy", "--yes", "--output", "json", pipeline="torn")
+    done = outbox("destroy", "--confirm", "torn", "--output", "json", pipeline="torn")
     assert done.code == 0, done.output
     report = json.loads(done.stdout)
     deleted = [change["object"] for change in report["changes"]]
@@ -74,15 +88,24 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert deployment.connect.config("torn") is None
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
-    again = outbox("destroy", "--yes", pipeline="torn")
+    again = outbox("destroy", "--confirm", "torn", pipeline="torn")
     assert again.code == 0, again.output
     assert "nothing to delete" in again.stderr
 
-    apply(deployment, silent)
+    key = str(uuid4())
+    send(source_dsn, "book", key, book(key), table="public.torn_event")  # no slot retains this row
+    with pytest.raises(RefusedError, match="slot torn_s: rows that were committed after `outbox destroy`"):
+        apply(deployment, silent)
+    apply(deployment, silent, allow=["slot torn_s"])
     assert write(deployment, source_dsn, "torn").startswith("0002_"), "above the states that stayed on the topic"
-    destroyed = outbox("destroy", "--yes", "--delete-topics", "--delete-schemas", pipeline="torn")
+    assert states_are_complete(deployment) is False
+    acknowledged = outbox("backfill", "--acknowledge", "book", pipeline="torn")
+    assert acknowledged.code == 0, acknowledged.output
+    assert states_are_complete(deployment) is True
+    destroyed = outbox("destroy", "--confirm", "torn", "--delete-topics", "--delete-schemas", pipeline="torn")
     assert destroyed.code == 0, destroyed.output
-    assert [name for name in deployment.kafka.topics() if "torn" in name] == []
+    # The controller acknowledges the deletion of a topic before the broker's metadata shows it.
+    wait_for("the topics to be deleted", lambda: no_topics(deployment, "torn"), seconds=20, interval=0.1)
     assert deployment.registry.latest("torn.book-value") is None
     assert not deployment.lock_file.exists()
 
@@ -93,13 +116,13 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
     connect_lifecycle.stop(deployment.connect, "laden")
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table="public.laden_event")
-    refused = outbox("destroy", "--yes", "--delete-topics", pipeline="laden")
+    refused = outbox("destroy", "--confirm", "laden", "--delete-topics", pipeline="laden")
     assert refused.code == 1, refused.output
     assert "slot 'laden_s' has 1 undelivered event; nothing was deleted" in refused.stderr
     assert "--drop-slot" in refused.stderr
     assert deployment.connect.config("laden") is not None
     assert "laden.book" in deployment.kafka.topics()
-    done = outbox("destroy", "--yes", "--drop-slot", pipeline="laden")
+    done = outbox("destroy", "--confirm", "laden", "--drop-slot", pipeline="laden")
     assert done.code == 0, done.output
     assert database_objects(source_dsn, "laden") == {"rows": 2, "publication": 0, "slot": 0}
 
@@ -107,7 +130,7 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
 def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("foreign")
     deployment.lock_file.unlink()
-    refused = outbox("destroy", "--yes", pipeline="foreign")
+    refused = outbox("destroy", "--confirm", "foreign", pipeline="foreign")
     assert refused.code == 1, refused.output
     assert "connector foreign may belong to another pipeline" in refused.stderr
     assert database_objects(source_dsn, "foreign")["slot"] == 1

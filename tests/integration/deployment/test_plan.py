@@ -186,10 +186,10 @@ def test_rejects_a_concurrent_apply(outbox: Outbox, unchanged: Deployment, sourc
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
     assert_rejected(
         done,
-        "another apply, adopt or destroy of 'steady' is running: pid ",
+        "another command that changes pipeline 'steady' is running: pid ",
         "'outbox-kit apply steady' from 127.0.0.1, since 2",
     )
-    assert_rejected(waited, "waited 1 s for the other apply, adopt or destroy of 'steady' to end; last seen: pid ")
+    assert_rejected(waited, "waited 1 s for the other command that changes pipeline 'steady' to end; last seen: pid ")
     with psycopg.connect(source_dsn) as connection:
         row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row == (0,)
@@ -226,7 +226,7 @@ def make_environment(project: Path) -> Callable[..., str]:
     return make
 
 
-@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--yes"]])
+@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--confirm", "astray"]])
 def test_rejects_another_kafka_cluster_before_any_change(
     outbox: Outbox,
     make_pipeline: Callable[..., Path],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from tests.integration.support import run
 
 from outbox_kit.cli.app import app
 from outbox_kit.stack import StackState
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.processes import find_processes
 
 TABLE = "public.secretive_event"
 # In addition to the passwords of the stack. The servers ignore these credentials (no SASL, no authentication), but
@@ -26,6 +29,8 @@ PLANTED = {
     "REGISTRY_PASSWORD": "planted-registry-password",
     "CONNECT_TOKEN": "planted-connect-token",
     "TARGET_PASSWORD": "planted-target-password",
+    "CATALOG_TOKEN": "planted-catalog-token",
+    "STORAGE_KEY": "planted-storage-key",
 }
 PAYLOAD = "planted-payload"
 
@@ -52,7 +57,7 @@ class PipelineWithSecrets:
 
 @pytest.fixture(scope="module")
 def pipeline(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> PipelineWithSecrets:
-    make_pipeline("secretive")
+    make_pipeline("secretive", materializations=[{"aggregate": "book", "target": "ice", "table": "book"}])
     environment = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
     environment["name"] = "secretive"
     environment["source"]["admin"]["password"] = "{{ env.ADMIN_PASSWORD }}"
@@ -60,9 +65,12 @@ def pipeline(project: Path, state: StackState, make_pipeline: Callable[..., Path
     environment["registry"] |= {"username": "somebody", "password": "{{ env.REGISTRY_PASSWORD }}"}
     environment["connect"] |= {"token": "{{ env.CONNECT_TOKEN }}"}
     environment["targets"]["warehouse"]["password"] = "{{ env.TARGET_PASSWORD }}"
+    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "header.X-Api-Key": "{{ env.CATALOG_TOKEN }}"}
+    catalog |= {"s3.secret-access-key": "{{ env.STORAGE_KEY }}", "s3.sse.key": PLANTED["STORAGE_KEY"]}
+    environment["targets"]["ice"] = {"kind": "iceberg", "namespace": "n", "catalog": catalog}
     (project / "connectors" / "environments" / "secretive.yaml").write_text(yaml.safe_dump(environment))
     environ = {**PLANTED, "ADMIN_PASSWORD": state.admin_password}
-    secrets = (*PLANTED.values(), state.admin_password, state.connector_password, PAYLOAD)
+    secrets = (*PLANTED.values(), *state.passwords(), PAYLOAD)
     actual = PipelineWithSecrets(project, environ, secrets)
     printed = actual.run("apply", "--yes")
     assert "changes made" in printed, printed
@@ -110,11 +118,11 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "stop": [[]],
     "offsets show": [[]],
     "offsets export": [["{folder}/offsets.json"]],
-    "offsets reset": [["--yes"]],
+    "offsets reset": [["--confirm", "secretive"]],
     "dead-letter list": [[], ["--all", "--output", "json"]],
     "dead-letter acknowledge": [["--all"]],
     "stuck": [["--older-than", "0"]],
-    "destroy": [["--yes", "--drop-slot", "--delete-topics", "--delete-schemas"]],
+    "destroy": [["--confirm", "secretive", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }
 # `dead-letter show` prints a payload on purpose.
 SHOWS_PAYLOAD = {"dead-letter show"}
@@ -142,7 +150,7 @@ def test_command_output_contains_no_secret(pipeline: PipelineWithSecrets, comman
 
 
 def test_error_output_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
-    """Rejected logins, an unset variable, a value of the wrong type, a missing system."""
+    """Rejected logins, an unset variable, a value of the wrong type, a missing system, passwords in URLs."""
     wrong_password = "planted-wrong-password"
     unreachable_connect = [
         "--set",
@@ -157,6 +165,11 @@ def test_error_output_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
         (["plan", *unreachable_connect], {}),
         (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
         (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
+        *(
+            ([command], {f"OUTBOX__ENVIRONMENT__{section}__URL": f"http://somebody:{wrong_password}@127.0.0.1:1"})
+            for command in ("lint", "plan", "render", "status")
+            for section in ("REGISTRY", "CONNECT")
+        ),
     ]
     for arguments, variables in cases:
         printed = pipeline.run("--debug", *arguments, **variables)
@@ -164,6 +177,36 @@ def test_error_output_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
         assert wrong_password not in printed
         expected_secrets = pipeline.secrets if "source.port" not in str(arguments) else pipeline.secrets[:-1]
         assert not [secret for secret in expected_secrets if secret in printed], arguments
+
+
+def test_job_file_contains_no_secret(pipeline: PipelineWithSecrets, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    command = [sys.executable, "-m", "outbox_spark", "-e", "secretive", "--write-job", str(path)]
+    command += ["-p", str(pipeline.project / "connectors" / "secretive.yaml")]
+    done = run(command, pipeline.project, **pipeline.environ)
+    assert done.code == 0, done.output
+    text = path.read_text()
+    assert "${env:CATALOG_TOKEN}" in text
+    assert not pipeline.shown(text + done.output)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_files_with_secrets_are_private(pipeline: PipelineWithSecrets) -> None:
+    """Only the owner of the stack can read its files that contain passwords."""
+    folder = pipeline.project / "build" / "stack"
+    data = folder / "data"
+    files = [path for path in folder.rglob("*") if path.is_file() and data not in path.parents]
+    secret_files = [path for path in files if pipeline.shown(path.read_bytes().decode(errors="replace"))]
+    assert {"state.json", "supervisord.conf"} <= {path.name for path in secret_files}
+    for path in secret_files:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_process_arguments_contain_no_secret(pipeline: PipelineWithSecrets) -> None:
+    """Every user of the machine can list them with `ps`."""
+    processes = find_processes(Layout(pipeline.project))
+    assert {"connect", "registry", "postgres", "supervisor"} <= {process.service for process in processes}
+    assert not pipeline.shown(" ".join(process.arguments for process in processes))
 
 
 def test_service_logs_contain_no_secret(pipeline: PipelineWithSecrets) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,9 +24,14 @@ from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, in_process, records, wait_record
 
 from outbox_kit.backfill import BackfillOptions, backfill, republish
+from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.demo import library_service as service
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
+from outbox_kit.operations.deletion_guard import read_deletions
+from outbox_kit.postgres import aggregate_queries
+from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.postgres.client import connected
 from outbox_kit.progress import silent
 
 GUIDE = (REPOSITORY / "docs" / "backfill.md").read_text(encoding="utf-8")
@@ -54,8 +60,9 @@ def connection(source_dsn: str) -> Iterator[Connection]:
 
 
 def entry(table: str, query: str = QUERY) -> dict[str, str]:
-    """Return a `backfill` section of a pipeline file."""
-    return {"table": f"public.{table}", "key": "id", "query": query.format(table)}
+    """Return a `backfill` section of a pipeline file. `table` is a name in SQL."""
+    name = table.strip('"')
+    return {"table": f"public.{name}", "key": "id", "query": query.format(table)}
 
 
 def make_items(connection: Connection, table: str, count: int, *, key: str = "bigint") -> None:
@@ -66,7 +73,12 @@ def make_items(connection: Connection, table: str, count: int, *, key: str = "bi
 
 
 TYPED = {"numbers": "bigint", "texts": "text", "uuids": "uuid"}
+TABLES = {"numbers": "store_numbers", "texts": '"store_Texts"', "uuids": "store_uuids"}
+"""Table of each type in TYPED, as in SQL."""
 SELECTED = QUERY + " where id = any(:keys) -- by the locked keys\n;"
+MARKED = QUERY.replace("jsonb_build", "case when version >= 0 then jsonb_build").replace(
+    " as payload", " end as payload"
+)
 FILTERED = QUERY + " where id %% 2 = 0".replace("%%", "%")
 
 
@@ -78,13 +90,15 @@ def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute(OUTBOX)
         for name, key in TYPED.items():
-            make_items(connection, f"store_{name}", 23, key=key)
-            aggregates[name] = {"backfill": entry(f"store_{name}", SELECTED)}
+            make_items(connection, TABLES[name], 23, key=key)
+            aggregates[name] = {"backfill": entry(TABLES[name], SELECTED)}
         for name in ("blocked", "paced", "swept", "mended", "unmended", "plain"):
             make_items(connection, f"store_{name}", 30)
             aggregates[name] = {"backfill": entry(f"store_{name}")}
         make_items(connection, "store_filtered", 30)
         aggregates["filtered"] = {"backfill": entry("store_filtered", FILTERED)}
+        make_items(connection, "store_marked", 3)
+        aggregates["marked"] = {"backfill": entry("store_marked", MARKED)}
         make_items(connection, "store_tenanted", 3)
         tenant = QUERY.replace(" as payload", " as payload, 'north' as tenant")
         aggregates["tenanted"] = {"backfill": entry("store_tenanted", tenant), "partition_field": "tenant"}
@@ -113,7 +127,7 @@ def test_writes_every_aggregate_once_for_each_key_type(
     rows = outbox_rows(connection, aggregate_type)
     assert len(rows) == 23
     assert {row[1] for row in rows} == {"backfill"}
-    assert {key: payload for key, _, payload, _ in rows} == items(connection, f"store_{aggregate_type}")
+    assert {key: payload for key, _, payload, _ in rows} == items(connection, TABLES[aggregate_type])
 
 
 def test_waits_for_a_locked_row_reports_it_and_resumes(
@@ -150,6 +164,7 @@ def test_resumes_an_interrupted_backfill_without_duplicates(
         stderr = run.stderr.read()
     assert run.returncode == 130, line + stderr
     assert line.startswith("plain: ")
+    assert "run the same command again\ninterrupted\n" in stderr
     written = len(outbox_rows(connection, "plain"))
     assert 0 < written < 30
     done = in_process(store)("backfill", "plain")
@@ -167,7 +182,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
     # The query omits every second item; the count of keys includes them.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query does not return them"
+    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state of them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -194,29 +209,118 @@ def test_respects_the_rate_limit(store: Deployment) -> None:
 def test_places_states_and_tombstones_by_partition_field(store: Deployment, connection: Connection) -> None:
     backfill(store, ["tenanted"], silent)
     connection.execute("delete from store_tenanted where id = 3")
-    assert republish(store, "tenanted", ["3", "1"], silent, tombstones=True) == 2
+    assert republish(store, "tenanted", ["3", "1"], silent, tombstones=["3"]) == 2
     rows = outbox_rows(connection, "tenanted")[3:]
     assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
-    # The partition of a key without a row is unknown, so no tombstone is written.
+    # The partition of a key without a row and a record is unknown, so no tombstone is written.
     with pytest.raises(RefusedError, match="1 key not written, because public") as caught:
-        republish(store, "tenanted", ["99"], silent, tombstones=True)
+        republish(store, "tenanted", ["99"], silent, tombstones=["99"])
     assert "partition field" in caught.value.hint
+
+
+def test_deletes_states_of_aggregates_without_any_row(store: Deployment, connection: Connection) -> None:
+    """The business row and all outbox rows are gone: only the topic knows the partition of the state."""
+    insertion = """insert into store_event (aggregate_type, aggregate_id, event_type, payload, tenant)
+                   values ('tenanted', %s, 'created', jsonb_build_object('id', %s::text, 'version', 1), %s)
+                   returning id::text"""
+    states = []
+    for key, tenant in (("801", "east"), ("802", "west"), ("803", "south")):
+        [(event,)] = connection.execute(insertion, (key, key, tenant)).fetchall()
+        states.append(wait_record(store, "store.tenanted", PARTITIONS, event))
+    assert {state.partition() for state in states} == set(range(PARTITIONS))
+    keys = ["801", "802", "803"]
+    connection.execute("delete from store_event where aggregate_type = 'tenanted' and aggregate_id = any(%s)", (keys,))
+    assert republish(store, "tenanted", keys, silent, tombstones=keys) == 3
+    query = "select id::text from store_event where aggregate_type = 'tenanted' and aggregate_id = any(%s) order by seq"
+    for state, (event,) in zip(states, connection.execute(query, (keys,)).fetchall(), strict=True):
+        tombstone = wait_record(store, "store.tenanted", PARTITIONS, event)
+        assert (tombstone.key(), tombstone.value()) == (state.key(), None)
+        assert tombstone.partition() == state.partition()
 
 
 def test_republishes_selected_keys(store: Deployment, connection: Connection) -> None:
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 key not written, because public.store_mended has no row of the key, or the query does not return the key: "
-        "999; 2 other keys written"
+        "1 key not written, because public.store_mended has no row of the key, or the query returns no state of the "
+        "key: 999; 2 other keys written"
     )
     assert "--tombstones" in caught.value.hint
     assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
-    assert republish(store, "mended", ["999", "3"], silent, tombstones=True) == 2
+    assert republish(store, "mended", ["999", "3"], silent, tombstones=["999"]) == 2
     assert [(row[0], row[2]) for row in outbox_rows(connection, "mended")[2:]] == [
         ("3", {"id": "3", "version": 0}),
         ("999", None),
     ]
+
+
+def test_a_null_payload_deletes_a_state_only_after_confirmation(store: Deployment, connection: Connection) -> None:
+    """A query that returns null by mistake deletes nothing."""
+    connection.execute("update store_marked set version = -1 where id = 2")
+    [done] = backfill(store, ["marked"], silent)
+    assert (done.rows, done.skipped) == (2, 1)
+    with pytest.raises(RefusedError, match="1 key not written"):
+        republish(store, "marked", ["2"], silent)
+    with pytest.raises(RefusedError, match="1 key not written"):
+        republish(store, "marked", ["2"], silent, tombstones=[])
+    assert [row[0] for row in outbox_rows(connection, "marked")] == ["1", "3"]
+    deletions = read_deletions(store, "marked", ["1", "2"], silent)
+    assert deletions is not None
+    assert republish(store, "marked", ["1", "2"], silent, tombstones=deletions.keys) == 2
+    written = {(key, payload is None) for key, _, payload, _ in outbox_rows(connection, "marked")[2:]}
+    assert written == {("1", False), ("2", True)}
+
+
+def test_tombstones_are_compared_with_the_topic_and_limited_to_the_confirmed_keys(
+    store: Deployment, connection: Connection
+) -> None:
+    """The state of 900 is on the topic, but neither 900 nor 901 is in the table."""
+    insertion = """insert into store_event (aggregate_type, aggregate_id, event_type, payload)
+                   values ('numbers', '900', 'created', '{"id": "900", "version": 1}') returning id::text"""
+    [(event,)] = connection.execute(insertion).fetchall()
+    wait_record(store, "store.numbers", PARTITIONS, event)
+    deletions = read_deletions(store, "numbers", ["900", "901", " 1"], silent)
+    assert deletions is not None
+    assert (deletions.keys, deletions.deleted_states, deletions.table_is_empty) == (("900", "901"), 1, False)
+    assert read_deletions(store, "numbers", ["1"], silent) is None
+    # The query does not return odd keys of this type: they exist, so they get no tombstone.
+    assert read_deletions(store, "filtered", ["1", "2"], silent) is None
+    with pytest.raises(RefusedError, match="1 key not written"):
+        republish(store, "numbers", ["900", "901"], silent, tombstones=["900"])
+    assert [row[:3] for row in outbox_rows(connection, "numbers")[-1:]] == [("900", "republish", None)]
+    connection.execute("delete from store_numbers")
+    deletions = read_deletions(store, "numbers", ["1"], silent)
+    assert deletions is not None
+    assert deletions.table_is_empty
+
+
+def test_a_record_whose_key_no_row_can_have_gets_a_tombstone(store: Deployment, connection: Connection) -> None:
+    """Records of another key converter, or of a service that formats keys in another way."""
+    keys = ['"1"', "01", "1", "x"]
+    deletions = read_deletions(store, "mended", keys, silent, exact=True)
+    assert deletions is not None
+    assert deletions.keys == ('"1"', "01", "x")
+    assert republish(store, "mended", keys, silent, tombstones=deletions.keys, exact=True) == 4
+    written = [(key, payload is None) for key, _, payload, _ in outbox_rows(connection, "mended")[-4:]]
+    assert sorted(written) == [('"1"', True), ("01", True), ("1", False), ("x", True)]
+    with pytest.raises(RefusedError, match="1 key not written"):
+        republish(store, "mended", ["x", "01"], silent)
+
+
+def test_rows_hidden_by_row_security_are_refused(store: Deployment) -> None:
+    """Otherwise they would look like deleted aggregates."""
+    with connected(store.environment.source) as connection, connection.transaction(force_rollback=True):
+        connection.execute("alter table store_plain enable row level security")
+        connection.execute("create role store_reader")
+        connection.execute("grant select on store_plain to store_reader")
+        connection.execute("set local role store_reader")
+        with pytest.raises(RowSecurityError, match="store_plain"):
+            open_states(connection, store.pipeline, "plain", delete=False)
+        backfill_section = store.pipeline.aggregates["plain"].backfill
+        assert backfill_section is not None
+        for read in (aggregate_queries.live_keys, partial(aggregate_queries.states, keys=["1"])):
+            with pytest.raises(RowSecurityError, match="store_plain"):
+                read(connection, backfill_section)
 
 
 def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:
@@ -224,10 +328,10 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
         with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s: blocked by pid "):
-            republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
+            republish(store, "unmended", ["77"], silent, tombstones=["77"], lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()
-    assert republish(store, "unmended", ["77"], silent, tombstones=True) == 1
+    assert republish(store, "unmended", ["77"], silent, tombstones=["77"]) == 1
     assert outbox_rows(connection, "unmended")[0][2] == {"id": "77", "version": 5}
 
 
@@ -298,7 +402,8 @@ def test_commands_and_grants_of_the_guide_work(
     commands = re.findall(r"^outbox (.*?)(?: *#.*)?$", GUIDE, re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        in_process(library)(*shlex.split(command))
+        confirmation = ["--yes"] if "--tombstones" in command else []
+        in_process(library)(*shlex.split(command), *confirmation)
 
 
 def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source_dsn: str) -> None:

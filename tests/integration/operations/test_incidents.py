@@ -23,6 +23,8 @@ from tests.integration.transforms.test_records import book
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.kafka.state import desired_topics
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
@@ -111,13 +113,20 @@ def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], so
     del stack
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table incidents_book (id text primary key, state jsonb not null)")
+        connection.execute("create table incidents_author (like incidents_book including all)")
     source = {"table": "public.incidents_event", "publication": "incidents_outbox", "slot": "incidents_outbox"}
-    query = "select id as aggregate_id, state as payload from incidents_book"
-    load = {"table": "public.incidents_book", "key": "id", "query": query}
+    loads = {
+        name: {
+            "table": f"public.incidents_{name}",
+            "key": "id",
+            "query": f"select id as aggregate_id, state as payload from incidents_{name}",
+        }
+        for name in ("author", "book")
+    }
     (project / "schemas" / "incidents.avsc").write_text((project / "schemas" / "book.avsc").read_text())
     aggregates = {
-        "author": {"schema": "schemas/author.avsc", "partitions": 1},
-        "book": {"schema": "schemas/incidents.avsc", "partitions": 4, "backfill": load},
+        "author": {"schema": "schemas/author.avsc", "partitions": 1, "backfill": loads["author"]},
+        "book": {"schema": "schemas/incidents.avsc", "partitions": 4, "backfill": loads["book"]},
     }
     connector = {"name": f"{NAME}-outbox", "template": "outbox-postgres"}
     file = make_pipeline(NAME, source=source, aggregates=aggregates, connector=connector)
@@ -177,6 +186,7 @@ def test_slot_lost(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
+    assert "kafka.states-complete: expected" in done[3].stderr
     scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 
@@ -265,6 +275,23 @@ def test_stuck_aggregates(scenario: Scenario, run_incident: RunIncident) -> None
     scenario.wait_state("ghost", live=False)
 
 
+def test_topic_deleted(scenario: Scenario, run_incident: RunIncident) -> None:
+    key, event = scenario.write()
+    scenario.wait_delivered(event)
+    kafka = scenario.deployment.kafka
+    topics = desired_topics(scenario.deployment.pipeline, scenario.deployment.environment)
+    topic = next(topic for topic in topics if topic.name == TOPIC)
+    kafka.delete(TOPIC)
+    wait_for(
+        "the topic to be deleted", lambda: Observation(None if TOPIC in kafka.topics() else True, "exists"), seconds=30
+    )
+    kafka.create(TOPIC, partitions=topic.partitions, replication_factor=1, config=topic.config)
+    done = run_incident("topic-deleted")
+    assert f"topic {TOPIC}: the topic lacks the states of book" in done[0].stderr
+    scenario.wait_state(key, live=True)
+    scenario.wait_delivered(scenario.write()[1])
+
+
 def test_connector_upgrade(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("connector-upgrade")
     assert Path("before-upgrade.json").stat().st_mode & 0o777 == 0o600
@@ -282,14 +309,57 @@ def test_schema_roll_out(scenario: Scenario, run_incident: RunIncident, project:
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_partition_growth(scenario: Scenario, run_incident: RunIncident) -> None:
-    scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
-    run_incident("partition-growth")
-    scenario.partitions = 6
-    scenario.wait_delivered(scenario.write()[1])
-
-
 def test_removing_an_aggregate(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.change(lambda data: data["aggregates"].pop("author"))
     run_incident("removing-an-aggregate")
     scenario.wait_delivered(scenario.write()[1])
+
+
+def add_partitions(scenario: Scenario) -> None:
+    """Add partitions to the topic against the advice, and delete an aggregate whose key is then in another one."""
+    key = next(key for key in map(str, range(100)) if partition_of(key.encode(), 4) != partition_of(key.encode(), 6))
+    scenario.wait_delivered(scenario.write(key)[1])
+    scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
+    outbox = in_process()
+    refused = outbox("apply", "--yes", code=1)
+    assert f"topic {TOPIC}: keys move to other partitions" in refused.stderr
+    outbox("apply", "--yes", "--allow", f"topic {TOPIC}")
+    scenario.partitions = 6
+    with psycopg.connect(scenario.dsn) as connection:
+        connection.execute("delete from incidents_book where id = %s", (key,))
+        event = emit(
+            connection,
+            aggregate_type="book",
+            aggregate_id=key,
+            event_type="book_deleted",
+            payload=None,
+            table="public.incidents_event",
+        )
+    scenario.wait_delivered(str(event))
+    verified = outbox("verify", "--no-canary", code=1)
+    assert "kafka.keys-partition: expected" in verified.stderr
+
+
+def test_partition_growth(scenario: Scenario, run_incident: RunIncident) -> None:
+    """The last test of the module: the incident deletes the pipeline of the others.
+
+    Before, partitions are added, so that the tombstone of an aggregate does not delete its state.
+    """
+    add_partitions(scenario)
+    second_file = scenario.file.with_name("incidents2.yaml")
+    data = yaml.safe_load(scenario.file.read_text())
+    data |= {"name": "incidents2", "prefix": "incidents2"}
+    data["connector"]["name"] = "incidents2-outbox"
+    data["source"] |= {"publication": "incidents2_outbox", "slot": "incidents2_outbox"}
+    data["aggregates"]["book"]["partitions"] = 6
+    second_file.write_text(yaml.safe_dump(data))
+    Path("connectors").symlink_to(scenario.file.parent)
+    run_incident("partition-growth")
+    with open_deployment(second_file, "local") as deployment:
+        key, event = scenario.write()
+        record = wait_record(deployment, "incidents2.book", 6, event)
+        assert record.partition() == partition_of(key.encode(), 6)
+        with psycopg.connect(scenario.dsn) as connection:
+            aggregates = {row[0] for row in connection.execute("select id from incidents_book")}
+        assert live_keys(deployment, "incidents2.book", 6) == aggregates
+        assert TOPIC not in deployment.kafka.topics()

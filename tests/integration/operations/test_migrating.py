@@ -284,7 +284,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: ExistingCon
             adopt(target, old, silent)
     with (
         pipeline_lock(deployment.environment.source, "freed"),
-        pytest.raises(RefusedError, match="another apply, adopt or destroy of 'freed' is running"),
+        pytest.raises(RefusedError, match="another command that changes pipeline 'freed' is running"),
     ):
         adopt(deployment, "old-freed", silent)
     assert connect_lifecycle.is_running(deployment.connect.status("old-freed"))

@@ -22,6 +22,7 @@ from outbox_kit.stack import Stack
 from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
+CONFIRMED = ("--confirm", NAME)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         connection.execute("alter table operate_event rename column other_type to event_type")
     assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
     exported = export_with_offset(deployment, server_position(source_dsn), run)
-    skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", "--yes")
+    skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", *CONFIRMED)
     assert "1 outbox rows in " in skipped.stderr
     assert "SKIPPED" in skipped.stderr
     wait_record(deployment, TOPIC, 4, write())
@@ -172,7 +173,7 @@ def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, w
     during = [write() for _ in range(3)]
     # Simulates processed rows: the connector is ahead of its slot.
     deployment.connect.patch_offsets(NAME, {"server": NAME}, seed(server_position(source_dsn)))
-    done = run("offsets", "reset", "--yes", "--output", "json")
+    done = run("offsets", "reset", *CONFIRMED, "--output", "json")
     result = document(done)
     assert result["rows"] == 3
     assert result["resumed"] is False
@@ -190,7 +191,7 @@ def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, w
     # Restore the offset of before the reset: it is behind the slot now.
     assert (
         "is below the slot's confirmed LSN"
-        in run("offsets", "reset", "--from", export_of(deployment, result, run), "--yes", code=1).stderr
+        in run("offsets", "reset", "--from", export_of(deployment, result, run), *CONFIRMED, code=1).stderr
     )
 
 
@@ -202,8 +203,8 @@ def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
 def test_resumes_a_running_connector_after_a_reset(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     events = [write() for _ in range(5)]
     refused = run("offsets", "reset", code=1)
-    assert "--yes is required" in refused.stderr
-    assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
+    assert "--confirm NAME is required" in refused.stderr
+    assert document(run("offsets", "reset", *CONFIRMED, "--output", "json"))["resumed"] is True
     events += [write() for _ in range(5)]
     for event in events:
         wait_record(deployment, TOPIC, 4, event)
@@ -234,7 +235,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
         )
     run("resume")
     wait_record(deployment, TOPIC, 4, behind)
-    assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
+    assert document(run("offsets", "reset", *CONFIRMED, "--output", "json"))["resumed"] is True
     wait_record(deployment, TOPIC, 4, write())
 
 
@@ -252,7 +253,7 @@ def test_rejects_an_offset_that_would_lose_rows(
     run("stop")
     event = write()
     path = export_with_offset(deployment, server_position(source_dsn) + distance, run)
-    assert fragment in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
+    assert fragment in run("offsets", "reset", "--from", str(path), *CONFIRMED, code=1).stderr
     run("resume")
     wait_record(deployment, TOPIC, 4, event)
 
@@ -267,7 +268,7 @@ def test_export_is_not_overwritten_and_belongs_to_one_pipeline(
     assert content["slot"]["name"] == "operate_s"
     content["system_identifier"] = "1"
     path.write_text(json.dumps(content))
-    refused = run("offsets", "reset", "--from", str(path), "--yes", code=1)
+    refused = run("offsets", "reset", "--from", str(path), *CONFIRMED, code=1)
     assert "is a backup of system_identifier 1, not " in refused.stderr
     assert connect_lifecycle.is_running(deployment.connect.status(NAME)), "nothing was touched"
 
@@ -321,10 +322,10 @@ def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment,
     refused = run("resume", code=1)
     assert "slot 'operate_s' is at " in refused.stderr
     assert "beyond the offset of connector" in refused.stderr
-    assert "add --skip-rows" in run("offsets", "reset", "--yes", code=1).stderr
+    assert "add --skip-rows" in run("offsets", "reset", *CONFIRMED, code=1).stderr
     deployment.connect.delete_offsets(NAME)
     assert "has no offset" in run("resume", code=1).stderr
     assert before
-    run("offsets", "reset", "--yes")
+    run("offsets", "reset", *CONFIRMED)
     run("resume")
     assert document(run("status", "--output", "json"))["running"] is True

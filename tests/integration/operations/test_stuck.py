@@ -8,14 +8,19 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, in_process, wait_record
+from tests.integration.support import Deploy, in_process, live_keys, run_remedy, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
+from outbox_kit.progress import silent
+from outbox_kit.rules import Check, Status
 from outbox_kit.stack import Stack
+from outbox_kit.verification import comparison_of, state_checks
 from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
@@ -34,10 +39,22 @@ def pipeline(stack: Stack, deploy_once: Deploy, source_dsn: str) -> Deployment:
         "author": {"schema": "schemas/author.avsc", "partitions": 1},
         "book": {"schema": "schemas/book.avsc", "partitions": 4, "backfill": load},
     }
-    return deploy_once(NAME, aggregates=aggregates)
+    deployment = deploy_once(NAME, aggregates=aggregates)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(SERVICE)
+    return deployment
 
 
 ListReasons = Callable[..., dict[str, str]]
+# The business table has the state of the newest event, as if the service wrote it in the transaction of the event.
+SERVICE = f"""
+    create function stuck_service() returns trigger language plpgsql as $$ begin
+      delete from stuck_book where id = new.aggregate_id;
+      insert into stuck_book select new.aggregate_id, new.payload where new.payload is not null;
+      return null;
+    end $$;
+    create trigger stuck_service after insert on {TABLE} for each row when (new.aggregate_type = 'book')
+    execute function stuck_service()"""
 
 
 @pytest.fixture
@@ -58,9 +75,26 @@ def stop(pipeline: Deployment) -> None:
         wait_inactive(connection, pipeline.pipeline.source.slot)
 
 
+def check_states(pipeline: Deployment) -> dict[str, Check]:
+    """Run the checks of `verify --states`."""
+    comparison = comparison_of(pipeline, seconds=60, max_records=100_000)
+    return {check.id: check for check in state_checks.check(comparison, silent)}
+
+
+def send_at(dsn: str, key: str, created_at: str, payload: object = None) -> str:
+    """Write a state of a book with this created_at, and return its event id."""
+    query = f"""insert into {TABLE} (aggregate_type, aggregate_id, event_type, payload, created_at)
+                values ('book', %s, 'changed', %s, %s) returning id::text"""
+    with psycopg.connect(dsn) as connection:
+        text = json.dumps(payload or book(key, price=1))
+        [(event,)] = connection.execute(query, (key, text, created_at)).fetchall()
+    return str(event)
+
+
 def wait_old_enough(pipeline: Deployment) -> None:
     """Wait until each row is older than the default age of `list_reasons`."""
-    query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
+    query = """select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event
+               where created_at < '2090-01-01'"""
     with connected(pipeline.environment.source) as connection:
 
         def poll() -> Observation[bool]:
@@ -97,8 +131,109 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, list_reasons:
     pipeline.connect.resume(NAME)
     connect_lifecycle.wait_for_state(pipeline.connect, NAME)
     wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
+    keep(source_dsn, old, new)
     wait_old_enough(pipeline)
     assert list_reasons(0) == {}
+
+
+def test_a_future_created_at_confirms_nothing(pipeline: Deployment, list_reasons: ListReasons, source_dsn: str) -> None:
+    """The record of the first event is newer than every later row, if times are compared."""
+    key, other = str(uuid4()), str(uuid4())
+    wait_record(pipeline, TOPIC, 4, send_at(source_dsn, key, "2099-01-01"))
+    assert list_reasons(0) == {}
+    stop(pipeline)
+    events = [send(source_dsn, "book", key, book(key, pages=2), table=TABLE), send_at(source_dsn, other, "2099-01-01")]
+    wait_old_enough(pipeline)
+    assert list_reasons(1) == {key: "stale", other: "missing"}
+    pipeline.connect.resume(NAME)
+    connect_lifecycle.wait_for_state(pipeline.connect, NAME)
+    for event in events:
+        wait_record(pipeline, TOPIC, 4, event)
+    assert list_reasons(0) == {}
+
+
+def test_a_frequently_changed_aggregate_is_listed(
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str
+) -> None:
+    """Its newest row is always young, but an earlier row has not arrived either."""
+    key = str(uuid4())
+    stop(pipeline)
+    send_at(source_dsn, key, "2000-01-01")
+    event = send(source_dsn, "book", key, book(key, pages=2), table=TABLE)
+    assert list_reasons(1, "2") == {key: "missing"}
+    pipeline.connect.resume(NAME)
+    connect_lifecycle.wait_for_state(pipeline.connect, NAME)
+    wait_record(pipeline, TOPIC, 4, event)
+    assert list_reasons(0) == {}
+
+
+def test_without_seq_rows_are_ordered_by_transaction(
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str
+) -> None:
+    key = str(uuid4())
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter table stuck_event rename column seq to number")
+        try:
+            wait_record(pipeline, TOPIC, 4, send_at(source_dsn, key, "2099-01-01"))
+            wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key, pages=2), table=TABLE))
+            wait_old_enough(pipeline)
+            assert key not in list_reasons(0)
+            wait_record(pipeline, TOPIC, 4, send_at(source_dsn, key, "2000-01-01"))
+            assert key not in list_reasons(0)
+        finally:
+            connection.execute("alter table stuck_event rename column number to seq")
+
+
+def test_a_record_after_the_rows_confirms_by_its_position(
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that arrives while the tables are compared has no row among those that were read."""
+    key = str(uuid4())
+    send(source_dsn, "book", key, book(key), table=TABLE)
+    wait_old_enough(pipeline)
+    read_position = postgres_client.read_insert_position
+
+    def send_another(connection: postgres_client.Connection) -> int | None:
+        position = read_position(connection)
+        wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key, pages=3), table=TABLE))
+        return position
+
+    monkeypatch.setattr(postgres_client, "read_insert_position", send_another)
+    assert list_reasons(0) == {}
+
+
+@pytest.mark.parametrize("identifier", ["states.complete", "states.dead-letters"])
+def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
+    pipeline: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch, identifier: str
+) -> None:
+    monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
+    key = str(uuid4())
+    wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
+    # `stuck` compares only rows of some age: every aggregate has a business row, so that no state is a ghost.
+    keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
+    event = send_at(source_dsn, key, "2000-01-01", {"id": key})  # matches no schema version
+    wait_record(pipeline, pipeline.pipeline.dead_letter_topic, 1, event)
+    in_process(pipeline)("dead-letter", "acknowledge", "--all")
+    wait_old_enough(pipeline)
+    failed = check_states(pipeline)
+    assert {name for name, check in failed.items() if check.status is Status.FAIL and key in check.seen} == {
+        "states.complete",
+        "states.dead-letters",
+    }
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("update stuck_book set state = %s where id = %s", (json.dumps(book(key, price=1)), key))
+        file = pipeline.templates.parent / f"{NAME}.yaml"
+        run_remedy(failed[identifier], CommonOptions(file, pipeline.environment.name).arguments, connection.execute)
+        [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
+    wait_record(pipeline, TOPIC, 4, event)
+    wait_old_enough(pipeline)
+    assert {name: check.status for name, check in check_states(pipeline).items()} == {
+        "states.compared": Status.WARN,  # authors
+        "states.complete": Status.PASS,
+        "states.equal": Status.PASS,
+        "states.schema-ids": Status.PASS,
+        "states.dead-letters": Status.PASS,
+    }
 
 
 def test_compares_by_the_business_table_when_the_outbox_is_empty(
@@ -116,7 +251,10 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
     others = {key for (key,) in live} - {key for (key,) in tombstones} - {deleted}
     # The query excludes ids that start with x: not an aggregate.
     keep(source_dsn, *others, without_event, "xyz")
-    assert list_reasons(1, "1") == {without_event: "missing", deleted: "ghost"}
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("update stuck_book set state = %s where id = %s", ('{"pages": 77}', sorted(others)[0]))
+    changed = {sorted(others)[0]: "different"}
+    assert list_reasons(1, "1") == {without_event: "missing", deleted: "ghost", **changed}
     keep(source_dsn, *others, deleted)
     assert list_reasons(0, "1") == {}
 

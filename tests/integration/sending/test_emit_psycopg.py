@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import StrDumper
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending import InvalidEventError, OutboxEvent, emit, emit_async, emit_many
+from outbox_kit.sending import InvalidEventError, OutboxEvent, OutboxTable, emit, emit_async, emit_many
 
 pytestmark = pytest.mark.integration
 
@@ -84,6 +84,47 @@ def test_writes_nothing_when_one_event_is_invalid(connection: Connection) -> Non
 def test_runs_no_statement_without_events(connection: Connection) -> None:
     assert emit_many(connection, []) == []
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+RENAMED_TABLE = """
+create table "Orders Outbox" (
+  event_id uuid primary key, kind text, "business key" text, event_type text, body jsonb, headers jsonb,
+  occurred_at timestamptz default now(),
+  region text default 'none', version int, seq bigint generated always as identity
+)
+"""
+RENAMED = OutboxTable(
+    "Orders Outbox",
+    columns={
+        "id": "event_id",
+        "aggregate_type": "kind",
+        "aggregate_id": "business key",
+        "payload": "body",
+        "created_at": "occurred_at",
+    },
+)
+
+
+def test_writes_renamed_and_additional_columns(connection: Connection) -> None:
+    connection.execute(RENAMED_TABLE)
+    events = [
+        OutboxEvent(**EVENT, additional_columns={"region": "eu", "version": 2}),
+        OutboxEvent(**EVENT, additional_columns={"region": "us", "version": None}),
+        OutboxEvent(**EVENT),
+    ]
+    event_ids = emit_many(connection, events, table=RENAMED)
+    emit(connection, **EVENT, additional_columns={"version": 4}, table=RENAMED)
+    rows = connection.execute(
+        """select event_id, kind, "business key", body, region, version from "Orders Outbox" order by seq"""
+    ).fetchall()
+    written = ("book", "b-1", {"id": "b-1"})
+    assert [row[1:] for row in rows] == [
+        (*written, "eu", 2),
+        (*written, "us", None),
+        (*written, "none", None),
+        (*written, "none", 4),
+    ]
+    assert [row[0] for row in rows[:3]] == event_ids
 
 
 def test_writes_to_another_table(connection: Connection) -> None:
@@ -190,7 +231,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
         | st.decimals(allow_nan=False, allow_infinity=False),
     )
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_parses_the_encoded_json(connection: Connection, payload: dict[str, Any]) -> None:
     """Every value that the library accepts is stored by jsonb with the same meaning."""
     event_id = emit(connection, **{**EVENT, "payload": payload})
@@ -204,7 +245,7 @@ def test_server_parses_the_encoded_json(connection: Connection, payload: dict[st
 
 
 @given(value=st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**40), max_value=10**40))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_parses_decimals_exactly(connection: Connection, value: Decimal) -> None:
     emit(connection, **{**EVENT, "payload": {"n": value}})
     row = connection.execute("select (payload->>'n')::numeric from outbox_event").fetchone()

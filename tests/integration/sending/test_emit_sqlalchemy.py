@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending import OutboxEvent, emit, emit_many
+from outbox_kit.sending import OutboxEvent, OutboxTable, emit, emit_many
 
 pytestmark = pytest.mark.integration
 
@@ -112,6 +112,20 @@ def test_emits_many_events_in_order(engine: Engine, second_session: psycopg.Conn
         ids = emit_many(connection, events)
         assert emit_many(connection, []) == []
     assert [row[0] for row in rows(second_session)] == ids == [event.event_id for event in events]
+
+
+def test_writes_renamed_and_additional_columns(engine: Engine) -> None:
+    table = OutboxTable("Renamed", columns={"aggregate_id": "business key"})
+    with engine.connect() as connection:
+        connection.execute(
+            text(
+                'create temp table "Renamed" (id uuid, aggregate_type text, "business key" text, event_type text,'
+                ' payload jsonb, headers jsonb, version int, "sales region" text)'
+            )
+        )
+        emit(connection, **EVENT, additional_columns={"version": 2, "sales region": "eu"}, table=table)
+        stored = connection.execute(text('select "business key", version, "sales region" from "Renamed"')).all()
+    assert stored == [("b-1", 2, "eu")]
 
 
 @pytest.mark.parametrize("set_on", ["engine", "connection", "create_engine"])

@@ -1,4 +1,4 @@
-"""Payloads that the service encodes as Avro, in a bytea column."""
+"""Payloads in a bytea column: Avro that the service encodes, and any bytes."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def bodies(deploy_once: Deploy, project: Path) -> Deployment:
         "author": {"schema": "schemas/author.avsc", "partitions": 4, "payload": "avro"},
         "book": {"schema": "schemas/book.avsc", "partitions": 4, "payload": "confluent-avro"},
         "loan": {"schema": f"schemas/{schema.name}", "payload": "avro"},
+        "scan": {"payload": "bytes"},
     }
     deployment = deploy_once("bodies", source=source, aggregates=aggregates)
     schema.write_text(json.dumps(LOAN_2))
@@ -81,6 +82,12 @@ def test_frames_an_avro_body_unless_framed(bodies: Deployment, source_dsn: str) 
     for kind in ("author", "book"):
         removed = wait_record(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
         assert removed.value() is None
+
+
+@pytest.mark.parametrize("payload", [bytes(range(256)), b"", None], ids=["every byte", "empty", "NULL"])
+def test_passes_bytes_through_unchanged(bodies: Deployment, source_dsn: str, payload: bytes | None) -> None:
+    message = wait_record(bodies, "bodies.scan", 1, insert(source_dsn, BODIES, "scan", "s", payload))
+    assert (message.key(), message.value()) == (b"s", payload)
 
 
 @pytest.mark.parametrize(

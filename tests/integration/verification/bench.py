@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import requests
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.integration.support import decode, records, run, run_remedy
 
+from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
@@ -22,18 +26,30 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Status
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.services.java import find_java
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
 SECONDS = 60
+AUTHORS = "public.checked_author"
+AUTHOR_STATES = f"""
+    select id::text as aggregate_id, 'here' as region, jsonb_build_object(
+      'id', id, 'name', name, 'country', null, 'born', null, 'pen_names', '[]'::jsonb,
+      'updated_at', '2026-01-01T00:00:00+00:00') as payload
+    from {AUTHORS}"""
+BOOKS = "public.checked_book"
+BOOK_STATES = f"select id::text as aggregate_id, null::jsonb as payload from {BOOKS} where id = any(:keys)"
 
 
 @dataclass
 class Bench:
-    """One deployment, and the cleanup of the current breakage."""
+    """One deployment, and the cleanup of the current breakage. `names` are the names of the authors by key."""
 
     deployment: Deployment
     dsn: str
+    pipeline_file: Path
+    names: dict[str, str] = field(default_factory=dict)
     cleanup: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -83,6 +99,57 @@ class Bench:
             f"values ('{aggregate}', '{key}', 'sent', '{region}')"
         )
 
+    def write_author(self, name: str, key: str | None = None) -> str:
+        """Add or change an author as a service does: business row and event in one transaction. Return the key."""
+        key = key or str(uuid4())
+        self.sql(
+            f"insert into {AUTHORS} values ('{key}', '{name}') on conflict (id) do update set name = excluded.name; "
+            f"insert into {self.table} (aggregate_type, aggregate_id, event_type, region, payload) "
+            f"select 'author', aggregate_id, 'written', region, payload from ({AUTHOR_STATES}) a "
+            f"where aggregate_id = '{key}'"
+        )
+        self.names[key] = name
+        return key
+
+    def wait_authors(self) -> None:
+        """Wait until the last record of each author that was written has the author's name."""
+
+        def poll() -> Observation[bool]:
+            topic = records(self.deployment, self.topic("author"), 4)
+            last = {(message.key() or b"").decode(): message for message in topic}
+            actual = {key: self._name(last[key]) for key in self.names if key in last}
+            return Observation(actual == self.names or None, f"{actual}, not {self.names}")
+
+        wait_for("the names of the authors on the topic", poll, seconds=SECONDS)
+
+    def _name(self, message: Message) -> str | None:
+        """Return the name of an author; None if the record has an unknown schema id."""
+        try:
+            return str(decode(self.deployment, "author", message)["name"])
+        except KeyError:
+            return None
+
+    # --- remedies
+
+    def run_remedy(self, check: Check) -> None:
+        """Run the commands of a remedy as printed: SQL as administrator, and `outbox` in this process."""
+        options = CommonOptions(self.pipeline_file, self.deployment.environment.name).arguments
+        run_remedy(check, options, self._run_other)
+
+    def _run_other(self, command: str) -> None:
+        if command.startswith("kafka-configs "):
+            self._kafka_configs(shlex.split(command)[1:])
+        else:
+            self.sql(command)
+
+    def _kafka_configs(self, arguments: list[str]) -> None:
+        """Run Kafka's command line tool, whose launcher is not part of the embedded stack."""
+        java = find_java()
+        libraries = Layout(self.pipeline_file.parent.parent).runtime / "kafka" / "libs"
+        class_path = f"{libraries}/*"
+        done = run([str(java), "-cp", class_path, "kafka.admin.ConfigCommand", *arguments], libraries)
+        assert done.code == 0, done.output
+
     # --- files
 
     @contextmanager
@@ -91,12 +158,6 @@ class Bench:
         data = json.loads(self.deployment.lock_file.read_text())
         yield data
         self.deployment.write_lock(Lock.model_validate(data))
-
-    def restore_lock_on_repair(self) -> None:
-        """Register the current lock file to be restored by the cleanup."""
-        lock = self.deployment.lock()
-        assert lock is not None
-        self.cleanup.callback(self.deployment.write_lock, lock)
 
     # --- the connector
 
@@ -146,6 +207,16 @@ class Bench:
         wait_for("the connector to read its slot", poll, seconds=SECONDS)
         self.wait_slot_advances()
 
+    def wait_failed(self) -> None:
+        """Wait until the task is FAILED and no longer reads the slot."""
+
+        def poll() -> Observation[bool]:
+            status = self.deployment.connect.status(self.name)
+            failed = status is not None and connect_lifecycle.has_failed(status) and self.slot_pid() is None
+            return Observation(failed or None, str(status))
+
+        wait_for("the task to fail", poll, seconds=SECONDS)
+
     def wait_slot_advances(self) -> None:
         """Wait until the slot advances, after a message without a record: a new slot advances only by a transaction."""
         self.sql("select pg_logical_emit_message(true, 'outbox-heartbeat', '')")
@@ -188,13 +259,20 @@ class Bench:
         self.admin.delete_topics([topic])[topic].result(SECONDS)
         self._wait_topic(topic, exists=False)
 
-    def create_topic(self, topic: str) -> None:
-        """Create the topic with the settings that apply uses."""
+    def create_topic(self, topic: str, *, recorded: bool = True) -> None:
+        """Create the topic with the settings that apply uses. If `recorded`, write its id to the lock file."""
         topics = kafka_state.desired_topics(self.deployment.pipeline, self.deployment.environment)
         expected = next(item for item in topics if item.name == topic)
         new = NewTopic(topic, num_partitions=expected.partitions, replication_factor=1, config=expected.config)
         self.admin.create_topics([new])[topic].result(SECONDS)
         self._wait_topic(topic, exists=True)
+        if recorded:
+            self.record_topic(topic)
+
+    def record_topic(self, topic: str) -> None:
+        """Write the id of the topic to the lock file."""
+        with self.edited_lock() as data:
+            data["topics"][topic]["id"] = self.deployment.kafka.describe([topic])[topic].id
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.integration.verification.bench import SECONDS, Bench
+from confluent_kafka import Producer
+from tests.integration.verification.bench import AUTHORS, SECONDS, Bench
 from tests.integration.verification.servers import reading
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.deployment import Deployment, apply
-from outbox_kit.kafka import client as kafka_client
+from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.pipeline import Connect, HttpService
 from outbox_kit.postgres import checks as postgres_checks
-from outbox_kit.progress import silent
 from outbox_kit.registry.client import RegistryClient
 from outbox_kit.waiting import Observation, wait_for
 
@@ -30,63 +30,83 @@ def own_deployment(bench: Bench) -> Deployment:
     return bench.deployment
 
 
-def do_nothing(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+def do_nothing(bench: Bench, patch: pytest.MonkeyPatch | None = None) -> None:
     del bench, patch
 
 
 @dataclass(frozen=True)
 class Breakage:
-    """A change that makes the check `id` fail, and the checks `follows`; `view` returns the deployment to verify."""
+    """A change that makes the check `id` fail, and the checks `follows`; `view` returns the deployment to verify.
+
+    The checks `may_follow` fail or pass, depending on the time. With `heals`, the test runs the printed remedy, and
+    then `repair` for what the remedy has not restored.
+    """
 
     id: str
     break_: Callable[[Bench, pytest.MonkeyPatch], object] = do_nothing
-    repair: Callable[[Bench], object] = lambda _: None
+    repair: Callable[[Bench], object] = do_nothing
     follows: tuple[str, ...] = ()
+    may_follow: tuple[str, ...] = ()
     view: Callable[[Bench], Deployment] = own_deployment
     canary: float | None = None
     on_progress: Callable[[Bench, str], None] = lambda _, __: None
     note: str = ""
+    heals: bool = False
 
     @property
     def title(self) -> str:
         return f"{self.id} {self.note}".strip()
 
 
-def sql(identifier: str, statement: str, repair: str, follows: tuple[str, ...] = (), note: str = "") -> Breakage:
-    """Break and repair with one SQL statement each; {table}, {slot} and {publication} are substituted."""
+def sql(
+    identifier: str,
+    statement: str,
+    repair: str = "",
+    follows: tuple[str, ...] = (),
+    note: str = "",
+    canary: float | None = None,
+    *,
+    heals: bool = False,
+) -> Breakage:
+    """Break and repair with one SQL statement each; {table}, {slot} and {publication} are substituted.
+
+    With `heals`, or without `repair`, the test runs the printed remedy.
+    """
 
     def run(bench: Bench, text: str) -> None:
         bench.sql(text.format(table=bench.table, slot=bench.slot, publication=bench.publication))
 
-    return Breakage(identifier, lambda b, _: run(b, statement), lambda b: run(b, repair), follows, note=note)
+    restore = (lambda b: run(b, repair)) if repair else do_nothing
+    return Breakage(
+        identifier,
+        lambda b, _: run(b, statement),
+        restore,
+        follows,
+        canary=canary,
+        note=note,
+        heals=heals or not repair,
+    )
 
 
 def lock(identifier: str, change: Callable[[dict[str, object]], object], follows: tuple[str, ...] = ()) -> Breakage:
     """Break by editing the lock file."""
 
     def edit(bench: Bench, _: pytest.MonkeyPatch) -> None:
-        bench.restore_lock_on_repair()
         with bench.edited_lock() as data:
             change(data)
 
-    return Breakage(identifier, edit, follows=follows)
+    return Breakage(identifier, edit, follows=follows, heals=True)
 
 
 def live(identifier: str, changes: dict[str, str], canary: float | None = None) -> Breakage:
     """Break by changing the live connector config; the check connect.config fails too."""
     follows = ("connect.config",) if identifier != "connect.config" else ()
-    return Breakage(
-        identifier, lambda b, _: b.change_config(**changes), lambda b: b.restore_config(), follows, canary=canary
-    )
+    return Breakage(identifier, lambda b, _: b.change_config(**changes), follows=follows, canary=canary, heals=True)
 
 
 def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> Breakage:
     """Break by changing a setting of a live topic."""
-    return Breakage(
-        identifier,
-        lambda b, _: b.topic_setting(b.topic(aggregate), key, value),
-        lambda b: b.restore_settings(b.topic(aggregate)),
-    )
+    return Breakage(identifier, lambda b, _: b.topic_setting(b.topic(aggregate), key, value), heals=True)
 
 
 def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **changes: object) -> Breakage:
@@ -148,11 +168,16 @@ def recreated_publication(bench: Bench, _: pytest.MonkeyPatch) -> None:
     )
 
 
-def accept_publication(bench: Bench) -> None:
-    with bench.edited_lock() as data:
-        data["source"]["publication_oid"] = bench.sql(
-            f"select oid::bigint from pg_publication where pubname = '{bench.publication}'"
-        )[0][0]
+def publication_of_all_tables(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    bench.sql(f"drop publication {bench.publication}", f"create publication {bench.publication} for all tables")
+
+
+def column_list(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Exclude columns of the contract. The task fails in the first row, which remains without them in the WAL."""
+    columns = "id, aggregate_type, aggregate_id, event_type, created_at"
+    bench.sql(f"alter publication {bench.publication} set table {bench.table} ({columns})")
+    bench.write_author("without columns")
+    bench.wait_failed()
 
 
 def dropped_slot(bench: Bench, _: pytest.MonkeyPatch) -> None:
@@ -160,9 +185,33 @@ def dropped_slot(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.sql(f"select pg_drop_replication_slot('{bench.slot}')")
 
 
-def recover(bench: Bench) -> None:
-    apply(bench.deployment, silent, recover=True)
-    bench.wait_running()
+def slot_with_another_plugin(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    dropped_slot(bench, patch)
+    bench.sql(f"select pg_create_logical_replication_slot('{bench.slot}', 'test_decoding', false, false, true)")
+
+
+def lost_slot(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Let the server invalidate the slot. Among the slots of the server, only those without a reader are concerned."""
+    bench.stop()
+    bench.server_setting("idle_replication_slot_timeout", "'1s'")
+
+    def poll() -> Observation[bool]:
+        bench.sql("checkpoint")
+        status = bench.sql(f"select wal_status from pg_replication_slots where slot_name = '{bench.slot}'")[0][0]
+        return Observation(status == "lost" or None, status)
+
+    try:
+        wait_for("the slot to be lost", poll, seconds=SECONDS, interval=0.2)
+    finally:
+        bench.server_setting("idle_replication_slot_timeout", None)
+
+
+def slot_of_another_database(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    dropped_slot(bench, patch)
+    with psycopg.connect(bench.dsn, dbname="postgres", autocommit=True) as connection:
+        connection.execute(
+            f"select pg_create_logical_replication_slot('{bench.slot}', 'pgoutput', false, false, true)".encode()
+        )
 
 
 def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
@@ -174,6 +223,22 @@ def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 # --- Kafka
+
+
+def missing_heartbeat_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    bench.delete_topic(bench.deployment.pipeline.heartbeat_topic)
+    wait_stuck(bench)
+
+
+def failed_task(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Restart the task while its role cannot log in, and remove the cause when the task has failed."""
+    role = bench.deployment.environment.source.connector.user
+    bench.sql(f"alter role {role} nologin")
+    try:
+        bench.deployment.connect.restart(bench.name)
+        bench.wait_failed()
+    finally:
+        bench.sql(f"alter role {role} login")
 
 
 def missing_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
@@ -207,11 +272,6 @@ def wait_stuck(bench: Bench) -> None:
     wait_for("the connector to be stuck", poll, seconds=SECONDS, interval=0.15)
 
 
-def recreate_topic(bench: Bench) -> None:
-    bench.create_topic(bench.topic("author"))
-    bench.restart()
-
-
 def slow_acknowledgements(bench: Bench, _: pytest.MonkeyPatch) -> None:
     """Block the producer until Debezium's queue is full; then Debezium contacts the server only every ten seconds."""
     bench.sql("alter role outbox_connector set wal_sender_timeout = '4s'")
@@ -236,7 +296,39 @@ def additional_partition(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.grow_topic(bench.topic("author"), 5)
 
 
+def another_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    bench.delete_topic(bench.topic("author"))
+    bench.create_topic(bench.topic("author"), recorded=False)
+
+
+def state_in_another_partition(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Write a state that no record of the connector supersedes, as after partitions were added."""
+    partitions = bench.deployment.pipeline.aggregates["book"].partitions
+    producer = Producer({"bootstrap.servers": bench.deployment.environment.kafka.bootstrap_servers})
+    wrong_partition = (partition_of(b"moved", partitions) + 1) % partitions
+    producer.produce(bench.topic("book"), key=b"moved", value=b"state", partition=wrong_partition)
+    assert producer.flush(SECONDS) == 0
+
+
+def open_transaction(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Leave a transaction of another producer open on a topic of states."""
+    servers = bench.deployment.environment.kafka.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "another-producer"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(bench.topic("book"), key=b"another", value=b"state", partition=0)
+    assert producer.flush(SECONDS) == 0
+    bench.cleanup.callback(producer.abort_transaction, SECONDS)
+
+
+def recreate_book_topic(bench: Bench) -> None:
+    bench.delete_topic(bench.topic("book"))
+    bench.create_topic(bench.topic("book"))
+
+
 def recreate_author_topic(bench: Bench) -> None:
+    """Delete the topic with its authors: `outbox stuck` would wait for their states."""
+    bench.sql(f"delete from {AUTHORS}; delete from {bench.table}")
     bench.delete_topic(bench.topic("author"))
     bench.create_topic(bench.topic("author"))
 
@@ -249,11 +341,6 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
         return Observation(count > 0 or None, f"{count} dead letters")
 
     wait_for("the dead letter", poll, seconds=SECONDS)
-
-
-def short_kafka_timeout(bench: Bench, patch: pytest.MonkeyPatch) -> None:
-    del bench
-    patch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 1)
 
 
 # --- registry and Connect
@@ -312,13 +399,3 @@ def stopped_at(lsn: int | None, advance: bool = False) -> Callable[[Bench, pytes
             bench.sql(f"select pg_replication_slot_advance('{bench.slot}', pg_current_wal_lsn())")
 
     return run
-
-
-def set_offset_and_resume(bench: Bench) -> None:
-    bench.set_offset()
-    bench.resume()
-
-
-def apply_again(bench: Bench) -> None:
-    apply(bench.deployment, silent)
-    bench.wait_running()

@@ -15,7 +15,7 @@ from tests.integration.verification.servers import ADMIN, reading, run_server
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, ddl, state, undelivered_events, verify_queries
+from outbox_kit.postgres import client, ddl, insert_hooks, role_limits, state, undelivered_events, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.replication_slot import read_slot
@@ -133,6 +133,44 @@ ALL_VERSIONS = [
     ("postgres.connector-role", "alter role reader noreplication", "alter role reader replication"),
     (
         "postgres.connector-role",
+        "alter role reader valid until '2020-01-01'",
+        "alter role reader valid until 'infinity'",
+    ),
+    ("postgres.connector-role", "alter role reader connection limit 0", "alter role reader connection limit -1"),
+    (
+        "postgres.connector-role",
+        "alter database library set idle_session_timeout = '1s'",
+        'alter role "reader" in database "library" set "idle_session_timeout" = 0',
+    ),
+    (
+        "postgres.connector-role",
+        "alter role reader in database library set statement_timeout = '1s'",
+        'alter role "reader" in database "library" set "statement_timeout" = 0',
+    ),
+    (
+        "postgres.connector-role",
+        "revoke usage on schema public from public, reader",
+        'grant usage on schema "public" to public, "reader"',
+    ),
+    (
+        "postgres.triggers",
+        "create function nulls() returns trigger language plpgsql as 'begin new.payload = null; return new; end';"
+        "create trigger nulls before insert on outbox_event for each row execute function nulls()",
+        "drop function nulls cascade",
+    ),
+    (
+        "postgres.rules",
+        "create rule drops as on insert to outbox_event where new.event_type = 'x' do instead nothing",
+        'drop rule "drops" on "public"."outbox_event"',
+    ),
+    (
+        "postgres.row-security",
+        "alter table outbox_event enable row level security; create policy own on outbox_event using (false);"
+        "set role reader",
+        "reset role; drop policy own on outbox_event; alter table outbox_event disable row level security",
+    ),
+    (
+        "postgres.connector-role",
         "revoke execute on all functions in schema pg_catalog from public",
         "grant execute on all functions in schema pg_catalog to public",
     ),
@@ -165,6 +203,72 @@ def test_reports_exactly_what_is_broken(database: Database, identifier: str, bro
         database.sql(repaired)
     assert named == {identifier, "postgres.slot-active"}
     assert database.failing_checks() == {"postgres.slot-active"}
+
+
+def test_reports_a_table_that_was_created_again(database: Database) -> None:
+    """The publication contains the original table. When somebody has added the new one, only its oid differs."""
+    database.sql(
+        "alter table outbox_event rename to original_event",
+        "create table outbox_event (like original_event including all)",
+        "grant select on outbox_event to reader",
+    )
+    try:
+        assert database.failing_checks() == {
+            "postgres.table-identity",
+            "postgres.publication",
+            "postgres.slot-active",
+        }
+        database.sql("alter publication library_outbox set table outbox_event")
+        assert database.failing_checks() == {"postgres.table-identity", "postgres.slot-active"}
+        actual = state.read_actual(database.connection, database.pipeline, database.environment)
+        (change,) = state.diff(database.pipeline, database.environment, actual, database.locked)
+        assert (change.object, change.action) == ("table public.outbox_event", "update")
+    finally:
+        database.sql(
+            "drop table outbox_event",
+            "alter table original_event rename to outbox_event",
+            "alter publication library_outbox set table outbox_event",
+        )
+    assert database.failing_checks() == {"postgres.slot-active"}
+
+
+def test_accepts_hooks_that_change_no_row(database: Database) -> None:
+    """An AFTER trigger, a disabled trigger, a rule that adds a statement, and row security for other logins."""
+    database.sql(
+        "create function same() returns trigger language plpgsql as 'begin return new; end'",
+        "create trigger later after insert on outbox_event for each row execute function same()",
+        "create trigger disabled before insert on outbox_event for each row execute function same()",
+        "alter table outbox_event disable trigger disabled",
+        "create rule notifies as on insert to outbox_event do also notify outbox",
+        "alter table outbox_event enable row level security",
+    )
+    try:
+        named = database.failing_checks()
+    finally:
+        database.sql(
+            "drop function same cascade",
+            "drop rule notifies on outbox_event",
+            "alter table outbox_event disable row level security",
+        )
+    assert named == {"postgres.slot-active"}
+
+
+def test_names_a_trigger_of_a_partition(database: Database) -> None:
+    """With its function, because the name of a trigger does not tell what it does. The table's name needs quotes."""
+    database.sql(
+        'create table "Parted" (like outbox_event) partition by list (event_type)',
+        "create table parted_a partition of \"Parted\" for values in ('a')",
+        "create function skip() returns trigger language plpgsql as 'begin return null; end'",
+        "create trigger skips before insert on parted_a for each row execute function skip()",
+        'grant select on "Parted" to reader',
+    )
+    try:
+        hooks = insert_hooks.read_insert_hooks(database.connection, "public.Parted")
+        limits = role_limits.read_role_limits(database.connection, "reader", "public.Parted")
+    finally:
+        database.sql('drop table "Parted"', "drop function skip")
+    assert hooks.triggers == ("skips (function skip)",)
+    assert limits.can_select
 
 
 def test_reports_a_publication_filter_where_supported(database: Database) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kit.backfill.newest_states import AggregateStates
+from outbox_kit.backfill.newest_states import EMPTY_SQL, AggregateStates
 from outbox_kit.pipeline import Backfill, Columns, Source
 
 
@@ -52,11 +52,12 @@ def test_inserts_rows_with_the_column_names_of_the_pipeline() -> None:
 
     recorder = Recorder()
     actual = states("select 1", partition_field="Tenant")
-    actual._insert(recorder, actual._state_rows(), {})  # type: ignore[arg-type]
+    actual._insert(recorder, actual._state_rows(EMPTY_SQL), {})  # type: ignore[arg-type]
     actual._insert(recorder, actual._tombstone_rows(), {})  # type: ignore[arg-type]
     inserted, tombstones = recorder.statements
     names = '"Shop"."outbox" ("event", "aggregate_type", "key", "event_type", "Body", "Tenant")'
     assert inserted.startswith(f"insert into {names} select gen_random_uuid(), ")
     assert 'q.payload::jsonb, q."Tenant" from' in inserted
-    assert tombstones.startswith(f"insert into {names} select gen_random_uuid(), ")
-    assert 'where "aggregate_type" = %(type)s and "key" = k and "Tenant" is not null limit 1' in tombstones
+    assert " ".join(tombstones.split()).startswith(f"insert into {names} select gen_random_uuid(), ")
+    assert 'select "Tenant"::text from "Shop"."outbox" where "aggregate_type" = %(type)s' in tombstones
+    assert '"key" = k and "Tenant"::text <> \'\' limit 1), v) as field' in tombstones

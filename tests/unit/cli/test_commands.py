@@ -6,18 +6,24 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.unit.cli.samples import SECRETS
 
+from outbox_kit import deployment
 from outbox_kit.cli import main
+from outbox_kit.errors import RejectedError
+from outbox_kit.stack.ports import HOST
 from outbox_kit.waiting import Observation, wait_for
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+PAYLOAD = "pl4nted-payload"
 Outbox = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -71,6 +77,31 @@ def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     assert hint.startswith("hint:  name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
 
 
+def test_debug_prints_no_row_of_a_table(
+    run_main: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Details of PostgreSQL's errors contain the row: Failing row contains (...)."""
+
+    class CheckViolation(psycopg.errors.CheckViolation):
+        sqlstate = "23514"
+
+        def __str__(self) -> str:
+            return f"violates check constraint\nDETAIL:  Failing row contains ({PAYLOAD})."
+
+    def fail(*_: object) -> None:
+        try:
+            raise CheckViolation
+        except psycopg.Error as error:
+            raise RejectedError("PostgreSQL: violates check constraint") from error
+
+    monkeypatch.setattr(deployment, "render_config", fail)
+    code, _, err = run_main("render", "--debug")
+    assert code == 1
+    assert "CheckViolation: violates check constraint\n" in err
+    assert "in fail" in err
+    assert PAYLOAD not in err
+
+
 def test_debug_prints_the_traceback_of_the_error(run_main: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = run_main("render", "--debug", "-p", "connectors/none.yaml")
     assert (code, out) == (1, "")
@@ -116,8 +147,8 @@ def test_render_requires_the_variables_it_prints(
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in example
-    (folder / "edited.yaml").write_text(example.replace(old, new), encoding="utf-8")
-    code, out, err = run_main("render", "-e", "edited")
+    (folder / "production.yaml").write_text(example.replace(old, new), encoding="utf-8")
+    code, out, err = run_main("render", "-e", "production")
     assert (code, out) == (1, "")
     assert "environment variable UNSET is not set" in err
 
@@ -131,8 +162,8 @@ def test_render_needs_no_address_of_a_service(
     url = f"url: https://{service}.example.internal"
     assert url in example
     edited = re.sub(rf"{url}.*", 'url: "{{ env.UNSET }}"', example)
-    (folder / "edited.yaml").write_text(edited, encoding="utf-8")
-    code, out, err = run_main("render", "-e", "edited")
+    (folder / "production.yaml").write_text(edited, encoding="utf-8")
+    code, out, err = run_main("render", "-e", "production")
     assert (code, err) == (0, "")
     assert json.loads(out)["name"] == "library-outbox"
 
@@ -145,24 +176,37 @@ def test_reports_that_the_stack_is_not_running(run_main: Callable[..., tuple[int
 
 
 def test_sigterm_exits_like_sigint(workspace: Path) -> None:
-    """The command blocks on a pipeline file that is a named pipe without data."""
-    processes = {sent: start_blocked_command(workspace, sent.name) for sent in (signal.SIGTERM, signal.SIGINT)}
-    for sent, process in processes.items():
-        # open() returns when the command has opened the pipe. The command then waits for data that is never written.
-        writer = os.open(workspace / "connectors" / f"{sent.name}.yaml", os.O_WRONLY)
-        try:
-            wait_until_blocked(process.pid)
-            process.send_signal(sent)
-            out, err = process.communicate(timeout=20)
-        finally:
-            os.close(writer)
-            process.kill()
-        assert (process.returncode, out) == (130, ""), sent
-        assert "Traceback" not in err
+    """The command blocks on a server that accepts the connection and does not respond."""
+    with socket.create_server((HOST, 0)) as server:
+        server.settimeout(20)
+        write_environment(workspace, server.getsockname()[1])
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            process = start_blocked_command(workspace)
+            try:
+                connection, _ = server.accept()
+                with connection:
+                    wait_until_blocked(process.pid)
+                    process.send_signal(sent)
+                    out, err = process.communicate(timeout=20)
+            finally:
+                process.kill()
+            assert (process.returncode, out) == (130, ""), sent
+            assert "Traceback" not in err
+            assert err.endswith("interrupted\n")
+
+
+def write_environment(workspace: Path, port: int) -> None:
+    """Write an environment file in which every system has this port."""
+    url = f"http://{HOST}:{port}"
+    login = {"user": "user", "password": "${env:PASSWORD}"}
+    source = {"host": HOST, "port": port, "database": "d", "admin": login, "connector": login}
+    data = {"name": "silent", "source": source, "kafka": {"bootstrap_servers": f"{HOST}:{port}"}}
+    path = workspace / "connectors" / "environments" / "silent.yaml"
+    path.write_text(json.dumps({**data, "registry": {"url": url}, "connect": {"url": url}}), encoding="utf-8")
 
 
 def wait_until_blocked(pid: int) -> None:
-    """Wait until the process blocks in read(). A signal just before the read would not interrupt it."""
+    """Wait until the process blocks in recv(). A signal just before the call would not interrupt it."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         pytest.skip("requires /proc to check that the command is blocked")
@@ -173,19 +217,17 @@ def wait_until_blocked(pid: int) -> None:
         nonlocal blocked_polls
         state = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         blocked_polls = blocked_polls + 1 if state == "S" else 0
-        # Several polls in a row, because the process may also block on a lock before the read.
+        # Several polls in a row, because the process may also block on a lock before the call.
         return Observation(True if blocked_polls >= 4 else None, f"state {state}")
 
     wait_for(f"process {pid} to sleep", poll, seconds=20, interval=0.05)
 
 
-def start_blocked_command(workspace: Path, name: str) -> subprocess.Popen[str]:
-    pipe = workspace / "connectors" / f"{name}.yaml"
-    os.mkfifo(pipe)
+def start_blocked_command(workspace: Path) -> subprocess.Popen[str]:
     # If the tests were started in the background, SIGINT is ignored, and the process inherits this.
     enable_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     return subprocess.Popen(
-        [sys.executable, "-c", enable_sigint + RUN[-1], "render", "-p", str(pipe)],
+        [sys.executable, "-c", enable_sigint + RUN[-1], "-e", "silent", "log-level"],
         cwd=workspace,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Messages to stderr, data to stdout, both unchanged."""
+"""Messages to stderr, data to stdout, both unchanged except for control characters."""
 
 from __future__ import annotations
 
@@ -63,9 +63,35 @@ def test_table_does_not_truncate_values(capsys: pytest.CaptureFixture[str], text
 def test_prints_the_traceback_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise OutboxKitError("no")
-    except OutboxKitError:
-        console.print_traceback()
+    except OutboxKitError as error:
+        console.print_traceback(error)
     out, err = capsys.readouterr()
     assert err.startswith("Traceback (most recent call last):")
     assert err.endswith("OutboxKitError: no\n")
     assert out == ""
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00"
+ESCAPED = r"\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00"
+
+
+def test_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_message(f"{HOSTILE}\nerror: forged")
+    console.print_error(OutboxKitError(f"{HOSTILE}\nsecond line", HOSTILE))
+    console.print_traceback(OutboxKitError(HOSTILE))
+    console.print_text(HOSTILE)
+    console.print_table(["key"], [[HOSTILE]])
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        rf"{ESCAPED}\nerror: forged",
+        f"error: {ESCAPED}",
+        "second line",
+        f"hint:  {ESCAPED}",
+        f"outbox_common.errors.OutboxKitError: {ESCAPED}",
+    ]
+    assert [line.rstrip() for line in out.splitlines()] == [ESCAPED, "key", ESCAPED]
+
+
+def test_json_stays_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"key": f"{HOSTILE}\x7f"})
+    assert json.loads(capsys.readouterr().out) == {"key": f"{HOSTILE}\x7f"}

@@ -84,6 +84,7 @@ def test_rejects_an_unknown_output_with_exit_code_2(output: str) -> None:
     assert result.stdout == ""
 
 
+SELECTION = "-p connectors/library.yaml -e production.example"
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("connect.running", Status.FAIL, "no connector c", "RUNNING", "run `outbox apply`")
 WARNING = Check("a.b", Status.WARN, "1", "2", "remedy")
@@ -94,7 +95,11 @@ WARNING = Check("a.b", Status.WARN, "1", "2", "remedy")
     [
         ([GOOD], 0, "1 passed\n"),
         ([GOOD, WARNING], 0, "a.b: expected 2; remedy\n1 warned, 1 passed\n"),
-        ([GOOD, BAD], 1, "connect.running: expected RUNNING; run `outbox apply`\n1 failed, 1 passed\n"),
+        (
+            [GOOD, BAD],
+            1,
+            f"connect.running: expected RUNNING; run `outbox apply {SELECTION}`\n1 failed, 1 passed\n",
+        ),
     ],
 )
 def test_verify(
@@ -123,7 +128,7 @@ def test_verify_passes_its_timeout(planned: Callable[..., list[str]], monkeypatc
     planned([])
     timeouts: list[float | None] = []
 
-    def verify(*_: object, canary_seconds: float | None) -> list[Check]:
+    def verify(*_: object, canary_seconds: float | None, **__: object) -> list[Check]:
         timeouts.append(canary_seconds)
         return []
 

@@ -134,3 +134,11 @@ def test_the_groups_of_the_command_line_accept_the_options(tmp_path: Path) -> No
         result = CliRunner().invoke(app, line.split())
         assert result.exit_code == 1, result.output  # exit code 2 would mean that an option was rejected
         assert isinstance(result.exception, ConfigurationError | SystemExit)
+
+
+def test_arguments_select_the_deployment_in_another_shell_without_secrets() -> None:
+    settings = ("prefix=a b", "environment.source.admin.password=hidden")
+    options = CommonOptions(Path("my pipelines/a.yaml"), "here", settings)
+    assert options.arguments == (
+        "-p 'my pipelines/a.yaml' -e here '--set=prefix=a b' --set=environment.source.admin.password=..."
+    )

@@ -230,6 +230,25 @@ def test_failed_update_restarts_a_healthy_connector(
     assert connect.states["c"] == ("STOPPED" if message_end == LEFT_STOPPED else state.upper())
 
 
+@pytest.mark.parametrize(("written", "state"), [(False, "RUNNING"), (True, "STOPPED")])
+def test_an_interrupted_update_restores_the_connector_or_names_the_command(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, written: bool, state: str
+) -> None:
+    """Ctrl-C before the new config was written, and afterwards."""
+    connect, messages = worker(offsets=[]), list[str]()
+
+    def interrupt(*_: object, **__: object) -> None:
+        if written:
+            connect.configs["c"] = {"a": "1"}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outbox_kit.connect.apply.put_config", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        apply(client(serve(connect)), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=messages.append)
+    assert connect.states["c"] == state
+    assert f"; {messages[-1]}" == (LEFT_STOPPED if written else RESTORED.format("running"))
+
+
 def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
     """A busy worker can also fail the polls for the result of a write."""
     server = serve(worker(faults={"PUT config": [Fault(LOST.answer, done=True)], "GET config": [LOST]}))

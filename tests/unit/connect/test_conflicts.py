@@ -6,8 +6,9 @@ import pytest
 from tests.unit.connect_samples import DESIRED, MOVED, PLUGIN, RUNNING, written
 
 from outbox_kit.connect.client import LiveConnector
-from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates
+from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates, shared_topics
 from outbox_kit.connect.state import ActualConnector, diff
+from outbox_kit.connector_config import EVENT_ROUTER, ROUTER
 from outbox_kit.errors import RefusedError
 
 OUR_CONFIG = {
@@ -68,6 +69,32 @@ def test_considers_defaults_of_debezium() -> None:
 )
 def test_ignores_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
     assert [actual.key for actual in duplicates("c", OUR_CONFIG, {"other": LiveConnector(config, None)})] == keys
+
+
+@pytest.mark.parametrize(
+    ("other", "topics"),
+    [
+        (UNIQUE_NAMES, ["library.book"]),
+        ({**UNIQUE_NAMES, "transforms.o.aggregate.book.topic": "staging.book"}, []),
+        ({**UNIQUE_NAMES, "transforms": ""}, []),
+        (
+            {
+                **UNIQUE_NAMES,
+                "transforms.o.type": EVENT_ROUTER,
+                "transforms.o.route.topic.replacement": "library.${routedByValue}",
+            },
+            ["library.book"],
+        ),
+    ],
+)
+def test_detects_another_connector_that_writes_to_a_topic(other: dict[str, str], topics: list[str]) -> None:
+    """A copy of the connector for another database has its own slot and prefix, but often the same routes."""
+    router = {"type": ROUTER, "aggregates": "book", "aggregate.book.topic": "library.book"}
+    config = {**OUR_CONFIG, "transforms": "o", **{f"transforms.o.{key}": value for key, value in router.items()}}
+    live = {"other": LiveConnector({**config, **other}, RUNNING)}
+    assert [(entry.value, entry.other_connector) for entry in shared_topics("c", config, live)] == [
+        (topic, "other") for topic in topics
+    ]
 
 
 def test_rejects_a_duplicate_and_names_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.connect_samples import MOVED, RUNNING
 
 from outbox_kit.connect.config_diff import compare
-from outbox_kit.connect.dangers import REPUBLISH_HINT, config_dangers
+from outbox_kit.connect.dangers import BACKFILL_HINT, config_dangers
 from outbox_kit.connect.state import ActualConnector, diff
 
 LIVE = {
@@ -44,7 +44,14 @@ def dangers(key: str, value: str | None) -> str:
 def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, danger: str) -> None:
     text = dangers(key, value)
     assert danger in text
-    assert text.endswith(REPUBLISH_HINT)
+    assert text.endswith(BACKFILL_HINT)
+
+
+def test_rows_of_a_removed_aggregate_type_become_dead_letters() -> None:
+    """Regression: the danger was that records are written to another topic, and a backfill was recommended."""
+    text = dangers("transforms.outbox.aggregate.book.topic", None)
+    assert "library.book → unset: rows of this aggregate type become dead letters" in text
+    assert BACKFILL_HINT not in text
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, d
 )
 def test_reports_a_changed_slot_or_database(key: str, danger: str) -> None:
     assert danger in dangers(key, "new")
-    assert REPUBLISH_HINT not in dangers(key, "new")
+    assert BACKFILL_HINT not in dangers(key, "new")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_reports_every_danger_of_an_update() -> None:
         "database.dbname library → shop: the LSN in the connector's offset is not valid in another database"
         in change.danger
     )
-    assert change.danger.count(REPUBLISH_HINT) == 1
+    assert change.danger.count(BACKFILL_HINT) == 1
 
 
 def test_accepts_a_new_connector() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.unit.support import Redirect, Script, ScriptedServer
+from tests.unit.support import Page, Redirect, Script, ScriptedServer
 
 from outbox_kit.connect import rest
 from outbox_kit.connect.client import ConnectClient
@@ -193,6 +192,23 @@ def test_a_404_page_is_not_a_missing_connector(serve: Serve) -> None:
         client(serve([(404, b"<html>not here</html>")])).config("c")
 
 
+STARTING = (404, Page("<h2>HTTP ERROR 404 Not Found</h2>", "Jetty(12.0.34)"))
+
+
+def test_a_404_page_of_connects_http_server_is_a_starting_worker(serve: Serve) -> None:
+    """Until a worker has started, its HTTP server returns this page for every path."""
+    server = serve([STARTING])
+    with pytest.raises(UnreachableError, match=f"the worker at {server.url} is still starting") as caught:
+        client(server).config("c")
+    assert caught.value.hint.startswith("run the command again")
+
+
+def test_reads_from_another_worker_while_one_starts(serve: Serve) -> None:
+    first, second = serve([STARTING]), serve([(200, {"version": "4.3.1"})])
+    cluster = Connect(url=first.url, workers=[second.url])
+    assert ConnectClient(cluster, cluster.addresses).worker_info() == {"version": "4.3.1"}
+
+
 def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second attempt after a time-out cannot connect, so no request was sent."""
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
@@ -287,11 +303,15 @@ def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatc
     assert unknown_outcome.value.message == f"{location}: PUT /connectors/c/config: no response within 0.3 s"
 
 
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port that accepts connections and never responds."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield int(listening.getsockname()[1])
+def test_a_bounded_client_limits_reads_and_retries(serve: Serve, silent_port: int) -> None:
+    """`verify` reports a worker that does not respond within seconds. A validation connects to the database."""
+    unresponsive = ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}")).bounded(0.1)
+    with pytest.raises(UnreachableError, match=r"GET /connectors: no response within 0\.1 s"):
+        unresponsive.listed_connectors()
+    with pytest.raises(UnreachableError, match=r"/validate: no response within 0\.3 s"):
+        unresponsive.validate("c", {"connector.class": "x.Y"})
+    with pytest.raises(RebalanceError):
+        client(serve([REBALANCES[0]])).bounded(0.1).listed_connectors()
 
 
 # --- rejected credentials

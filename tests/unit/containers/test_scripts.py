@@ -163,13 +163,10 @@ def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -
 
 
 def test_tools_image_has_every_package_that_its_scripts_import(repository: Path) -> None:
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    install = re.search(
-        r"^install \$images/tools (.*)$", (repository / "scripts/image-python.sh").read_text(), re.MULTILINE
-    )
-    assert install is not None
-    packages = {re.split(r"[\[>=]", name)[0].replace("-", "_") for name in project["dependencies"]}
-    packages |= {"outbox_kit", "outbox_common", *install[1].split()[1:]}
+    data = tomllib.loads((repository / "pyproject.toml").read_text())
+    requirements = [*data["project"]["dependencies"], *data["dependency-groups"]["tools-image"]]
+    packages = {re.split(r"[\[>=]", name)[0].replace("-", "_") for name in requirements}
+    packages |= {"outbox_kit", "outbox_common"}
     imported = set[str]()
     for script in (repository / "compose").rglob("*.py"):
         for node in ast.walk(ast.parse(script.read_text())):
@@ -178,3 +175,87 @@ def test_tools_image_has_every_package_that_its_scripts_import(repository: Path)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
     assert imported - packages - sys.stdlib_module_names == set()
+
+
+FAKE_DOCKER = """\
+#!/bin/sh
+case "$*" in
+"compose version --short") echo 2.40.3 ;;
+"image inspect --format {{.Comment}} "*) grep -s . "$HOME/comment" ;;
+"image inspect --format {{.Size}} "*) echo 1000000 ;;
+"image inspect "*) grep -Fqx "${*##* }" "$HOME/images" ;;
+"pull "*) echo "$*" >>"$HOME/log"; [ -z "$OFFLINE" ] && echo "${*##* }" >>"$HOME/images" ;;
+"tag "*) echo "$*" >>"$HOME/log"; echo "${*##* }" >>"$HOME/images" ;;
+"import "*)
+  cat >/dev/null
+  echo "import ${*##* }" >>"$HOME/log"
+  echo "$3" >"$HOME/comment"
+  echo "${*##* }" >>"$HOME/images"
+  ;;
+esac
+"""
+FAKE_TOOLS = {"docker": FAKE_DOCKER, "id": "#!/bin/sh\necho 0\n", "apt-get": "#!/bin/sh\n"}
+DEBOOTSTRAP = '#!/bin/sh\nmkdir -p "$3/etc/apt/sources.list.d" "$3/etc/dpkg/dpkg.cfg.d"\n'
+BASE = "localhost/outbox-kit/base"
+
+
+def start_engine(repository: Path, folder: Path, **environ: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run container-engine.sh with a fake docker; return its result, and the images that docker handled."""
+    script = folder / "project" / "scripts" / "container-engine.sh"
+    tools = folder / "tools"
+    if not tools.exists():
+        tools.mkdir()
+        script.parent.mkdir(parents=True)
+        script.write_text((repository / "scripts" / script.name).read_text(), encoding="utf-8")
+        for name, text in {**FAKE_TOOLS, "debootstrap": DEBOOTSTRAP, "chroot": "#!/bin/sh\n"}.items():
+            (tools / name).write_text(text, encoding="utf-8")
+            (tools / name).chmod(0o755)
+    log = folder / "log"
+    log.write_text("", encoding="utf-8")
+    (folder / "images").touch()
+    done = run_script(["sh", str(script), "up"], folder, **{"PATH": f"{tools}:{os.environ['PATH']}", **environ})
+    return done, log.read_text(encoding="utf-8").splitlines()
+
+
+def test_pulls_the_base_image_by_digest(repository: Path, tmp_path: Path) -> None:
+    done, log = start_engine(repository, tmp_path)
+    assert done.returncode == 0, done.stderr
+    pulled = log[0].split()[-1]
+    assert re.fullmatch(r"debian@sha256:[0-9a-f]{64}", pulled)
+    assert log == [f"pull -q {pulled}", f"tag {pulled} {BASE}"]
+    assert start_engine(repository, tmp_path)[1] == [f"tag {pulled} {BASE}"]
+
+
+def test_a_new_digest_replaces_the_base_image(repository: Path, tmp_path: Path) -> None:
+    start_engine(repository, tmp_path)
+    script = tmp_path / "project" / "scripts" / "container-engine.sh"
+    text = script.read_text(encoding="utf-8")
+    script.write_text(re.sub(r"debian@sha256:\w+", "debian@sha256:" + "0" * 64, text), encoding="utf-8")
+    assert start_engine(repository, tmp_path)[1][-1] == f"tag debian@sha256:{'0' * 64} {BASE}"
+
+
+def test_builds_the_base_image_once_without_a_registry(repository: Path, tmp_path: Path) -> None:
+    done, log = start_engine(repository, tmp_path, OFFLINE="true")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in log] == ["pull", "import"]
+    assert log[1] == f"import {BASE}"
+    assert start_engine(repository, tmp_path, OFFLINE="true")[1] == []
+
+
+def test_default_images_are_never_looked_up_in_a_public_registry(repository: Path) -> None:
+    settings = dotenv_values(repository / "compose" / ".env.example")
+    images = {name: value or "" for name, value in settings.items() if name.endswith("_IMAGE")}
+    assert images.pop("BASE_IMAGE") == BASE
+    assert [name for name in images.values() if not name.startswith("outbox-kit/")] == []
+    assert settings["PULL_POLICY"] == "never"
+    for path in (repository / "compose").glob("*.yaml"):
+        named = re.findall(r"^ *image: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert [name for name in named if not re.fullmatch(r"\$\{\w+_IMAGE\}|outbox-kit/\w+", name)] == []
+
+
+def test_stages_of_the_dockerfile_are_based_on_the_base_image(repository: Path) -> None:
+    text = (repository / "compose" / "images" / "Dockerfile").read_text(encoding="utf-8")
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", text, re.MULTILINE)
+    assert len(stages) == text.count("\nFROM ")
+    assert {base for base, _ in stages} - {name for _, name in stages} == {"${BASE_IMAGE}"}
+    assert re.findall(r"^ARG BASE_IMAGE=(.*)$", text, re.MULTILINE) == [BASE]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import NoReturn
+
 import pytest
+from docker.errors import ImageNotFound
+from testcontainers.core.config import testcontainers_config
 
 from outbox_kit.errors import ConfigurationError, StackError
 from outbox_kit.stack.properties import environment_variables
 from outbox_kit.testing import OutboxStack
-from outbox_kit.testing.images import provide_image
+from outbox_kit.testing import images as images_module
+from outbox_kit.testing.images import provide_image, provide_ryuk
 
 UNUSED_ADDRESS = "tcp://127.0.0.1:1"
 
@@ -34,3 +40,43 @@ def test_exception_text_contains_the_hint(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rejects_zero_workers() -> None:
     with pytest.raises(ConfigurationError, match="must be at least 1, not 0"):
         OutboxStack(workers=0)
+
+
+class FakeEngine:
+    """An engine without images, which records what it is asked to pull."""
+
+    def __init__(self) -> None:
+        self.pulled: list[str] = []
+        self.client = self.images = self
+
+    def get(self, name: str) -> NoReturn:
+        raise ImageNotFound(name)
+
+    def pull(self, name: str) -> None:
+        self.pulled.append(name)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    engine = FakeEngine()
+    monkeypatch.setattr(images_module, "DockerClient", lambda: engine)
+    monkeypatch.setattr(testcontainers_config, "ryuk_image", testcontainers_config.ryuk_image)
+    monkeypatch.setattr(testcontainers_config, "_ryuk_disabled", False)
+    return engine
+
+
+def test_pulls_the_default_image_of_ryuk_by_digest(engine: FakeEngine) -> None:
+    provide_ryuk()
+    assert [bool(re.fullmatch(r"testcontainers/ryuk:[\d.]+@sha256:[0-9a-f]{64}", name)) for name in engine.pulled] == [
+        True
+    ]
+    assert testcontainers_config.ryuk_image == engine.pulled[0]
+
+
+def test_does_not_replace_a_configured_image_of_ryuk(engine: FakeEngine) -> None:
+    testcontainers_config.ryuk_image = "registry.example.com/ryuk:1"
+    provide_ryuk()
+    assert engine.pulled == ["registry.example.com/ryuk:1"]

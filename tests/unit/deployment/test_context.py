@@ -54,8 +54,8 @@ def test_reading_files_and_rendering_opens_no_connection(
         example = (folder / "production.example.yaml").read_text(encoding="utf-8")
         address = f"bootstrap_servers: 127.0.0.1:{listening.getsockname()[1]}"
         edited = re.sub(r"bootstrap_servers: .*", address, example)
-        (folder / "edited.yaml").write_text(edited, encoding="utf-8")
-        with open_deployment(workspace / "connectors" / "library.yaml", "edited") as deployment:
+        (folder / "production.yaml").write_text(edited, encoding="utf-8")
+        with open_deployment(workspace / "connectors" / "library.yaml", "production") as deployment:
             deployment.render(lock)
             assert not connected_to(listening)
 

@@ -20,9 +20,9 @@ from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
 from outbox_kit.changes import Change
 from outbox_kit.deployment import make_plan, open_deployment
-from outbox_kit.deployment.plan import check_rules, plan_connect, plan_registry
+from outbox_kit.deployment.plan import check_rules, plan_connect, plan_postgres, plan_registry
 from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import HttpService, Lock
+from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Status
 
 pytestmark = pytest.mark.usefixtures("database", "kafka")
@@ -99,8 +99,7 @@ def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, 
     deployed().write_lock(lock)
     registry = serve(registered(lock))
     connect = serve(deployed_connector(deployed().render(lock)))
-    registry_service = HttpService(url=registry.url.replace("//", "//robot:s3cret@"))
-    plan = make_plan(deployed(connect=service(connect), registry=registry_service))
+    plan = make_plan(deployed(connect=service(connect), registry=service(registry)))
     assert plan.changes == ()
     assert (plan.cluster_id, plan.registry, plan.database) == ("cluster-1", registry.url, "7301/library")
 
@@ -133,6 +132,19 @@ def test_plan_with_recover_accepts_a_lost_slot(
     planned = [change.object for change in make_plan(deployment, recover=True).changes]
     slot = ["slot library_outbox"] if "slot" in changes else []
     assert planned == [*slot, *(f"{kind} library-outbox" for kind in ("offsets", "connector", "start"))]
+
+
+@pytest.mark.parametrize(("pending", "is_dangerous"), [("required", True), (None, False)])
+def test_a_new_slot_beside_topics_of_a_destroyed_pipeline_is_dangerous(
+    deployed: Deployed, lock: Lock, database: FakePostgres, pending: str | None, is_dangerous: bool
+) -> None:
+    """No slot has retained the rows that were committed since `destroy`."""
+    database.actual = replace(DEPLOYED, slot=None, publication=None)
+    book = lock.topics["library.book"].model_copy(update={"pending_backfill": pending})
+    destroyed = lock.model_copy(update={"source": None, "topics": {"library.book": book}})
+    publication, slot = plan_postgres(deployed(), destroyed, database.actual)
+    assert (publication.danger, bool(slot.danger)) == ("", is_dangerous)
+    assert ("run `outbox backfill --restart book`" in slot.danger) is is_dangerous
 
 
 @pytest.mark.parametrize(

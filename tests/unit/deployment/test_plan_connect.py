@@ -24,10 +24,11 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import plan
+from outbox_kit.deployment.database_dangers import add_dangers
 from outbox_kit.deployment.execution import start_position
 from outbox_kit.deployment.plan import lock_for, plan_connect
 from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import Lock, Pipeline
 
 pytestmark = pytest.mark.usefixtures("database", "kafka")
 
@@ -218,5 +219,9 @@ def test_does_not_start_a_connector_without_a_slot(deployed: Deployed, lock: Loc
         (Change("postgres", "table", "x", "create", "why"), False),
     ],
 )
-def test_reports_recreating_a_slot_or_publication_as_dangerous(change: Change, dangerous: bool) -> None:
-    assert bool(plan.with_recreation_danger(change).danger) is dangerous
+def test_reports_recreating_a_slot_or_publication_as_dangerous(
+    library: Pipeline, lock: Lock, change: Change, dangerous: bool
+) -> None:
+    recovering = lock.model_copy(update={"source": None, "unfinished": "recover"})
+    (actual,) = add_dangers([change], library, recovering)
+    assert bool(actual.danger) is dangerous

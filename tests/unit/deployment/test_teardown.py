@@ -117,10 +117,57 @@ def test_rejects_objects_without_a_lock_file(deployment: Deployment) -> None:
         plan_destroy(deployment, DestroyOptions())
 
 
+def test_rejects_objects_that_the_lock_file_does_not_contain(
+    deployment: Deployment, kafka: FakeKafka, connect: FakeConnect, subjects: set[str]
+) -> None:
+    """OUTBOX__PREFIX, OUTBOX__SOURCE__SLOT or OUTBOX__CONNECTOR__NAME was set for another pipeline."""
+    pipeline, everything = deployment.pipeline, DestroyOptions(drop_slot=True, delete_topics=True)
+    schemas = DestroyOptions(delete_schemas=True)
+    kafka.states["victim.book"] = kafka.states["foreign"]
+    source = pipeline.source.model_copy(update={"slot": "victim"})
+    for changed, title in (
+        (pipeline.model_copy(update={"prefix": "victim"}), "topic victim.book"),
+        (pipeline.model_copy(update={"source": source}), "slot victim"),
+    ):
+        with pytest.raises(RefusedError, match=f"{title} is not of the pipeline"):
+            destroy(replace(deployment, pipeline=changed), silent, everything)
+    subjects |= {"victim.book-value"}
+    with pytest.raises(RefusedError, match=r"schema victim\.book-value is not of the pipeline"):
+        destroy(replace(deployment, pipeline=pipeline.model_copy(update={"prefix": "victim"})), silent, schemas)
+    connect.configs[NAME]["slot.name"] = "victim"
+    with pytest.raises(RefusedError, match=f"connector {NAME} is not of the pipeline"):
+        destroy(deployment, silent, everything)
+    assert "victim.book" in kafka.states
+    assert connect.states == {NAME: "RUNNING"}
+
+
 def test_rejects_another_database(deployment: Deployment, database: FakePostgres) -> None:
     database.actual = replace(DEPLOYED, system_identifier="99")
     with pytest.raises(RefusedError, match=r"system identifier 99, the lock file 7301"):
         plan_destroy(deployment, DestroyOptions(drop_slot=True))
+
+
+def test_a_second_destroy_rejects_another_database(
+    deployment: Deployment, database: FakePostgres, kafka: FakeKafka
+) -> None:
+    """The first run deleted the slot, and removed it from the lock file."""
+    destroy(deployment, silent, DestroyOptions())
+    database.actual = replace(DEPLOYED, system_identifier="99")
+    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file 7301"):
+        destroy(deployment, silent, DestroyOptions(drop_slot=True, delete_topics=True))
+    assert database.actual.slot == DEPLOYED.slot
+    assert "library.book" in kafka.states
+
+
+def test_is_refused_in_a_protected_environment(deployment: Deployment, connect: FakeConnect) -> None:
+    protected = replace(deployment, environment=deployment.environment.model_copy(update={"protected": True}))
+    for run in (
+        lambda: plan_destroy(protected, DestroyOptions()),
+        lambda: destroy(protected, silent, DestroyOptions()),
+    ):
+        with pytest.raises(RefusedError, match="environment fixed is protected"):
+            run()
+    assert connect.states == {NAME: "RUNNING"}
 
 
 def test_deletes_the_lock_file_with_the_last_topic(
@@ -132,6 +179,7 @@ def test_deletes_the_lock_file_with_the_last_topic(
     retained = deployment.lock()
     assert retained is not None
     assert (retained.source, retained.source_epoch) == (None, lock.source_epoch + 1)
+    assert {name: entry.pending_backfill for name, entry in retained.topics.items()} == {"library.book": "required"}
     destroy(deployment, silent, DestroyOptions())
     assert deployment.lock() == retained, "a second run does not raise it again"
     destroy(deployment, silent, DestroyOptions(delete_topics=True))

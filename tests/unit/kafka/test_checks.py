@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.kafka_samples import actual_topics, locked_topics
 
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.dead_letters import group_of
+from outbox_kit.kafka.internal_topics import DEFAULT_NAMES, InternalTopic
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check, Status, evaluate
 
 IDS = [rule.id for rule in checks.RULES]
+COMPACTED = ActualTopic(1, 3, {"cleanup.policy": "compact"})
+INTERNAL_TOPICS = [InternalTopic(key, name, False, COMPACTED) for key, name in DEFAULT_NAMES.items()]
 IN_SYNC = PartitionState(replica_count=3, in_sync_count=3, has_leader=True)
 
 
@@ -23,9 +27,19 @@ IN_SYNC = PartitionState(replica_count=3, in_sync_count=3, has_leader=True)
 def state(library: Pipeline, environment: Environment) -> KafkaState:
     """Return the state of a cluster after apply."""
     topics = desired_topics(library, environment)
-    actual = {topic.name: ActualTopic(topic.partitions, 3, dict(topic.config)) for topic in topics}
     cluster = Cluster("c1", {topic.name: [IN_SYNC] * topic.partitions for topic in topics})
-    return KafkaState(environment.kafka, "c1", topics, actual, cluster, 0)
+    return KafkaState(
+        library,
+        environment.kafka,
+        "c1",
+        locked_topics(topics),
+        topics,
+        actual_topics(topics),
+        cluster,
+        dead_letter_count=0,
+        misplaced_keys={},
+        internal_topics=INTERNAL_TOPICS,
+    )
 
 
 def run(state: KafkaState) -> dict[str, Check]:
@@ -67,6 +81,53 @@ def test_setting_fails_exactly_its_check(
     assert not_passed(changed(state, "library.book", **settings)) == {identifier: seen}
 
 
+def internal(state: KafkaState, actual: ActualTopic | None, *, named: bool = True) -> Check:
+    """Return the check of the internal topics, of which the config topic is `actual`."""
+    config_topic = InternalTopic("config_topic", "connect-configs", named, actual)
+    return run(replace(state, internal_topics=[config_topic, *INTERNAL_TOPICS[1:]]))["connect.internal-topics"]
+
+
+@pytest.mark.parametrize(
+    ("actual", "seen", "remedy"),
+    [
+        (
+            replace(COMPACTED, config={"cleanup.policy": "delete"}),
+            "connect-configs: cleanup.policy is delete",
+            "--add-config cleanup.policy=compact",
+        ),
+        (replace(COMPACTED, config={"cleanup.policy": "compact,delete"}), "is compact,delete", "kafka-configs"),
+        (replace(COMPACTED, partitions=25), "connect-configs has 25 partitions", "one partition"),
+        (replace(COMPACTED, replication_factor=1), "connect-configs has 1 replicas", "kafka-reassign-partitions"),
+        (None, "not found, or not visible to this login: connect-configs", "connect.config_topic"),
+    ],
+)
+def test_reports_internal_topics_that_lose_entries(
+    state: KafkaState, actual: ActualTopic | None, seen: str, remedy: str
+) -> None:
+    check = internal(state, actual)
+    assert check.status is Status.FAIL
+    assert seen in check.seen
+    assert remedy in check.remedy
+
+
+def test_only_the_config_topic_needs_a_single_partition(state: KafkaState) -> None:
+    offsets = InternalTopic("offset_topic", "connect-offsets", True, replace(COMPACTED, partitions=25))
+    assert not_passed(replace(state, internal_topics=[INTERNAL_TOPICS[0], offsets])) == {}
+
+
+def test_internal_topics_are_unknown_if_nothing_names_them(state: KafkaState) -> None:
+    """A worker may use other names than the default names."""
+    check = internal(state, None, named=False)
+    assert check.status is Status.UNKNOWN
+    assert "connect.config_topic" in check.remedy
+
+
+def test_internal_topics_are_unknown_without_the_permission(state: KafkaState) -> None:
+    check = run(replace(state, internal_topics=None))["connect.internal-topics"]
+    assert (check.status, check.seen) == (Status.UNKNOWN, "the settings of the internal topics could not be read")
+    assert "DESCRIBE_CONFIGS" in check.remedy
+
+
 def test_reports_another_setting(state: KafkaState) -> None:
     actual = not_passed(changed(state, "library.dead-letter", retention_ms="1"))
     assert actual == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
@@ -85,6 +146,82 @@ def test_reports_a_missing_topic_once(state: KafkaState) -> None:
 def test_reports_added_partitions(state: KafkaState) -> None:
     actual = {**state.actual, "library.book": replace(state.actual["library.book"], partitions=5)}
     assert not_passed(replace(state, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
+
+
+def test_reports_added_partitions_that_only_the_pipeline_file_declares(state: KafkaState) -> None:
+    topics = [replace(topic, partitions=5) if topic.name == "library.book" else topic for topic in state.topics]
+    grown = replace(state, topics=topics, actual=actual_topics(topics))
+    assert not_passed(grown) == {"kafka.partitions": "library.book has 5, not 4"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "seen"),
+    [
+        ({"library.author": 0, "library.book": 3}, Status.FAIL, "library.book: 3 keys"),
+        (None, Status.UNKNOWN, "waited 5 s"),
+    ],
+)
+def test_reports_misplaced_keys(state: KafkaState, keys: dict[str, int] | None, status: Status, seen: str) -> None:
+    check = run(replace(state, misplaced_keys=keys, sampling_error="waited 5 s"))["kafka.keys-partition"]
+    assert (check.status, check.seen) == (status, seen)
+
+
+def recreated(state: KafkaState, *names: str) -> KafkaState:
+    """Return the state after topics were deleted and created again."""
+    return replace(state, actual={**state.actual, **{name: replace(state.actual[name], id="new") for name in names}})
+
+
+def test_reports_a_recreated_topic(state: KafkaState) -> None:
+    check = run(recreated(state, "library.book"))["kafka.topic-identity"]
+    assert (check.status, check.seen) == (Status.FAIL, "library.book has id new")
+    assert check.expected == "the ids in the lock file: id of library.book"
+    assert check.remedy == ('run `outbox apply --allow "topic library.book"`; run `outbox backfill --restart book`')
+
+
+def test_a_recreated_topic_without_states_needs_no_backfill(state: KafkaState) -> None:
+    check = run(recreated(state, "library.dead-letter"))["kafka.topic-identity"]
+    assert (check.status, check.remedy) == (Status.FAIL, "run `outbox apply`")
+
+
+def test_a_topic_that_was_not_recorded_does_not_hide_a_recreated_one(state: KafkaState) -> None:
+    recorded = {name: entry for name, entry in state.recorded_topics.items() if name != "library.author"}
+    check = run(replace(recreated(state, "library.book"), recorded_topics=recorded))["kafka.topic-identity"]
+    assert (check.status, check.seen) == (Status.FAIL, "library.book has id new")
+
+
+def test_identity_of_topics_that_no_apply_recorded_is_unknown(state: KafkaState) -> None:
+    """The lock file was written by a release that records no topics."""
+    check = run(replace(state, recorded_topics={}))["kafka.topic-identity"]
+    assert check.status is Status.UNKNOWN
+    assert "library.book" in check.seen
+    assert "outbox apply" in check.remedy
+
+
+def test_clusters_without_topic_ids_pass(state: KafkaState) -> None:
+    actual = {name: replace(topic, id="") for name, topic in state.actual.items()}
+    assert not_passed(replace(state, actual=actual)) == {}
+
+
+def test_reports_the_types_that_need_a_backfill(state: KafkaState) -> None:
+    """The states of a type without a query are written by the service."""
+    entries = state.recorded_topics
+    author = state.pipeline.aggregates["author"].model_copy(update={"backfill": None})
+    aggregates = {**state.pipeline.aggregates, "author": author}
+    pending = replace(
+        state,
+        pipeline=state.pipeline.model_copy(update={"aggregates": aggregates}),
+        recorded_topics={
+            **entries,
+            "library.author": entries["library.author"].model_copy(update={"pending_backfill": "required"}),
+            "library.book": entries["library.book"].model_copy(update={"pending_backfill": "started"}),
+        },
+    )
+    check = run(pending)["kafka.states-complete"]
+    assert (check.status, check.seen) == (Status.FAIL, "needs a backfill: author, book")
+    assert check.remedy == (
+        "run `outbox backfill --restart book`; let the service write every state of author again, and run "
+        "`outbox backfill --acknowledge author`; then run `outbox stuck --resend`"
+    )
 
 
 @pytest.mark.parametrize(

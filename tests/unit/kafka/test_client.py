@@ -54,9 +54,13 @@ def test_reader_error_names_the_topic(unreachable: Kafka) -> None:
 class _Message:
     """Message as the consumer's poll() returns it."""
 
-    def __init__(self, partition: int = 0, error: int | None = None) -> None:
+    def __init__(self, partition: int = 0, error: int | None = None, topic: str = "t") -> None:
+        self._topic = topic
         self._partition = partition
         self._error = None if error is None else KafkaError(error)
+
+    def topic(self) -> str:
+        return self._topic
 
     def partition(self) -> int:
         return self._partition
@@ -71,10 +75,14 @@ class _Consumer:
     def __init__(self, polled: list[_Message | None]) -> None:
         self.polled = polled
         self.assigned: list[TopicPartition] = []
+        self.paused: list[tuple[str, int]] = []
         self.closed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = partitions
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused += [(entry.topic, entry.partition) for entry in partitions]
 
     def poll(self, _: float) -> _Message | None:
         return self.polled.pop(0) if self.polled else None
@@ -127,6 +135,23 @@ def test_stops_reading_at_the_limit(
     records: list[object] = []
     topic_reader.read_records(unreachable, "t", {0: 0}, records.append, limit=2)
     assert (len(records), len(consumer.polled)) == (2, 1)
+
+
+def test_reads_the_first_records_of_several_topics(
+    consumer_of: Callable[[list[_Message | None]], _Consumer], unreachable: Kafka
+) -> None:
+    """A partition that has more records is paused. What the client has already received is ignored."""
+    first, second, third = _Message(0), _Message(0), _Message(0, topic="u")
+    polled = [first, third, None, second, _Message(0), _Message(0, END, topic="u"), _Message(0, topic="u")]
+    consumer = consumer_of([*polled])
+    starts = [TopicPartition("t", 0, 7), TopicPartition("u", 0, 0)]
+    records: list[object] = []
+    incomplete = topic_reader.read_first_records(unreachable, starts, records.append, limit=2, seconds=5)
+    assert records == [first, third, second]
+    assert incomplete == {("t", 0)}
+    assert consumer.paused == [("t", 0)]
+    assert len(consumer.polled) == 1
+    assert consumer.closed
 
 
 @pytest.mark.parametrize(
@@ -183,7 +208,7 @@ class _Recorder(KafkaClient):
 def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     book = next(topic for topic in topics if topic.name == "library.book")
-    changes = diff(topics, {"library.book": kafka_client.ActualTopic(2, 3, {})})
+    changes = diff(topics, {"library.book": kafka_client.ActualTopic(2, 3, {})}, {})
     client, messages = _Recorder({"library.book": (2, 3)}), list[str]()
     apply(client, environment, topics, changes, messages.append)
     assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
@@ -200,5 +225,5 @@ def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Envi
     topics = desired_topics(library, environment)
     messages: list[str] = []
     with pytest.raises(RejectedError, match=r"no library\.author"):
-        apply(Rejecting(), environment, topics, diff(topics, {}), messages.append)
+        apply(Rejecting(), environment, topics, diff(topics, {}, {}), messages.append)
     assert messages == ["create topic library.author"]

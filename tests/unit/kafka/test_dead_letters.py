@@ -47,7 +47,12 @@ class _Record:
         return 1, 1_795_212_980_000 - self._place[1]
 
     def headers(self) -> list[tuple[str, bytes]]:
-        return [("event_id", b"e"), ("dead_letter_reason", b"payload-invalid"), ("dead_letter_message", b"reason")]
+        return [
+            ("event_id", b"e"),
+            ("dead_letter_reason", b"payload-invalid"),
+            ("dead_letter_message", b"reason"),
+            ("source_sequence", b"0001_1"),
+        ]
 
 
 class FakeKafka:
@@ -117,6 +122,7 @@ def test_lists_letters(
     client = topic(committed)
     letters = dead_letters.list_letters(client, library, list_all=list_all)
     assert [letter.place.offset for letter in letters] == offsets, "oldest first"
+    assert {letter.source_sequence for letter in letters} <= {"0001_1"}
     assert "s3cret" not in repr(letters)
     assert dead_letters.count(client, library) == (0 if list_all else len(offsets))
 
@@ -136,6 +142,7 @@ def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
         "event_id": "e",
         "reason": "payload-invalid",
         "message": "reason",
+        "source_sequence": "0001_1",
     }
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
 from tests.unit.linting.samples import (
     ROUTER,
+    WAREHOUSE,
     configured,
     environment,
     library,
@@ -22,12 +24,16 @@ from tests.unit.linting.samples import (
 )
 
 from outbox_kit.linting import LintInput
-from outbox_kit.pipeline import Backfill, Materialization
+from outbox_kit.pipeline import Backfill, Materialization, PostgresTarget
+from outbox_kit.pipeline.environment import IcebergTarget, Target
 
 QUERY = "select id::text as aggregate_id, to_jsonb(b) as payload from book b"
 THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot", "connector")} | {
     "table": "public.third"
 }
+ICEBERG = IcebergTarget(
+    kind="iceberg", namespace="n", catalog={"type": "rest", "uri": "http://c.example.internal", "credential": "x"}
+)
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
@@ -50,6 +56,13 @@ def with_partition_field(field: str) -> LintInput:
 
 def with_kafka(**changes: object) -> LintInput:
     return valid_input(settings=environment(**changes))
+
+
+def with_target(target: Target) -> LintInput:
+    """Return the valid input with one more target."""
+    valid = valid_input()
+    targets = {**valid.environment.targets, "more": target}
+    return replace(valid, environment=valid.environment.model_copy(update={"targets": targets}))
 
 
 def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
@@ -97,6 +110,17 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("size.topic", lambda: with_topic(max__message__bytes="1000000")),
     ("size.fetch", lambda: with_environment(valid_input(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
     ("secret.environment", lambda: replace(valid_input(), plain_text_secrets=("source.admin.password",))),
+    ("secret.connection", lambda: with_environment(valid_input(), "registry", username="me")),
+    ("secret.connection", lambda: with_environment(valid_input(), "connect", token=SecretStr("t"))),
+    (
+        "secret.connection",
+        lambda: with_environment(valid_input(), "connect", url="https://c", workers=["http://w:1"], username="me"),
+    ),
+    ("secret.connection", lambda: with_kafka(client={"security.protocol": "sasl_plaintext"})),
+    ("secret.connection", lambda: with_environment(valid_input(), "source", sslmode="require")),
+    ("secret.connection", lambda: with_environment(valid_input(), "source", sslmode=None)),
+    ("secret.connection", lambda: with_target(PostgresTarget.model_validate({**WAREHOUSE, "sslmode": "prefer"}))),
+    ("secret.connection", lambda: with_target(ICEBERG)),
     ("topic.collision", lambda: [second_pipeline("my.books"), second_pipeline("my_books", **THIRD)]),
     (
         "unique.topic",

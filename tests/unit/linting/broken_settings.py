@@ -198,6 +198,13 @@ SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
     ("time.delivery", with_key("producer.override.delivery.timeout.ms", "30000")),
     ("size.config", with_key("column.exclude.list", "x" * 520 * 1024)),
     ("size.config", with_key("column.exclude.list", "x" * 950 * 1024)),
+    (
+        "schema.unions",
+        with_key(
+            f"{BOOK}.schema.1",
+            '{"type":"record","name":"B","fields":[{"name":"cover","type":["null","bytes","string"]}]}',
+        ),
+    ),
     ("schema.docs", with_key(f"{BOOK}.schema.1", '{"type":"record","name":"B","doc":"text","fields":[]}')),
     ("placeholders", with_key("database.user", "${USER}")),
     ("placeholders", with_key("database.user", "${env:USER")),
@@ -214,6 +221,8 @@ SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
     ),
     ("secret.connector", with_key("driver.proxy", "http://me:s3cret@proxy.example.internal")),
     ("secret.connector", with_key("producer.override.ssl.keystore.key", "-----BEGIN PRIVATE KEY-----")),
+    ("secret.connection", with_key("database.sslmode", "verify-ca")),
+    ("secret.connection", with_key("database.sslmode", None)),
     # aliases
     ("alias.typed", with_key("transforms", "outbox,outbx")),
     ("alias.typed", with_settings(predicates="beat", transforms__outbox__predicate="beat")),

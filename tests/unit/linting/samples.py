@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from outbox_kit.linting import LintInput, lint
 from outbox_kit.pipeline import Aggregate, Environment, Pipeline, load_pipeline, render_connector
-from outbox_kit.pipeline.environment import DeltaTarget
+from outbox_kit.pipeline.environment import DeltaTarget, PostgresTarget
 from outbox_kit.rules import Check, Status
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -64,6 +66,7 @@ def environment(**kafka: object) -> Environment:
             "source": {
                 "host": "db.example.internal",
                 "database": "library",
+                "sslmode": "verify-full",
                 "admin": {"user": "owner", "password": "owner-secret"},
                 "connector": {"user": "reader", "password": "${file:/secrets/db.properties:library.password}"},
             },
@@ -76,6 +79,27 @@ def environment(**kafka: object) -> Environment:
 
 
 WAREHOUSE = {"kind": "postgres", "host": "w", "database": "w", "user": "w", "password": "w-secret"}
+WAREHOUSE |= {"sslmode": "verify-full"}
+
+
+def on_this_machine() -> Environment:
+    """Return an environment without TLS whose addresses, as outbox-kit sees them, are on this machine."""
+    valid = environment(
+        bootstrap_servers="127.0.0.1:9092,[::1]:9092",
+        replication_factor=1,
+        min_insync_replicas=1,
+        client={"security.protocol": "SASL_PLAINTEXT"},
+    )
+    connector = valid.source.connector.model_copy(update={"host": "postgres"})
+    warehouse = PostgresTarget.model_validate({**WAREHOUSE, "host": "/run/postgresql", "sslmode": None})
+    return valid.model_copy(
+        update={
+            "source": valid.source.model_copy(update={"host": "localhost", "sslmode": None, "connector": connector}),
+            "registry": valid.registry.model_copy(update={"url": "http://localhost:8081", "username": "me"}),
+            "connect": valid.connect.model_copy(update={"url": "http://[::1]:8083", "token": SecretStr("t")}),
+            "targets": {**valid.targets, "warehouse": warehouse},
+        }
+    )
 
 
 def valid_input(
@@ -134,7 +158,12 @@ def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - 
     pipeline = library()
     created = {
         name: Aggregate.model_validate(
-            {"schema": None if payload == "text" else entry.schema_file, "partitions": 4, "payload": payload, **changes}
+            {
+                "schema": None if payload in ("text", "bytes") else entry.schema_file,
+                "partitions": 4,
+                "payload": payload,
+                **changes,
+            }
         )
         for name, entry in pipeline.aggregates.items()
     }

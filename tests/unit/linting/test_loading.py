@@ -122,6 +122,10 @@ def test_checks_a_custom_template(workspace: Path) -> None:
 # --- environment files
 
 
+def iceberg(**catalog: str) -> dict[str, Any]:
+    return {"kind": "iceberg", "namespace": "n", "catalog": {"type": "rest", **catalog}}
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -131,7 +135,12 @@ def test_checks_a_custom_template(workspace: Path) -> None:
         ({"targets__warehouse__password": PLANTED}, "targets.warehouse.password"),
         ({"kafka__client": {"sasl.password": PLANTED}}, "kafka.client.sasl.password"),
         ({"kafka__client": {"ssl.key.pem": PLANTED}}, "kafka.client.ssl.key.pem"),
-        ({"registry__url": f"https://me:{PLANTED}@registry.example.internal"}, "registry.url"),
+        ({"targets__ice": iceberg(uri=f"https://me:{PLANTED}@catalog.example.internal")}, "targets.ice.catalog.uri"),
+        ({"targets__ice": iceberg(**{"header.X-Api": PLANTED})}, "targets.ice.catalog.header.X-Api"),
+        (
+            {"targets__ice": iceberg(**{"adls.connection-string.me": PLANTED})},
+            "targets.ice.catalog.adls.connection-string.me",
+        ),
     ],
 )
 def test_reports_a_plain_text_secret_without_its_value(workspace: Path, changes: dict[str, Any], key: str) -> None:
@@ -152,6 +161,8 @@ def test_reports_a_plain_text_secret_without_its_value(workspace: Path, changes:
         {"connect__key_file": "/etc/ssl/key.pem"},
         {"kafka__client": {"ssl.key.location": "/etc/ssl/key.pem", "sasl.oauthbearer.token.endpoint.url": "https://x"}},
         {"registry__url": "https://registry.example.internal:8443/apis"},
+        {"targets__ice": iceberg(**{"header.X-Iceberg-Access-Delegation": "vended-credentials"})},
+        {"targets__ice": iceberg(uri="jdbc:postgresql://db/x?user=u&password={{ env.X }}&ssl=true")},
     ],
 )
 def test_accepts_values_that_are_not_secrets(workspace: Path, changes: dict[str, Any]) -> None:
@@ -171,7 +182,7 @@ def test_uses_a_substitute_for_every_variable(workspace: Path) -> None:
     }
     edit(environment(workspace), **changes)
     actual, plain_text_secrets = read_environment("production.example", library(workspace))
-    assert (actual.source.port, actual.connect.url) == (1, "http://unset.invalid")
+    assert (actual.source.port, actual.connect.url) == (1, "https://unset.invalid")
     assert actual.connect.workers == ["https://unset:8083"]
     assert plain_text_secrets == ()
 

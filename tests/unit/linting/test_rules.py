@@ -15,6 +15,7 @@ from tests.unit.linting.samples import (
     configured,
     environment,
     failed_checks,
+    on_this_machine,
     second_pipeline,
     valid_input,
     with_messages,
@@ -36,12 +37,14 @@ VALID: dict[str, Callable[[], list[LintInput]]] = {
     "chain": lambda: [with_transforms(CHAIN)],
     "messages": lambda: [with_messages()],
     "text": lambda: [with_payloads("text", tombstone_event_types=["Lost"])],
+    "bytes": lambda: [with_payloads("bytes", tombstone_event_types=["Lost"])],
     "Avro": lambda: [with_payloads("avro")],
     "Confluent's Avro": lambda: [with_payloads("confluent-avro")],
     "unknown fields": lambda: [with_payloads("json", unknown_fields="ignore", tombstone_event_types=["Lost", "Sold"])],
     "columns": lambda: [with_source(schema_version_column="version", header_columns={"tenant": "tenant"})],
     "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
     "two pipelines": lambda: [valid_input(), second_pipeline()],
+    "this machine": lambda: [valid_input(settings=on_this_machine())],
     "one broker": lambda: [
         valid_input(
             settings=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1)

@@ -49,6 +49,7 @@ def test_detects_secret_keys(key: str) -> None:
         "producer.override.ssl.key.location",
         "key.converter",
         "message.key.columns",
+        "driver.aws.access.key.id",
     ],
 )
 def test_accepts_keys_that_only_mention_secrets(key: str) -> None:

@@ -26,7 +26,7 @@ def producer(lint_input: LintInput, key: str) -> int:
     return int(lint_input.config[f"producer.override.{key}"])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(record=st.integers(10_000, LARGEST), delivery=st.integers(1_000, 600_000))
 def test_sizes_are_consistent_for_any_limit(record: int, delivery: int) -> None:
     created = sized(max_record_bytes=record, delivery_timeout_ms=delivery)

@@ -1,13 +1,16 @@
-"""States of connector, slot and server."""
+"""States of connector, slot and server, and a pipeline with two aggregate types."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
+from outbox_kit.deployment import Deployment
 from outbox_kit.operations.lag import Positions
+from outbox_kit.pipeline import Backfill
 
 NAME = "library-outbox"
 CONFIRMED = 0x16B374D848
@@ -27,3 +30,16 @@ def positions(connector: int | None = 1000, confirmed: int | None = 1000, server
         [] if connector is None else [{"partition": {"server": "library"}, "offset": seed(connector)}]
     )
     return Positions(offsets, connector, confirmed, restart, server)
+
+
+def backfilled(deployment: Deployment, *names: str) -> Deployment:
+    """Return the deployment with the aggregate types `names` only, which have a `backfill`.
+
+    Without names, it has the types author and book, which have none.
+    """
+    aggregates = {}
+    for name in names or ("author", "book"):
+        query = f"select id as aggregate_id, payload from library.{name}"
+        table = Backfill(table=f"library.{name}", key="id", query=query) if names else None
+        aggregates[name] = deployment.pipeline.aggregates[name].model_copy(update={"backfill": table})
+    return replace(deployment, pipeline=deployment.pipeline.model_copy(update={"aggregates": aggregates}))

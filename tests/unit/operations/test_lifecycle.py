@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.connect_samples import writes
-from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_connect import FakeConnect, Fault, error
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import NAME
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import ScriptedServer
 
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.operations import lifecycle
@@ -131,6 +132,52 @@ def test_stop(deployment: Deployment, connect: FakeConnect, server: ScriptedServ
     connect.states[NAME], connect.failed = state, {NAME} if failed else set()
     assert lifecycle.stop(deployment, silent).connector_state == "STOPPED"
     assert writes(server) == [f"PUT {PATH}/stop"]
+
+
+COMMANDS = [lifecycle.restart, lifecycle.resume, lifecycle.pause, lifecycle.stop]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_do_not_run_while_another_command_changes_the_pipeline(
+    deployment: Deployment, server: ScriptedServer, database: FakePostgres, command: Callable[..., object]
+) -> None:
+    database.is_locked = True
+    with pytest.raises(RefusedError, match=r"another command .* 'library' is running: pid 7, 'outbox-kit apply"):
+        command(deployment, silent)
+    assert writes(server) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        ([], "connector library-outbox is STOPPED"),
+        ([Fault(error(500, "no leader"))], "the state of connector library-outbox is unknown"),
+    ],
+)
+def test_an_interrupted_command_reports_the_state_of_the_connector(
+    deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch, fault: list[Fault | None], state: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        connect.states[NAME], connect.faults = "STOPPED", {"GET status": fault}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(connect_lifecycle, "stop", interrupt)
+    messages: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        lifecycle.stop(deployment, messages.append)
+    assert messages[-1].startswith(state)
+    assert messages[-1].endswith("to continue, run `outbox stop`")
+
+
+@pytest.mark.parametrize(("command", "state"), [(lifecycle.stop, "STOPPED"), (lifecycle.pause, "PAUSED")])
+def test_a_connector_can_be_stopped_while_the_database_is_down(
+    deployment: Deployment, connect: FakeConnect, database: FakePostgres, command: Callable[..., object], state: str
+) -> None:
+    database.down = True
+    messages: list[str] = []
+    command(deployment, messages.append)
+    assert connect.states == {NAME: state}
+    assert messages[0].startswith("the lock of the pipeline was not acquired: cannot connect to PostgreSQL")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,23 @@ def test_stop_back_up_reset_resume(deployment: Deployment, server: ScriptedServe
     assert any("3 outbox rows in 200 bytes of WAL" in message for message in messages[:offset_set])
 
 
+def test_does_not_run_while_another_command_changes_the_pipeline(
+    deployment: Deployment, server: ScriptedServer, database: FakePostgres
+) -> None:
+    database.is_locked = True
+    with pytest.raises(RefusedError, match="another command that changes pipeline 'library' is running"):
+        offsets.reset(deployment, None, silent)
+    assert writes(server) == []
+
+
+def test_is_refused_in_a_protected_environment(deployment: Deployment, server: ScriptedServer) -> None:
+    protected = replace(deployment, environment=deployment.environment.model_copy(update={"protected": True}))
+    for run in (lambda: offsets.preview(protected, None), lambda: offsets.reset(protected, None, silent)):
+        with pytest.raises(RefusedError, match="environment fixed is protected"):
+            run()
+    assert writes(server) == []
+
+
 def test_a_stopped_connector_stays_stopped(
     deployment: Deployment, connect: FakeConnect, server: ScriptedServer
 ) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from fastavro.schema import fullname
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema, without_docs
+from outbox_kit.pipeline.avro import (
+    MAX_BRANCHES,
+    MAX_LEVELS,
+    MAX_NODES,
+    fingerprint,
+    read_schema,
+    same_schema,
+    without_docs,
+)
 
 
 def write_schema(folder: Path, content: str | bytes) -> Path:
@@ -38,6 +47,54 @@ def test_reports_a_missing_file(tmp_path: Path) -> None:
     assert "schema:" in caught.value.hint
 
 
+def nested_arrays(count: int) -> str:
+    """Return a record with a field of `count` nested arrays: it has `count` + 4 levels of JSON."""
+    opening, closing = '{"type": "array", "items": ' * count, "}" * count
+    return f'{{"type": "record", "name": "A", "fields": [{{"name": "x", "type": {opening}"int"{closing}}}]}}'
+
+
+def test_accepts_the_maximum_of_levels(tmp_path: Path) -> None:
+    text = nested_arrays(MAX_LEVELS - 4)
+    assert json.loads(read_schema(write_schema(tmp_path, text))) == json.loads(text)
+
+
+@pytest.mark.parametrize("count", [MAX_LEVELS - 3, 900, 40_000])
+def test_refuses_more_levels(tmp_path: Path, count: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"types are nested over {MAX_LEVELS} levels"):
+        read_schema(write_schema(tmp_path, nested_arrays(count)))
+
+
+def test_refuses_many_values(tmp_path: Path) -> None:
+    """The limit of branches bounds the number of pairs that lint compares."""
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(MAX_NODES // 3)]
+    with pytest.raises(ConfigurationError, match=f"over {MAX_NODES} JSON values"):
+        read_schema(write_schema(tmp_path, json.dumps({"type": "record", "name": "A", "fields": fields})))
+    union = [{"type": "record", "name": f"R{number}", "fields": []} for number in range(MAX_BRANCHES + 1)]
+    for branches in (union, union[:-1]):
+        text = json.dumps({"type": "record", "name": "A", "fields": [{"name": "f", "type": branches}]})
+        if len(branches) <= MAX_BRANCHES:
+            assert json.loads(read_schema(write_schema(tmp_path, text)))["fields"][0]["type"] == branches
+        else:
+            with pytest.raises(ConfigurationError, match=f"a union has {len(branches)} branches"):
+                read_schema(write_schema(tmp_path, text))
+
+
+def test_does_not_wait_for_a_named_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.avsc")
+    with pytest.raises(ConfigurationError, match="not a regular file"):
+        read_schema(tmp_path / "pipe.avsc")
+
+
+def test_refuses_a_large_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="over 2000000 bytes"):
+        read_schema(write_schema(tmp_path, record(doc="x" * 2_000_000)))
+
+
+def test_refuses_a_number_of_many_digits(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="too many digits"):
+        read_schema(write_schema(tmp_path, f'{{"type": "fixed", "name": "A", "size": {"9" * 5000}}}'))
+
+
 def test_reports_line_and_column_of_invalid_json(tmp_path: Path) -> None:
     path = write_schema(tmp_path, '{\n  "type": "record",\n  "name": }\n')
     with pytest.raises(ConfigurationError) as caught:
@@ -45,7 +102,9 @@ def test_reports_line_and_column_of_invalid_json(tmp_path: Path) -> None:
     assert caught.value.message == f"schema file {path}: not valid JSON: Expecting value at line 3 column 11"
 
 
-@pytest.mark.parametrize("content", ["[]", '"string"', "null", "3", '{"type": "string"}', '{"name": "A"}'])
+@pytest.mark.parametrize(
+    "content", ["[]", '"string"', "null", "3", '{"type": "string"}', '{"name": "A"}', '{"type": ["record"]}']
+)
 def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
     with pytest.raises(ConfigurationError, match="the top level must be a record"):
         read_schema(write_schema(tmp_path, content))

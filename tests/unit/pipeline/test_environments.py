@@ -31,7 +31,7 @@ def production(workspace: Path, environ: Mapping[str, str], needs: Collection[st
 
 
 def write_edited(workspace: Path, changes: dict[str, Any]) -> Path:
-    """Write environments/edited.yaml: the production example with changed values, by path with slashes."""
+    """Write environments/production.yaml: the production example with changed values, by path with slashes."""
     folder = workspace / "connectors" / "environments"
     data = yaml.safe_load((folder / "production.example.yaml").read_text(encoding="utf-8"))
     for location, value in changes.items():
@@ -40,8 +40,8 @@ def write_edited(workspace: Path, changes: dict[str, Any]) -> Path:
         for parent in parents:
             node = node.setdefault(parent, {})
         node[key] = value
-    (folder / "edited.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
-    return folder / "edited.yaml"
+    (folder / "production.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    return folder / "production.yaml"
 
 
 def load_edited(
@@ -51,7 +51,7 @@ def load_edited(
     needs: Collection[str] = SECTIONS,
 ) -> Environment:
     write_edited(workspace, changes)
-    return load_environment("edited", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
+    return load_environment("production", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
 
 
 def test_removed_target_kind_reports_its_replacements(workspace: Path) -> None:
@@ -199,6 +199,17 @@ def test_secrets_may_contain_any_character(workspace: Path, password: str) -> No
     assert actual.kafka.client["sasl.password"] == password
 
 
+def test_names_of_variables_may_begin_with_an_underscore(workspace: Path) -> None:
+    actual = load_edited(workspace, {"source/host": "{{ env._HOST }}"}, {**SECRETS, "_HOST": "db"})
+    assert actual.source.host == "db"
+
+
+def test_expressions_may_contain_text_and_filters(workspace: Path) -> None:
+    text = "a-{{ (env.HOST ~ env['X']) | lower | trim }}.{{ 'b' | default('c') | urlencode }}"
+    actual = load_edited(workspace, {"source/host": text}, {**SECRETS, "HOST": " DB", "X": "1"})
+    assert actual.source.host == "a-db1.b"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -206,7 +217,14 @@ def test_secrets_may_contain_any_character(workspace: Path, password: str) -> No
         ("{{ env.OUTBOX_ADMIN_PASSWORD.x.y }}", "source.host: "),
         ("{{ env. }}", "source.host: "),
         ("{{ env.A", "source.host: "),
-        ("{{ 1 | nope }}", "source.host: No filter named 'nope'"),
+        ("{{ 1 | nope }}", "source.host: not supported in an expression: filter nope"),
+        ("{{ env | list }}", "source.host: not supported in an expression: filter list"),
+        ("{{ 'a' | center(10000000000) }}", "source.host: not supported in an expression: filter center"),
+        ("{{ 'a' * 10000000000 }}", "source.host: not supported in an expression: mul"),
+        ("{% for i in range(9) %}{{ i }}{% endfor %}", "source.host: not supported in an expression: for"),
+        ("{{ env" + ".a" * 300 + " }}", "source.host: "),
+        ("{{ env.__init__.__globals__ }}", "source.host: access to attribute '__init__'"),
+        ("{{ cycler.__init__.__globals__.os.getcwd() }}", "source.host: not supported in an expression: call"),
     ],
 )
 def test_reports_the_location_of_an_invalid_expression(workspace: Path, text: str, message: str) -> None:
@@ -251,13 +269,43 @@ def test_errors_contain_no_secret(workspace: Path, changes: dict[str, Any]) -> N
     assert caught.value.__suppress_context__
 
 
-def test_error_of_invalid_yaml_does_not_quote_the_line(workspace: Path) -> None:
-    """The line can contain a password: an unquoted one with a colon makes the YAML invalid."""
+@pytest.mark.parametrize("key", ["registry/url", "registry/connector_url", "connect/url", "connect/workers"])
+@pytest.mark.parametrize("user_info", ["me:s3cret@", "s3cret@", "me:s3/cret@"])
+def test_rejects_user_info_in_urls(workspace: Path, key: str, user_info: str) -> None:
+    url = f"https://{user_info}host.example.internal/x"
+    with pytest.raises(ConfigurationError) as caught:
+        load_edited(workspace, {key: [url] if key.endswith("s") else url})
+    assert "must not contain a user name or password: set " in caught.value.message
+    assert "cret@" not in caught.value.message + caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["source/host", "targets/warehouse/host"])
+def test_rejects_a_connection_uri_as_host(workspace: Path, key: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"host: .*must not contain a user name or password") as caught:
+        load_edited(workspace, {key: "postgresql://me:s3cret@db.example.internal"})
+    assert "s3cret" not in caught.value.message
+
+
+def test_rejects_a_password_in_a_path_of_tables(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"targets\.lake\.path: .*must not contain") as caught:
+        load_edited(workspace, {"targets/lake/path": "s3a://key:s3cret@bucket/lake"})
+    assert "s3cret" not in caught.value.message
+    path = "abfss://container@account.dfs.core.windows.net/lake"
+    lake = load_edited(workspace, {"targets/lake/path": path}).targets["lake"]
+    assert isinstance(lake, DeltaTarget)
+    assert lake.path == path
+
+
+@pytest.mark.parametrize(
+    "password", ["hunter2: really", "*hunter2", "!hunter2", "!hunter2!x", "!!hunter2", "%hunter2", "2024-13-45"]
+)
+def test_error_of_invalid_yaml_does_not_quote_the_line(workspace: Path, password: str) -> None:
+    """The line can contain a password, and some passwords make the YAML invalid if they are not quoted."""
     path = write_edited(workspace, {})
-    path.write_text("name: x\nsource:\n  admin:\n    password: hunter2: really\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"edited.yaml:4: not valid YAML") as caught:
-        load_environment("edited", pipeline_file(workspace), Overrides(environ={}))
-    assert "hunter2" not in caught.value.message
+    path.write_text(f"name: x\nsource:\n  admin:\n    password: {password}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"production.yaml(:4)?: not valid YAML") as caught:
+        load_environment("production", pipeline_file(workspace), Overrides(environ={}))
+    assert not re.search("hunter2|13", caught.value.message.removeprefix(str(path)))
 
 
 # --- errors of the file
@@ -269,6 +317,21 @@ def test_lists_the_known_environments(workspace: Path) -> None:
     path = workspace / "connectors" / "environments" / "prod.yaml"
     assert caught.value.message == f"environment 'prod': no file {path}"
     assert caught.value.hint == "choose one of: compose, compose-secure, local, production.example"
+
+
+def test_rejects_the_name_of_another_environment(workspace: Path) -> None:
+    """With its name, the lock file of the other environment would be used."""
+    path = write_edited(workspace, {}).rename(workspace / "connectors" / "environments" / "staging.yaml")
+    with pytest.raises(ConfigurationError) as caught:
+        load_environment("staging", pipeline_file(workspace), Overrides(environ=SECRETS))
+    line = path.read_text(encoding="utf-8").splitlines().index("name: production") + 1
+    assert caught.value.message == f"{path}:{line}: name: found 'production'; must be 'staging', the name of the file"
+
+
+def test_rejects_another_name_from_an_override(workspace: Path) -> None:
+    overrides = Overrides(("environment.name=local",), environ=SECRETS)
+    with pytest.raises(ConfigurationError, match=r"--set environment\.name.*found 'local'; must be 'production'"):
+        load_environment("production.example", pipeline_file(workspace), overrides)
 
 
 # A password in plain text would be in the connector's config, which Connect's REST API returns to every client.
@@ -312,6 +375,10 @@ def test_accepts_placeholders_of_any_provider(workspace: Path, password: str) ->
             "targets.lake.user: unknown key; known keys: kind, path",
         ),
         ({"connector/exactly_once": "no"}, "connector.exactly_once: found 'no'; must be 'required' or 'requested' ("),
+        ({"source/database": "a?b"}, "source.database: found 'a?b'; must match "),
+        ({"source/connector/user": "a\x1bb"}, "source.connector.user: found 'a\\x1bb'; must match "),
+        ({"source/connector/user": "it's"}, 'source.connector.user: found "it\'s"; must match '),
+        ({"targets/warehouse/user": ""}, "targets.warehouse.user: found ''; must match "),
         ({"registry/url": "registry:8081"}, "registry.url: found 'registry:8081'; must match ^https?://"),
         *(
             (
@@ -335,7 +402,7 @@ def test_accepts_placeholders_of_any_provider(workspace: Path, password: str) ->
 def test_reports_each_error(workspace: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_edited(workspace, changes)
-    path = workspace / "connectors" / "environments" / "edited.yaml"
+    path = workspace / "connectors" / "environments" / "production.yaml"
     assert re.match(rf"{re.escape(str(path))}:\d+: {re.escape(message)}", caught.value.message)
     assert "docs/pipeline.md" in caught.value.hint
     assert "hunter2" not in caught.value.message

@@ -135,7 +135,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot",
     ),
     ({"source/table": "outbox_event"}, "source.table: found 'outbox_event'; must match "),
+    *(
+        ({f"{key}/table": 'library."Book"'}, f"{key.replace('/', '.')}.table: found 'library.\"Book\"'; must match ")
+        for key in ("source", "aggregates/book/backfill")
+    ),
+    ({"source/table": f"shop.{'x' * 64}"}, "source.table: found 'shop."),
+    ({"source/columns": {"payload": "a$b"}}, "source.columns.payload: found 'a$b'; must match "),
     ({"source/publication": "a b"}, "source.publication: found 'a b'; must match "),
+    ({"source/publication": "Shop"}, "source.publication: found 'Shop'; must match ^[a-z_][a-z0-9_]*$ (Publication"),
     ({"prefix": "a/b"}, "prefix: found 'a/b'; must match "),
     ({"prefix": "x" * 101}, f"prefix: found '{'x' * 59}...; must have at most 100 characters"),
     # missing

@@ -69,6 +69,18 @@ def test_reports_a_corrupt_file(tmp_path: Path, content: bytes, message: str) ->
     assert "version control" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "schemas.book: not valid JSON"), ("[" * 900 + "]" * 900, "nested over 150 levels")]
+)
+def test_reports_a_schema_that_cannot_be_processed(tmp_path: Path, lock: Lock, text: str, message: str) -> None:
+    path = tmp_path / "a.lock.json"
+    schema = lock.schemas["book"][0].model_copy(update={"text": text})
+    write_lock(path, lock.model_copy(update={"schemas": {"book": [schema]}}))
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read_lock(path)
+    assert caught.value.message.startswith(f"lock file {path}: schemas.book: ")
+
+
 def test_reports_a_folder_at_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lock file"):
         read_lock(tmp_path)
@@ -83,3 +95,14 @@ def test_keeps_the_old_file_when_a_write_fails(tmp_path: Path, lock: Lock) -> No
         write_lock(path, lock.model_copy(update={"source_epoch": 9}))
     assert path.read_bytes() == before
     assert json.loads(before)["source_epoch"] == 2
+
+
+def test_reads_a_file_without_topics_and_table(tmp_path: Path) -> None:
+    """A release that recorded neither wrote the file."""
+    path = tmp_path / "a.lock.json"
+    source = {"system_identifier": "7301", "timeline": 1, "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}
+    path.write_text(json.dumps({"pipeline": "p", "environment": "e", "source": source}))
+    lock = read_lock(path)
+    assert lock is not None
+    assert lock.source is not None
+    assert (lock.topics, lock.source.table_oid) == ({}, None)

@@ -214,6 +214,7 @@ def test_set_supports_names_with_dots(workspace: Path, pipeline_file: Path) -> N
         ("materializations.9=x", "--set materializations.9: the parent is neither a mapping nor a list"),
         ("materializations.x=x", "--set materializations.x: the parent is neither a mapping nor a list"),
         ("aggregates.book.partitions=[", "--set aggregates.book.partitions: the value is not valid YAML"),
+        ("aggregates.book.partitions=2024-13-45", "--set aggregates.book.partitions: the value is not valid YAML"),
         (
             "environment.kafka.bootstrap=x",
             "--set environment.kafka.bootstrap: kafka.bootstrap: unknown key; did you mean",
@@ -372,3 +373,24 @@ def test_reports_every_unset_variable(pipeline_file: Path) -> None:
         "environment variable KAFKA_PASSWORD is not set",
     ]
     assert caught.value.hint == "export ADMIN_PASSWORD=... KAFKA_PASSWORD=... and run again"
+
+
+def test_protection_of_an_environment_cannot_be_overridden(workspace: Path, pipeline_file: Path) -> None:
+    path = write_environment(workspace, "protected: true\n")
+    for options, variables in (
+        (["environment.protected=false"], {}),
+        ([], {"OUTBOX__ENVIRONMENT__PROTECTED": "false"}),
+        ([], {"OUTBOX__ENVIRONMENT__PROTECTED": "null"}),
+    ):
+        with pytest.raises(ConfigurationError, match=f"protected: true in {path} cannot be overridden"):
+            load(pipeline_file, *options, **variables)
+    assert load(pipeline_file, "environment.protected=true")[1].protected
+    write_environment(workspace, "protected: false\n")
+    assert load(pipeline_file, "environment.protected=true")[1].protected
+
+
+@pytest.mark.parametrize("text", ["[" * 3000 + "]" * 3000, "[" + "1," * 20_001 + "]", "1:" * 30_000 + "1"])
+def test_values_have_the_limits_of_files(pipeline_file: Path, text: str) -> None:
+    for options, variables in (([f"aggregates={text}"], {}), ([], {"OUTBOX__AGGREGATES": text})):
+        with pytest.raises(ConfigurationError, match="the value is not valid YAML"):
+            load(pipeline_file, *options, **variables)

@@ -42,9 +42,9 @@ def test_reports_a_missing_ca_before_connecting(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("section", ["source", "source.connector", "targets.warehouse"])
-@pytest.mark.parametrize("mode", ["", "require", "prefer"])
+@pytest.mark.parametrize("mode", ["null", "require", "prefer"])
 def test_rejects_a_ca_that_is_not_used(workspace: Path, section: str, mode: str) -> None:
-    options = [f"{section}.sslrootcert=/ca.pem", *([f"{section}.sslmode={mode}"] if mode else [])]
+    options = [f"{section}.sslrootcert=/ca.pem", f"{section}.sslmode={mode}"]
     with pytest.raises(ConfigurationError, match=r"sslrootcert requires sslmode verify-ca or verify-full, not"):
         production(workspace, *options)
 
@@ -64,7 +64,7 @@ def test_reports_an_unknown_mode_with_the_known_ones(workspace: Path) -> None:
 def test_worker_tls_settings_are_separate_and_default_to_none(workspace: Path) -> None:
     pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
     templates = workspace / "connectors" / "templates"
-    plain = render_connector(pipeline, production(workspace), None, templates)
+    plain = render_connector(pipeline, production(workspace, "source.sslmode=null"), None, templates)
     assert not [key for key in plain if key.startswith("database.ssl")]
     actual = production(
         workspace, "source.connector.sslmode=verify-full", "source.connector.sslrootcert=/run/secrets/ca.pem"

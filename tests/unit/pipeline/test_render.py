@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from outbox_kit.kafka.state import desired_topics
 from outbox_kit.pipeline import UNKNOWN, Environment, Lock, Pipeline, render_connector
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.model import Connector
+from outbox_kit.pipeline.render import packaged_templates
 
 # Pattern of Connect's placeholders (ConfigTransformer.DEFAULT_PATTERN).
 PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
@@ -291,6 +293,9 @@ def test_reports_a_missing_template_with_the_existing_ones(
         ('{"a": {{ settings.nope | tojson }}}', "nope"),
         ('{"a": {% if %}}', "Expected an expression"),
         ('{"a": {{ 1 | nope }}}', "No filter named 'nope'"),
+        ('{"a": {{ 1 / 0 }}}', "division by zero"),
+        ('{"a": {{ range(1000000) | list }}}', "Range too big"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
         ('{"a": {{ environment.source.admin.password | tojson }}}', "template"),
         ("", "does not render to JSON"),
         ("{\n\n", "does not render to JSON"),
@@ -306,6 +311,104 @@ def test_reports_an_invalid_template(
         render_connector(with_connector(library, template="bad"), environment, None, tmp_path)
     assert str(tmp_path / "bad.json.j2") in caught.value.message
     assert "owner-secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {{ ("a" * 10000000000) | length }}}',
+        '{"a": {{ "a" | center(10000000000) | length }}}',
+        '{"a": {{ ("%10000000000d" | format(1)) | length }}}',
+        "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9) %}{% endfor %}" + "{% endfor %}" * 2,
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        '{% set ns = namespace(x="a") %}{% for i in range(50) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}',
+    ],
+)
+def test_limits_time_and_memory_of_a_template(
+    library: Pipeline, environment: Environment, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "hostile.json.j2").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"MemoryError|rendering takes over"):
+        render_connector(with_connector(library, template="hostile"), environment, None, tmp_path)
+
+
+def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
+    templates, outside = tmp_path / "templates", tmp_path / "outside"
+    templates.mkdir()
+    outside.write_text('{"a": "outside"}')
+    (templates / "link.json.j2").symlink_to(outside)
+    (templates / "included.json.j2").write_text('{% include "link.json.j2" %}')
+    (templates / "inside.json.j2").write_text('{"a": "inside"}')
+    (templates / "alias.json.j2").symlink_to(templates / "inside.json.j2")
+    assert render_connector(with_connector(library, template="alias"), environment, None, templates) == {"a": "inside"}
+    for name in ("link", "included"):
+        with pytest.raises(ConfigurationError, match="no template"):
+            render_connector(with_connector(library, template=name), environment, None, templates)
+
+
+def test_a_changed_copy_of_a_template_is_used(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
+    """Equal copies are rendered without a process; a changed file can also be the parent of an equal copy."""
+    copies = tmp_path / "templates"
+    shutil.copytree(packaged_templates(), copies)
+    expected = render_connector(library, environment, None, packaged_templates())
+    assert render_connector(library, environment, None, copies) == expected
+    path = copies / "outbox-postgres.json.j2"
+    path.write_text(path.read_text().replace('"tasks.max": "1"', '"tasks.max": "7"'))
+    child = with_connector(library, template="outbox-postgres-eventrouter")
+    assert render_connector(library, environment, None, copies)["tasks.max"] == "7"
+    assert render_connector(child, environment, None, copies)["tasks.max"] == "7"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cycler.__init__.__globals__.os.system('touch MARKER')",
+        "''.__class__.__base__.__subclasses__()",
+        "refuse.__globals__",
+        # Methods of pydantic's models and of paths.
+        "pipeline.parse_file('MARKER', content_type='pickle', allow_pickle=True)",
+        "pipeline.aggregates.book.schema_file.write_text('x')",
+        "pipeline.aggregates.clear()",
+        # Credentials of outbox-kit.
+        "environment.source.admin.password.get_secret_value()",
+        "environment.source.verifier.password.get_secret_value()",
+        "environment.kafka.client['sasl.password']",
+        "environment.registry.password.get_secret_value()",
+        "environment.connect.token.get_secret_value()",
+        "environment.targets.warehouse.password.get_secret_value()",
+    ],
+)
+def test_templates_execute_nothing_and_read_no_credentials(
+    library: Pipeline, environment: Environment, tmp_path: Path, expression: str
+) -> None:
+    text = expression.replace("MARKER", str(tmp_path / "marker"))
+    (tmp_path / "hostile.json.j2").write_text(f'{{"a": {{{{ {text} | string | tojson }}}}}}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="template"):
+        render_connector(with_connector(library, template="hostile"), with_secrets(environment), None, tmp_path)
+    assert not (tmp_path / "marker").exists()
+
+
+def test_values_for_templates_contain_no_credentials(
+    library: Pipeline, environment: Environment, tmp_path: Path
+) -> None:
+    values = '{"environment": {{ environment | tojson }}, "pipeline": {{ pipeline | tojson }}}'
+    (tmp_path / "all.json.j2").write_text(values, encoding="utf-8")
+    config = render_connector(with_connector(library, template="all"), with_secrets(environment), None, tmp_path)
+    assert environment.source.host in config["environment"]
+    assert "secret-of-" not in str(config)
+
+
+def with_secrets(environment: Environment) -> Environment:
+    """Return the environment with a credential in every place where outbox-kit reads one."""
+    data = environment.model_dump()
+    data["source"]["admin"]["password"] = "secret-of-admin"
+    data["source"]["verifier"] = {"user": "verifier", "password": "secret-of-verifier"}
+    data["kafka"]["client"] = {"sasl.password": "secret-of-kafka"}
+    data["registry"] |= {"username": "u", "password": "secret-of-registry"}
+    data["connect"] |= {"token": "secret-of-connect"}
+    warehouse = {"host": "h", "database": "d", "user": "u", "password": "secret-of-warehouse"}
+    data["targets"] = {"warehouse": {"kind": "postgres", **warehouse}}
+    return Environment.model_validate(data)
 
 
 def test_converts_values_to_json(library: Pipeline, environment: Environment, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ ROUTER, CHAIN, EVENT_ROUTER, MESSAGES = (
 NO_TABLE = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
 CONFLUENT_AVRO = {**NO_TABLE, f"{AUTHOR}/payload": "confluent-avro", f"{BOOK}/payload": "confluent-avro"}
 AVRO = {**CONFLUENT_AVRO, f"{AUTHOR}/payload": "avro", f"{SOURCE}/schema_version_column": "version"}
+BYTES = {**CONFLUENT_AVRO, f"{BOOK}/payload": "bytes", f"{BOOK}/schema": None}
 TEXT = {**NO_TABLE, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
 
 
@@ -41,7 +42,11 @@ def changed(workspace: Path, changes: dict[str, Any]) -> Path:
 
 
 INVALID: list[tuple[dict[str, Any], str, str]] = [
-    ({f"{BOOK}/payload": "xml"}, f"{BOOK}/payload", "found 'xml'; must be 'json', 'avro', 'confluent-avro' or 'text'"),
+    (
+        {f"{BOOK}/payload": "xml"},
+        f"{BOOK}/payload",
+        "found 'xml'; must be 'json', 'avro', 'confluent-avro', 'text' or 'bytes'",
+    ),
     ({f"{BOOK}/schema": None}, f"{BOOK}/schema", "missing; Avro schema (.avsc) of the payload"),
     (
         {**NO_TABLE, f"{BOOK}/payload": "avro", f"{BOOK}/schema": None},
@@ -57,6 +62,16 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
         {**TEXT, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
         "materialization of 'book': its payload is text, without a schema for the columns",
+    ),
+    (
+        {**BYTES, f"{BOOK}/schema": "schemas/book.avsc"},
+        BOOK,
+        "payload: bytes has no schema; remove schema and references",
+    ),
+    (
+        {**BYTES, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
+        "",
+        "materialization of 'book': its payload is bytes, without a schema for the columns",
     ),
     (
         {**NO_TABLE, f"{BOOK}/payload": "avro"},
@@ -134,6 +149,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
     ({**TEXT, "source/message_prefix": "outbox"}, "text"),
     (AVRO, "bytea"),
     (CONFLUENT_AVRO, "bytea"),
+    (BYTES, "bytea"),
     ({f"{SOURCE}/header_columns": {"tenant": "ce_tenant", "region": "content-type"}}, "jsonb"),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, "jsonb")
@@ -148,8 +164,8 @@ def test_accepts_valid_options(workspace: Path, changes: dict[str, Any], column:
     assert pipeline.payload_type == column
     # The row of the canary must fit the column, too.
     assert pipeline.routed["outbox-canary"].payload == ("confluent-avro" if column == "bytea" else "json")
-    text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
-    assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
+    schemaless = [name for name, entry in pipeline.aggregates.items() if entry.payload in ("text", "bytes")]
+    assert set(pipeline.routed) - set(pipeline.with_schemas) == set(schemaless)
 
 
 def render(
@@ -270,11 +286,14 @@ def test_renders_options(
     assert before.keys() - after.keys() == set()
 
 
-def test_text_payload_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
-    """The transform rejects schema keys for text, so the config has none, although the lock file has schemas."""
-    config = render(workspace, environment, lock, TEXT, ROUTER)
+@pytest.mark.parametrize(("payload", "changes"), [("text", TEXT), ("bytes", BYTES)])
+def test_payload_that_is_passed_on_has_no_schema(
+    workspace: Path, environment: Environment, lock: Lock, payload: str, changes: dict[str, Any]
+) -> None:
+    """The transform rejects schema keys for these, so the config has none, although the lock file has schemas."""
+    config = render(workspace, environment, lock, changes, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
-    assert book == {"topic": "library.book", "partitions": "4", "payload.format": "text"}
+    assert book == {"topic": "library.book", "partitions": "4", "payload.format": payload}
 
 
 UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [

@@ -52,6 +52,14 @@ def round_trip(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
     return schemaless_reader(buffer, schema, None)
 
 
+@pytest.mark.parametrize("count", [60, 400])
+def test_refuses_deep_types_across_files(tmp_path: Path, count: int) -> None:
+    """Each file has four levels, but the inlined schema has three for every file."""
+    files = [record(f"R{number}", f"R{number + 1}") for number in range(count)]
+    with pytest.raises(ConfigurationError, match="types are nested over 150 levels"):
+        inlined_schema(aggregate(tmp_path, *files, record(f"R{count}", "int")))
+
+
 def test_keeps_a_schema_without_references_unchanged(repository: Path) -> None:
     path = repository / "schemas" / "book.avsc"
     single = Aggregate.model_validate({"schema": path})

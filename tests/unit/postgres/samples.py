@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from outbox_kit.pipeline import LockedSource, Pipeline
 from outbox_kit.postgres.replication_slot import Slot
+from outbox_kit.postgres.role_limits import RoleLimits
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 from outbox_kit.postgres.verify_queries import AdditionalState
 
@@ -16,6 +17,7 @@ PUBLICATION = {
     "pubdelete": False,
     "pubtruncate": False,
     "pubviaroot": True,
+    "puballtables": False,
     "tables": ["public.outbox_event"],
     "filtered": False,
 }
@@ -45,6 +47,7 @@ DEPLOYED = ActualDatabase(
     publication=PUBLICATION,
     slot=SLOT,
     role={"can_login": True, "can_replicate": True, "can_read": True},
+    table_oid=16400,
 )
 DETAILS = AdditionalState(
     settings={
@@ -56,16 +59,22 @@ DETAILS = AdditionalState(
         "idle_replication_slot_timeout": 0,
     },
     sender_timeout_ms=60_000,
-    usage={"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0},
+    usage={"slots": 1, "senders": 1, "prepared_ages_s": {}},
     nullable_columns=["payload", "headers"],
     check_constraints=["CHECK ((aggregate_id <> ''::text))"],
     published_columns=[*COLUMN_TYPES, "seq"],
     can_emit=True,
     moved_key_counts={},
+    role_limits=RoleLimits(can_use_schema=True, can_select=True),
 )
-EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
+EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None, table_oid=None)
 LOCKED = LockedSource(
-    system_identifier="7301", timeline=1, slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
+    system_identifier="7301",
+    timeline=1,
+    slot="library_outbox",
+    slot_lsn="16/B374D848",
+    publication_oid=16500,
+    table_oid=16400,
 )
 
 

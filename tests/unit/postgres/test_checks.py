@@ -11,15 +11,17 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLIC
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
+from outbox_kit.postgres.insert_hooks import InsertHooks
+from outbox_kit.postgres.role_limits import DAY_S, RoleLimits, parse_milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
-from outbox_kit.postgres.verify_queries import parse_milliseconds
 from outbox_kit.rules import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
 IDS = [rule.id for rule in RULES]
 ROLE = {"can_login": True, "can_replicate": True, "can_read": True}
-USAGE = {"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0}
+USAGE = {"slots": 1, "senders": 1, "prepared_ages_s": {}}
 SETTINGS = DETAILS.settings
+LIMITS = DETAILS.role_limits
 MB = 2**20
 PUBLISHED_COLUMNS = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
 
@@ -60,13 +62,65 @@ CASES = [
     Case("postgres.wal-level", "replica", {"wal_level": "replica"}),
     Case(
         "postgres.connector-role",
-        "reader lacks login, replication, select on the table, execute pg_logical_emit_message",
+        "no role reader",
         {"role": None},
-        {"can_emit": False},
+        {"can_emit": False, "role_limits": RoleLimits()},
+    ),
+    Case(
+        "postgres.connector-role",
+        "reader lacks usage on the schema",
+        {"role": {**ROLE, "can_read": False}},
+        {"role_limits": RoleLimits(can_select=True)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "reader lacks select on the table",
+        {"role": {**ROLE, "can_read": False}},
+        {"role_limits": RoleLimits(can_use_schema=True)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "the password of reader expired 2.0 days ago (VALID UNTIL)",
+        {},
+        {"role_limits": replace(LIMITS, seconds_to_expiry=-2 * DAY_S)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "the password of reader expires in 3.0 days (VALID UNTIL)",
+        {},
+        {"role_limits": replace(LIMITS, seconds_to_expiry=3 * DAY_S)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "reader uses 3 of 3 connections (CONNECTION LIMIT)",
+        {},
+        {"role_limits": replace(LIMITS, connection_limit=3, connections=3)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "statement_timeout of reader is 5s; idle_session_timeout of reader is 1min",
+        {},
+        {"role_limits": replace(LIMITS, settings={"idle_session_timeout": "1min", "statement_timeout": "5s"})},
+    ),
+    Case(
+        "postgres.triggers",
+        "nulls (function app.nulls)",
+        {},
+        {"hooks": InsertHooks(triggers=("nulls (function app.nulls)",))},
+    ),
+    Case("postgres.clock", "the database server is 3600 s ahead of this machine", {}, {"clock_skew_s": 3600.0}),
+    Case("postgres.clock", "the database server is 31 s behind this machine", {}, {"clock_skew_s": -31.2}),
+    Case("postgres.rules", "moves", {}, {"hooks": InsertHooks(rules=("moves",))}),
+    Case(
+        "postgres.row-security",
+        "row security applies to owner; policies: tenant",
+        {},
+        {"hooks": InsertHooks(policies=("tenant",), hides_rows=True)},
     ),
     Case("postgres.connector-role", "reader lacks replication", {"role": {**ROLE, "can_replicate": False}}),
     Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"can_emit": False}),
     Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
+    Case("postgres.table-identity", "oid 16401", {"table_oid": 16401}),
     Case("postgres.not-null", "nullable: event_type", {}, {"nullable_columns": ["event_type", "payload", "seq"]}),
     Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"check_constraints": []}),
     Case(
@@ -77,9 +131,9 @@ CASES = [
     ),
     Case(
         "postgres.prepared-transactions",
-        "1 prepared transactions, maximum age 3601 s",
+        "2 prepared transactions, maximum age 3601 s",
         {},
-        {"usage": {**USAGE, "prepared": 1, "prepared_s": 3601}},
+        {"usage": {**USAGE, "prepared_ages_s": {"forgotten": 3601, "new": 1}}},
     ),
     Case(
         "postgres.prepared-transactions",
@@ -158,6 +212,53 @@ def test_every_database_check_has_a_case() -> None:
     assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"seconds_to_expiry": 3 * DAY_S}, Severity.WARNING),
+        ({"seconds_to_expiry": -1}, Severity.ERROR),
+        ({"settings": {"statement_timeout": "5s"}}, Severity.WARNING),
+        ({"settings": {"statement_timeout": "5s"}, "can_select": False}, Severity.ERROR),
+    ],
+)
+def test_only_limits_that_allow_the_connector_to_run_are_warnings(
+    state: DatabaseState, changes: dict[str, Any], severity: Severity
+) -> None:
+    limits = replace(LIMITS, **changes)
+    actual = run(replace(state, additional=replace(DETAILS, role_limits=limits)))["postgres.connector-role"]
+    assert actual.severity is severity
+
+
+def test_a_missing_table_is_not_reported_as_a_missing_privilege(state: DatabaseState) -> None:
+    """The statement that grants the privilege would fail."""
+    limits = replace(LIMITS, can_use_schema=False, can_select=False)
+    broken = replace(state, actual=replace(DEPLOYED, columns={}), additional=replace(DETAILS, role_limits=limits))
+    assert run(broken)["postgres.connector-role"].status is Status.PASS
+    assert run(broken)["postgres.table"].status is Status.FAIL
+
+
+def test_accepts_limits_that_are_not_reached(state: DatabaseState) -> None:
+    limits = replace(
+        LIMITS,
+        seconds_to_expiry=30 * DAY_S,
+        connection_limit=4,
+        connections=3,
+        settings={"statement_timeout": "0", "wal_sender_timeout": "1min"},
+    )
+    assert failing(replace(state, additional=replace(DETAILS, role_limits=limits))) == {}
+
+
+def test_remedy_of_the_role_contains_each_statement(state: DatabaseState) -> None:
+    limits = replace(LIMITS, can_use_schema=False, settings={"lock_timeout": "1s"})
+    actual = run(replace(state, additional=replace(DETAILS, role_limits=limits, can_emit=False)))
+    statements = [
+        'grant usage on schema "public" to "reader"',
+        'grant execute on function pg_logical_emit_message(boolean, text, text, boolean) to "reader"',
+        'alter role "reader" in database "library" set "lock_timeout" = 0',
+    ]
+    assert actual["postgres.connector-role"].remedy.startswith(f"run `{'; '.join(statements)}` as an administrator")
+
+
 def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> None:
     extended = replace(state, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
     assert failing(extended) == {}
@@ -216,6 +317,7 @@ def test_returns_every_check_for_an_empty_database(state: DatabaseState) -> None
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
+        "postgres.table-identity",
         "postgres.publication-filter",
         "postgres.publication-older-than-slot",
         "postgres.slot-identity",
@@ -245,9 +347,22 @@ def test_stopped_connector_needs_no_active_slot(state: DatabaseState) -> None:
     assert failing(replace(state, environment=environment, actual=inactive)) == {}
 
 
+def test_prepared_transaction_blocks_the_creation_of_a_slot(state: DatabaseState) -> None:
+    additional = replace(DETAILS, usage={**USAGE, "prepared_ages_s": {"orphan": 0}})
+    assert failing(replace(state, additional=additional)) == {}
+    actual = run(replace(state, actual=replace(DEPLOYED, slot=None), additional=additional))
+    assert "rollback prepared 'orphan'" in actual["postgres.prepared-transactions"].remedy
+
+
 def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
     actual = run(replace(state, additional=replace(DETAILS, moved_key_counts=None)))["postgres.partition-field"]
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "no permission to read the table")
+
+
+def test_lists_policies_that_do_not_apply_to_the_login(state: DatabaseState) -> None:
+    additional = replace(DETAILS, hooks=InsertHooks(policies=("tenant",)))
+    actual = run(replace(state, additional=additional))["postgres.row-security"]
+    assert (actual.status, actual.seen.partition("; ")[2]) == (Status.PASS, "policies: tenant")
 
 
 def test_accepts_valid_limits(state: DatabaseState) -> None:
@@ -257,7 +372,17 @@ def test_accepts_valid_limits(state: DatabaseState) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("5s", 5000), ("60000", 60_000), ("1min", 60_000), ("2h", 7_200_000), ("0", 0), ("10ms", 10), ("1d", 86_400_000)],
+    [
+        ("5s", 5000),
+        ("1.5s", 1500),
+        ("100us", 0),
+        ("60000", 60_000),
+        ("1min", 60_000),
+        ("2h", 7_200_000),
+        ("0", 0),
+        ("10ms", 10),
+        ("1d", 86_400_000),
+    ],
 )
 def test_parses_durations(text: str, expected: int) -> None:
     assert parse_milliseconds(text) == expected

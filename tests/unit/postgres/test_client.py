@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 import psycopg
 import pytest
+from tests.unit.fake_postgres import FakeCursor
 
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Environment, Login
@@ -97,3 +99,19 @@ def test_sets_lock_and_statement_timeouts(environment: Environment, monkeypatch:
     assert "lock_timeout=10s" in str(connection_settings["options"])
     assert "statement_timeout=30s" in str(connection_settings["options"])
     assert "pg_locks" in caught.value.hint
+
+
+def test_quotes_the_table_because_to_regclass_converts_names_to_lower_case() -> None:
+    parameters: list[object] = []
+
+    class Recorder:
+        def execute(self, _: str, values: object) -> FakeCursor:
+            parameters.append(values)
+            return FakeCursor([{"name": "id", "type": "uuid", "oid": 1}])
+
+    connection: Any = Recorder()
+    client.read_column_types(connection, "Shop.Event")
+    client.read_table_oid(connection, "Shop.Event")
+    client.read_role(connection, "reader", "Shop.Event")
+    assert parameters[:2] == [('"Shop"."Event"',)] * 2
+    assert parameters[2:] == [{"role": "reader", "table": '"Shop"."Event"', "schema": "Shop"}]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from outbox_kit.pipeline import Backfill, Environment, Login, Pipeline, PostgresTarget
 from outbox_kit.postgres import apply as postgres_apply
@@ -192,13 +194,24 @@ def test_grants_row_locks_for_a_backfill(library: Pipeline, environment: Environ
     assert "shop" not in script(library, environment)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\n\\! id", 'x"; drop table t; --', "'; --"])
+@pytest.mark.parametrize("name", ["a\nb", "a\n\\! id", "a\r\\! id"])
+def test_a_comment_is_one_line(library: Pipeline, environment: Environment, name: str) -> None:
+    target = with_target(environment).targets["warehouse"]
+    actual = script(library, environment.model_copy(update={"targets": {name: target}}))
+    assert [line for line in actual.splitlines() if line.startswith(("b", "\\!"))] == []
+
+
+@pytest.mark.parametrize("name", ["Shop", "a b", "$role$", "$_role$", 'x"; drop table t; --', "it's"])
 def test_quotes_names(library: Pipeline, environment: Environment, name: str) -> None:
-    source = environment.source.model_copy(update={"database": name})
-    actual = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
-    quoted = '"' + name.replace('"', '""') + '"'
-    without_name = actual.replace(quoted, "")
-    assert not re.search(r"^(b|drop|\\!)", without_name, flags=re.MULTILINE)
+    admin = environment.source.admin.model_copy(update={"user": name})
+    source = environment.source.model_copy(update={"database": name, "admin": admin})
+    actual = script(library, with_target(environment.model_copy(update={"source": source}), database=name, user=name))
+    identifier = sql.Identifier(name).as_string(None)
+    assert f"grant connect on database {identifier} to {identifier};" in actual
+    assert f"--dbname {shlex.quote(name)} --file" in actual
+    blocks = re.findall(r"^do (\$\w+\$) (begin.*?end) \1;$", actual, flags=re.MULTILINE | re.DOTALL)
+    assert [body.count(f"create role {identifier};") for _, body in blocks] == [1, 0, 0, 1]
+    assert [body for tag, body in blocks if tag in body] == []
 
 
 def test_messages_need_no_table_privileges(library: Pipeline, environment: Environment) -> None:

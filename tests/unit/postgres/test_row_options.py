@@ -24,7 +24,7 @@ def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
 
 def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
     """Return the pipeline with this payload format for every aggregate."""
-    schema = None if payload == "text" else "x.avsc"
+    schema = None if payload in ("text", "bytes") else "x.avsc"
     created = {name: Aggregate.model_validate({"schema": schema, "payload": payload}) for name in pipeline.aggregates}
     return pipeline.model_copy(update={"aggregates": created})
 
@@ -43,6 +43,8 @@ def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
         ("avro", "jsonb", ["payload is jsonb, not bytea"]),
         ("confluent-avro", "bytea", []),
         ("confluent-avro", "text", ["payload is text, not bytea"]),
+        ("bytes", "bytea", []),
+        ("bytes", "text", ["payload is text, not bytea"]),
     ],
 )
 def test_payload_column_matches_the_formats(library: Pipeline, payload: str, column: str, problems: list[str]) -> None:
@@ -234,7 +236,7 @@ def test_detects_tombstone_rows(payload: str, column: str, condition: str) -> No
     connection: Any = _Connection(column)
     columns = Columns(payload="body", event_type="kind")
     source = Source(publication="p", slot="s", columns=columns)
-    schema = None if payload == "text" else "x.avsc"
+    schema = None if payload in ("text", "bytes") else "x.avsc"
     settings = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
     aggregate_queries.latest_events(connection, source, "book", Aggregate.model_validate(settings), older_than=1)
     assert f'{condition} or "kind" = any(%(tombstones)s) as deleted' in connection.statement

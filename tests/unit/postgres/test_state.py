@@ -36,7 +36,8 @@ def test_changes_nothing_in_a_deployed_database(library: Pipeline, environment: 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"columns": {}}, ["table public.outbox_event"]),
+        ({"columns": {}}, ["table public.outbox_event", "publication library_outbox"]),
+        ({"publication": {**PUBLICATION, "puballtables": True}}, ["publication library_outbox"]),
         ({"role": None}, ["grant to reader"]),
         ({"role": {"can_login": True, "can_replicate": True, "can_read": False}}, ["grant to reader"]),
         ({"publication": None, "slot": None}, ["publication library_outbox", "slot library_outbox"]),
@@ -48,6 +49,29 @@ def test_creates_missing_objects(
     library: Pipeline, environment: Environment, changes: dict[str, Any], expected: list[str]
 ) -> None:
     assert objects(library, environment, replace(DEPLOYED, **changes)) == expected
+
+
+def test_records_a_recreated_table(library: Pipeline, environment: Environment) -> None:
+    (change,) = diff(library, environment, replace(DEPLOYED, table_oid=16401), LOCKED)
+    assert (change.object, change.action) == ("table public.outbox_event", "update")
+    assert (change.before, change.after) == ("oid 16400 (lock file)", "oid 16401")
+    assert "dropped and created again" in change.reason
+
+
+@pytest.mark.parametrize(
+    ("actual", "locked"),
+    [
+        (DEPLOYED, LOCKED),
+        (replace(DEPLOYED, table_oid=None), LOCKED),
+        (DEPLOYED, LOCKED.model_copy(update={"table_oid": None})),
+        (DEPLOYED, None),
+    ],
+    ids=["same", "messages", "earlier release", "first apply"],
+)
+def test_the_recorded_table_needs_no_change(
+    library: Pipeline, environment: Environment, actual: ActualDatabase, locked: LockedSource | None
+) -> None:
+    assert diff(library, environment, actual, locked) == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +160,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": None},
         None,
         "slot 'library_outbox' exists but publication 'library_outbox' does not",
-        f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
+        "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`",
     ),
     ({"publication": None}, LOCKED, "publication 'library_outbox' does not", RECOVER_HINT),
     (
@@ -175,7 +199,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": {**PUBLICATION, "oid": 17000}},
         LOCKED,
         "publication 'library_outbox' was recreated after the slot",
-        f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
+        "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`",
     ),
     *(({"is_standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
     *(
@@ -183,7 +207,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
             {"publication": {**PUBLICATION, "filtered": True}},
             locked,
             "publication 'library_outbox' has a row filter",
-            "run `alter publication library_outbox set table public.outbox_event`",
+            'run `alter publication library_outbox set table "public"."outbox_event"`',
         )
         for locked in (None, LOCKED)
     ),
@@ -192,7 +216,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
             {"slot": replace(SLOT, wal_status="lost")},
             locked,
             "slot 'library_outbox' is lost",
-            f"run `select pg_drop_replication_slot('library_outbox')`, then {RECOVER_HINT}",
+            "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`",
         )
         for locked in (None, LOCKED)
     ),

@@ -115,6 +115,20 @@ def test_names_an_unreachable_registry(free_port: int) -> None:
     assert "registry.url" in caught.value.hint
 
 
+def test_a_bounded_client_sends_each_request_once(serve: Serve) -> None:
+    server = serve([(503, b""), (200, VERSION)])
+    with pytest.raises(RejectedError, match="HTTP 503"):
+        client(server).bounded(1).latest("a")
+    assert len(server.seen) == 1
+
+
+def test_names_the_request_that_has_no_response(silent_port: int) -> None:
+    url = f"http://127.0.0.1:{silent_port}"
+    with pytest.raises(UnreachableError) as caught:
+        RegistryClient(HttpService(url=url)).bounded(0.1).latest("a")
+    assert caught.value.message == f"registry at {url}: subject a: no response within 0.1 s"
+
+
 def test_sends_credentials_in_the_header_only(serve: Serve) -> None:
     server = serve([(403, {"error_code": 403, "message": "Forbidden"})])
     service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))

@@ -24,7 +24,7 @@ from outbox_kit.sending import (
     psycopg_writer,
     sqlalchemy_writer,
 )
-from outbox_kit.sending.event import TableName, parse_table
+from outbox_kit.sending.outbox_table import OutboxTable
 
 EVENT: dict[str, Any] = {
     "aggregate_type": "book",
@@ -37,34 +37,56 @@ EVENT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("outbox_event", TableName(None, "outbox_event")),
-        ("public.outbox_event", TableName("public", "outbox_event")),
-        ('My Schema.Out"box', TableName("My Schema", 'Out"box')),
+        ("outbox_event", ("outbox_event",)),
+        ("public.outbox_event", ("public", "outbox_event")),
+        ('My Schema.Out"box', ("My Schema", 'Out"box')),
     ],
 )
-def test_accepts_table_names(text: str, name: TableName) -> None:
-    assert parse_table(text) == name
+def test_accepts_table_names(text: str, name: tuple[str, ...]) -> None:
+    assert OutboxTable(text).parts == name
 
 
 @pytest.mark.parametrize("text", ["", ".", "public.", ".outbox", "db.public.outbox", "a\0b"])
 def test_rejects_invalid_table_names(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"TABLE or SCHEMA\.TABLE"):
-        parse_table(text)
+        OutboxTable(text)
+
+
+def test_rejects_unknown_columns() -> None:
+    with pytest.raises(ConfigurationError, match="'key'") as raised:
+        OutboxTable(columns={"key": "x"})
+    assert "aggregate_id" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"payload": "x"}, "payload"),
+        ({"business_key": "x"}, "business_key"),
+        ({"": "x"}, "is empty"),
+        ({"a\0b": "x"}, "NUL"),
+        ({"region": "a\0b"}, "column region"),
+    ],
+)
+def test_rejects_invalid_additional_columns(columns: dict[str, str], problem: str) -> None:
+    event = OutboxEvent(**EVENT, additional_columns=columns)
+    with pytest.raises(InvalidEventError, match=problem):
+        event.additional_values(OutboxTable(columns={"aggregate_id": "business_key"}))
 
 
 def test_psycopg_quotes_the_table() -> None:
-    text = psycopg_writer.insert_statement(TableName("my schema", 'x"; drop table y; --')).as_string(None)
-    assert text.startswith('insert into "my schema"."x""; drop table y; --" (id, ')
+    text = psycopg_writer.insert_statement(OutboxTable('my schema.x"; drop table y; --'), ()).as_string(None)
+    assert text.startswith('insert into "my schema"."x""; drop table y; --" ("id", ')
 
 
 def test_sqlalchemy_quotes_the_table() -> None:
-    statement = sqlalchemy_writer.insert_statement(TableName("my schema", 'x"; :y %'))
+    statement = sqlalchemy_writer.insert_statement(OutboxTable('my schema.x"; :y %'), ())
     text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
-    assert text.startswith('INSERT INTO "my schema"."x""; :y %%" (id, ')
+    assert text.startswith('INSERT INTO "my schema"."x""; :y %%" ("id", ')
 
 
 def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
-    statement = sqlalchemy_writer.insert_statement(TableName(None, "Outbox"))
+    statement = sqlalchemy_writer.insert_statement(OutboxTable("Outbox"), ())
     assert 'INSERT INTO "Outbox" (' in str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
 
 

@@ -57,6 +57,12 @@ def test_postgres_settings_match(services: dict[str, Any]) -> None:
     assert {f"-c{name}={value}" for name, value in SERVER_SETTINGS.items()} <= set(services["postgres"]["command"])
 
 
+def test_document_states_the_settings_of_postgres(repository: Path) -> None:
+    """Regression: docs/stack.md stated 20 replication slots instead of 60."""
+    page = (repository / "docs" / "stack.md").read_text()
+    assert [f"{name}={value}" for name, value in SERVER_SETTINGS.items() if f"`{name}={value}`" not in page] == []
+
+
 def test_registry_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = substituted(services["registry"]["environment"], example)
     logins = Logins(connector_password="c", materializer_password="m", registry_password="${REGISTRY_PASSWORD:?}")

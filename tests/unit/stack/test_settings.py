@@ -19,7 +19,8 @@ from outbox_kit.stack.services.postgres import PG_HBA, render_settings, server_s
 from outbox_kit.stack.services.registry import registry_environment
 from outbox_kit.stack.services.service import Options, Program
 from outbox_kit.stack.state import StackState
-from outbox_kit.stack.supervisor import inherited_environment, render_configuration
+from outbox_kit.stack.supervisor import render_configuration
+from outbox_kit.stack.tools import run_tool
 
 PORTS = {"postgres": 25432, "kafka": 29092, "controller": 29093, "registry": 28081, "connect": 28083}
 
@@ -150,6 +151,13 @@ def test_sets_a_user_only_for_programs_of_another_user(layout: Layout) -> None:
     assert "user" not in parse(render_configuration(layout, {"kafka": Program(("x",))}))["program:kafka"]
 
 
-def test_services_do_not_inherit_the_environment_of_the_caller() -> None:
-    shell = {"PATH": "/bin", "CLASSPATH": "x", "PGOPTIONS": "x", "QUARKUS_HTTP_PORT": "1", "OUTBOX_X": "y"}
-    assert inherited_environment(shell) == {"PATH": "/bin", "OUTBOX_X": "y"}
+def test_processes_do_not_inherit_the_environment_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither settings of other programs nor the secrets of other environments."""
+    for name in ("CLASSPATH", "PGOPTIONS", "QUARKUS_HTTP_PORT", "OUTBOX_ADMIN_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "planted")
+    run_tool("env", ("sh", "-c", "env > variables"), seconds=10, folder=tmp_path)
+    text = (tmp_path / "variables").read_text()
+    assert "PATH=" in text
+    assert "planted" not in text

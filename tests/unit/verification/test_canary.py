@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Message
 
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.murmur2 import murmur2, partition_of
 from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
 from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import canary
 from outbox_kit.verification.canary import Arrival, Delivery
 from outbox_kit.verification.canary_contract import CanaryContract
-from outbox_kit.verification.murmur2 import murmur2, partition_of
 
 TOKEN = "7d0e6f"
 SEQUENCE = "0002_000000000000abcd-000000000000abce"
@@ -103,7 +103,7 @@ def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda _: None, "the value has no schema id"),
+        (lambda _: None, "the value is null"),
         (lambda _: b"", "the value has no schema id"),
         (lambda valid: valid[:5], "the value has no schema id"),
         (lambda valid: b"\x01" + valid[1:], "the value has no schema id"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.postgres.samples import DETAILS, SLOT
-from tests.unit.verification.samples import REACHED, live_state, with_live
+from tests.unit.verification.samples import REACHED, live_state, with_error, with_live
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import UnreachableError
@@ -132,6 +132,13 @@ def test_cross_checks_are_unknown_for_an_unreachable_system(live: LiveState, sys
     assert {check.status for check in actual.values()} <= {Status.PASS, Status.UNKNOWN}
     assert Status.UNKNOWN in {check.status for check in actual.values()}
     assert list(actual) == IDS
+
+
+def test_an_offset_that_cannot_be_read_is_not_compared(live: LiveState) -> None:
+    """Without this, the missing offset would count as LSN 0, which is never ahead of the server."""
+    actual = run(with_error(live, "offsets"))
+    unknown = {name for name, check in actual.items() if check.status is Status.UNKNOWN}
+    assert unknown == {"path.offset-not-ahead", "path.offset-covers-slot"}
 
 
 def test_skips_routes_of_another_template(live: LiveState) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.postgres.samples import SLOT
-from tests.unit.verification.samples import RUNNING, live_state
+from tests.unit.verification.samples import RUNNING, live_state, with_error
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment
@@ -19,7 +19,13 @@ from outbox_kit.verification import progress_checks
 from outbox_kit.verification.live_state import LiveState, ReadResult
 from outbox_kit.verification.progress_checks import Sample, Samples
 
-IDS = ["postgres.slot-moving", "kafka.heartbeat", "connect.offsets-moving", "connect.restarts"]
+IDS = [
+    "postgres.slot-moving",
+    "kafka.heartbeat",
+    "connect.offsets-moving",
+    "kafka.open-transactions",
+    "connect.restarts",
+]
 
 
 def slot_at(confirmed_flush: int, active_pid: int | None = 7) -> Slot:
@@ -67,6 +73,26 @@ def test_each_fault_is_reported_alone(last: Sample, expected: dict[str, Status])
     assert not_passed(run(FIRST, last)) == expected
 
 
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (LAST, {"kafka.open-transactions": Status.FAIL}),
+        # It may be the connector's own transaction.
+        (
+            replace(LAST, offset_lsn=20),
+            {"kafka.open-transactions": Status.UNKNOWN, "connect.offsets-moving": Status.FAIL},
+        ),
+    ],
+)
+def test_a_transaction_outlives_the_progress_of_the_connector(last: Sample, expected: dict[str, Status]) -> None:
+    samples = Samples(FIRST, FIRST, last, 2, {("library.book", 3): 41}, "k:9092")
+    checks = {check.id: check for check in evaluate(progress_checks.RULES, samples)}
+    assert not_passed(checks) == expected
+    if expected["kafka.open-transactions"] is Status.FAIL:
+        command = "kafka-transactions --bootstrap-server k:9092 abort --topic library.book --partition 3"
+        assert f"`{command} --start-offset 41`" in checks["kafka.open-transactions"].remedy
+
+
 def test_connector_without_transactions_confirms_nothing() -> None:
     """Debezium searches the WAL for the first transaction; heartbeats arrive nevertheless."""
     last = replace(LAST, slot=FIRST.slot, offset_lsn=FIRST.offset_lsn, is_seeded=True)
@@ -86,7 +112,7 @@ def replace_sample(monkeypatch: pytest.MonkeyPatch, *values: Sample) -> list[Sam
     remaining = list(values)
     samples: list[Sample] = []
 
-    def sample(_: object) -> Sample:
+    def sample(_: object, **__: object) -> Sample:
         samples.append(remaining.pop(0) if len(remaining) > 1 else remaining[0])
         return samples[-1]
 
@@ -101,6 +127,29 @@ def test_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytes
     monkeypatch.setattr(progress_checks, "POLL_S", 0.001)
     assert {check.status for check in progress_checks.check(live, canary_sent=False)} == {Status.PASS}
     assert len(samples) == 3
+
+
+def test_offsets_that_cannot_be_read_do_not_prevent_the_other_checks(
+    live: LiveState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not requested again, because each request may wait until its time limit."""
+    requested: list[bool] = []
+
+    def sample(_: object, *, with_offsets: bool) -> Sample:
+        requested.append(with_offsets)
+        return Sample(slot_at(2**63), 6, None, RUNNING)
+
+    monkeypatch.setattr(progress_checks, "sample", sample)
+    actual = progress_checks.check(with_error(live, "offsets"), canary_sent=True)
+    assert not_passed({check.id: check for check in actual}) == {
+        "connect.offsets-moving": Status.UNKNOWN,
+    }
+    assert not any(requested)
+
+
+def test_a_connector_that_cannot_be_read_is_not_called_stopped(live: LiveState) -> None:
+    actual = progress_checks.check(with_error(live, "connectors"), canary_sent=False)
+    assert {check.seen for check in actual} == {"the state of a system could not be read"}
 
 
 def test_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +188,7 @@ def test_reports_a_slot_that_is_not_active(live: LiveState) -> None:
 
 
 def test_reports_a_system_that_becomes_unreachable(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: object) -> Sample:
+    def fails(_: object, **__: object) -> Sample:
         raise UnreachableError("no response")
 
     monkeypatch.setattr(progress_checks, "sample", fails)

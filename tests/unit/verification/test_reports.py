@@ -66,7 +66,7 @@ def test_junit() -> None:
 class Page(HTMLParser):
     """Open tags, loaded resources, boxes and text of a page."""
 
-    EMPTY = ("meta", "rect", "path")
+    EMPTY = ("meta",)
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -79,12 +79,13 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         actual = dict(attrs)
-        self.loaded += [str(actual[key]) for key in ("src", "href") if key in actual]
+        urls = [str(actual[key]) for key in ("src", "href") if key in actual]
+        self.loaded += [url for url in urls if not url.startswith("#")]
         if tag == "script":
             self.loaded.append("script")
-        if actual.get("class") == "stage":
+        if "data-stage" in actual:
             self.boxes[str(actual["data-stage"])] = str(actual["data-status"])
-        if tag == "tr" and "id" in actual:
+        if tag == "section":
             self.rows.append(str(actual["id"]))
         if tag not in self.EMPTY:
             self.open.append(tag)
@@ -170,8 +171,13 @@ def test_page_is_up_to_date(repository: Path) -> None:
 def test_ids_are_unique_and_start_with_the_system() -> None:
     assert len(check_catalogue.IDS) == len(set(check_catalogue.IDS))
     assert len(check_catalogue.IDS) >= 30
-    systems = ("postgres", "kafka", "registry", "connect", "path", "canary")
+    systems = ("postgres", "kafka", "registry", "connect", "path", "canary", "states")
     assert [name for name in check_catalogue.IDS if not re.fullmatch(rf"({'|'.join(systems)})\.[a-z-]+", name)] == []
+
+
+def test_every_remedy_is_run_by_a_test_or_has_a_reason() -> None:
+    not_run = [name for names in check_catalogue.REMEDIES_NOT_RUN.values() for name in names]
+    assert sorted([*not_run, *check_catalogue.REMEDIES_RUN_BY_TESTS]) == sorted(check_catalogue.IDS)
 
 
 def test_every_check_has_purpose_and_remedy() -> None:

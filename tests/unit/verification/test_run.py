@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 from tests.unit.verification.samples import live_state
 
-from outbox_common.registry_reader import RETRY
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, UnreachableError
-from outbox_kit.kafka import client as kafka_client
-from outbox_kit.pipeline import Connect, Environment, HttpService, Lock
+from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
+from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
+from outbox_kit.postgres.insert_hooks import InsertHooks
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification import canary, progress_checks, run, verify
+from outbox_kit.verification import canary, comparison_of, progress_checks, run, verify
 from outbox_kit.verification.canary_contract import CanaryContract
-from outbox_kit.verification.check_catalogue import IDS
+from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
 from outbox_kit.verification.live_state import LiveState, ReadResult
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
@@ -31,11 +33,11 @@ def deployment(
     deployed: Callable[..., Deployment], environment: Environment, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
     """Return a deployment whose systems are unreachable."""
-    monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("outbox_common.registry_reader.RETRY", RETRY.new(backoff_factor=0))
+    monkeypatch.setattr(run, "READ_LIMIT_S", 0.3)
     url = f"http://127.0.0.1:{free_port}"
     source = environment.source.model_copy(update={"host": "127.0.0.1", "port": free_port})
-    return deployed(source=source, registry=HttpService(url=url), connect=Connect(url=url))
+    made = deployed(source=source, registry=HttpService(url=url), connect=Connect(url=url))
+    return replace(made, read_seconds=0.3)
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float
     """Let the canary arrive, and return the arguments of its check."""
     sent: list[tuple[CanaryContract, float]] = []
 
-    def check(_: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
+    def check(_: Deployment, contract: CanaryContract, *, seconds: float, hooks: str) -> list[Check]:
+        del hooks
         sent.append((contract, seconds))
         return [Check(item.id, Status.PASS, "arrived", "arrived") for item in canary.RULES]
 
@@ -73,6 +76,33 @@ def test_fails_checks_of_unreachable_systems(deployment: Deployment, lock: Lock)
     assert "owner-secret" not in repr(actual)
 
 
+def test_limits_the_time_of_systems_that_do_not_respond(
+    deployed: Callable[..., Deployment],
+    environment: Environment,
+    lock: Lock,
+    silent_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They accept connections; without the limit, the requests would end after 20 s each."""
+    assert run.READ_LIMIT_S <= 5
+    monkeypatch.setattr(run, "READ_LIMIT_S", 0.3)
+    url, source = f"http://127.0.0.1:{silent_port}", environment.source
+    deployment = deployed(
+        source=source.model_copy(update={"host": "127.0.0.1", "port": silent_port}),
+        kafka=Kafka(bootstrap_servers=f"127.0.0.1:{silent_port}"),
+        registry=HttpService(url=url),
+        connect=Connect(url=url),
+    )
+    deployment.write_lock(lock)
+    started_at = time.monotonic()
+    actual = {check.id: check for check in verify(deployment, lambda _: None)}
+    assert time.monotonic() - started_at < 10
+    assert "timeout" in actual["postgres.reachable"].seen
+    assert "time limit 0.3 s" in actual["kafka.reachable"].seen
+    assert actual["registry.reachable"].seen.endswith(": no response within 0.3 s")
+    assert actual["connect.reachable"].seen == f"Kafka Connect at {url}: GET /: no response within 0.3 s"
+
+
 def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> None:
     with pytest.raises(RefusedError) as caught:
         verify(deployment, lambda _: None)
@@ -84,6 +114,12 @@ def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lo
     """A rejected apply may have written only the schemas to it."""
     deployment.write_lock(lock.model_copy(update={"source": None}))
     with pytest.raises(RefusedError, match="is not deployed"):
+        verify(deployment, lambda _: None)
+
+
+def test_reports_an_incomplete_recovery(deployment: Deployment, lock: Lock) -> None:
+    deployment.write_lock(lock.model_copy(update={"source": None, "unfinished": "recover"}))
+    with pytest.raises(RefusedError, match="recovery"):
         verify(deployment, lambda _: None)
 
 
@@ -101,6 +137,15 @@ def test_passes_for_a_deployed_pipeline_with_canary(live: LiveState, monkeypatch
         [5],
         7,
     )
+
+
+def test_compares_states_only_on_request(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliver(monkeypatch)
+    compared = Check("states.complete", Status.FAIL, "1 of 2 aggregates", "all")
+    monkeypatch.setattr(run.state_checks, "check", lambda *_, **__: [compared])
+    states = comparison_of(live.deployment, seconds=1, max_records=1)
+    assert verify(live.deployment, lambda _: None, states=states)[-1] == compared
+    assert compared not in verify(live.deployment, lambda _: None)
 
 
 def test_canary_checks_are_unknown_without_a_canary(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +227,32 @@ def test_reports_a_canary_that_does_not_arrive(deployment: Deployment, lock: Loc
     assert [check.id for check in actual] == [item.id for item in canary.RULES]
     assert [check.status for check in actual] == [Status.FAIL, *[Status.UNKNOWN] * (len(actual) - 1)]
     assert actual[0].remedy
+
+
+def test_names_the_triggers_in_the_remedies_of_a_failed_canary(deployment: Deployment, lock: Lock) -> None:
+    hooks = InsertHooks(triggers=("nulls (function nulls)",), rules=("drops",), policies=("tenant",)).text
+    contract = CanaryContract(True, 1, lock.source_epoch, {})
+    failed, *unknown = canary.check(deployment, contract, seconds=1, hooks=hooks)
+    assert "triggers: nulls (function nulls); rules: drops; policies: tenant" in failed.remedy
+    assert all("nulls" not in check.remedy for check in unknown)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (psycopg.errors.CheckViolation, "change constraint known_types so that it accepts"),
+        (psycopg.errors.NotNullViolation, 'alter table "public"."outbox_event" alter column "needed" drop not null'),
+        (psycopg.errors.InsufficientPrivilege, 'grant select, insert, delete on "public"."outbox_event" to "owner"'),
+    ],
+)
+def test_hint_for_a_rejected_canary_names_the_cause(
+    deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error], hint: str
+) -> None:
+    def deliver_rejected(*_: object) -> None:
+        raise RejectedError("the row was rejected", "see the log") from error()
+
+    diagnostics = SimpleNamespace(constraint_name="known_types", column_name="needed")
+    monkeypatch.setattr(error, "diag", diagnostics)
+    monkeypatch.setattr(canary, "_deliver", deliver_rejected)
+    failed = canary.check(deployment, CanaryContract(True, 1, lock.source_epoch, {}), seconds=1)[0]
+    assert hint in failed.remedy

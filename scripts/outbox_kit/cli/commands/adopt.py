@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import backfill as backfills
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 
@@ -27,10 +28,9 @@ def adopt(
     The pipeline's connector continues with the slot and offset of CONNECTOR: no row is lost or sent twice.
     """
     with common.deployment() as deployment:
-        question = (
-            f"Replace connector {old_connector} by {deployment.pipeline.connector.name}, and delete {old_connector}?"
-        )
-        common.confirm(question, hint="add --yes to skip confirmation")
+        name = deployment.pipeline.connector.name
+        action = f"Replace connector {old_connector} by {name}, and delete {old_connector},"
+        confirm(common, deployment, action, hint="add --yes to skip confirmation")
         result = backfills.adopt(deployment, old_connector, print_message)
     if common.output is Output.JSON:
         print_json(dataclasses.asdict(result))

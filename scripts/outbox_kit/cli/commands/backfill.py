@@ -11,9 +11,11 @@ import typer
 
 from outbox_kit import backfill as backfills
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S
+from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
 
 LockTimeoutOption = Annotated[
     float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this long for database locks.")
@@ -44,6 +46,12 @@ def backfill(
     ] = False,
     delete: DeleteOption = False,
     lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
+    acknowledge: Annotated[
+        bool,
+        typer.Option(
+            "--acknowledge", help="Write no rows; record that the service has written every state of AGGREGATE again."
+        ),
+    ] = False,
 ) -> None:
     """Write the latest state of every aggregate to the outbox.
 
@@ -51,6 +59,9 @@ def backfill(
     """
     options = backfills.BackfillOptions(batch_size, rows_per_second, restart, delete, lock_timeout)
     with common.deployment() as deployment:
+        if acknowledge:
+            backfills.acknowledge(deployment, aggregates or [], print_message)
+            return
         results = backfills.backfill(deployment, aggregates or [], print_message, options)
     if common.output is Output.JSON:
         print_json({"aggregates": [dataclasses.asdict(result) for result in results]})
@@ -59,7 +70,7 @@ def backfill(
     print_table(["aggregate_type", "rows", "skipped", "seconds"], rows)
 
 
-@common_options("output")
+@common_options("output", "yes")
 def republish(
     common: CommonOptions,
     aggregate: Annotated[str, typer.Argument(metavar="AGGREGATE", help="Aggregate type.")],
@@ -72,23 +83,28 @@ def republish(
     tombstones: Annotated[
         bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")
     ] = False,
+    max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
     delete: DeleteOption = False,
     lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 
-    Exit code 1 when a key has no row in the source table, unless --tombstones is given.
+    With --tombstones, the command asks before it writes tombstones. Exit code 1 when a key has no row in the source
+    table, unless --tombstones is given.
     """
     selected_keys = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
     if not selected_keys:
         raise typer.BadParameter("no key is given: use --key AGGREGATE_ID or --keys-from FILE")
     with common.deployment() as deployment:
+        tombstone_keys = (
+            confirm_tombstones(common, deployment, {aggregate: selected_keys}, max_deletions) if tombstones else None
+        )
         row_count = backfills.republish(
             deployment,
             aggregate,
             selected_keys,
             print_message,
-            tombstones=tombstones,
+            tombstones=None if tombstone_keys is None else tombstone_keys.get(aggregate, ()),
             delete=delete,
             lock_seconds=lock_timeout,
         )

@@ -11,6 +11,7 @@ import typer
 from outbox_kit import deployment as deployments
 from outbox_kit.changes import System
 from outbox_kit.cli import exit_codes
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, stderr, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes, print_plan_notes
@@ -69,7 +70,8 @@ def apply(
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of the plan in FILE.")
     ] = None,
     wait_seconds: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another apply to end.")
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end."),
     ] = 0,
     rollback: Annotated[
         bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new one fails.")
@@ -86,8 +88,8 @@ def apply(
             if shown_plan.changes:
                 print_changes(shown_plan.changes, console=stderr)
                 print_plan_notes(shown_plan)
-                question = f"Make {plural(len(shown_plan.changes), 'change')}?"
-                common.confirm(question, hint="run `outbox plan`, then `outbox apply --yes`")
+                action = f"Make {plural(len(shown_plan.changes), 'change')}"
+                confirm(common, deployment, action, hint="run `outbox plan`, then `outbox apply --yes`")
         changes = deployments.apply(
             deployment,
             print_message,

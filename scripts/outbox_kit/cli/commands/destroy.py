@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from outbox_kit import deployment as deployments
+from outbox_kit.cli.confirmation import ConfirmOption, confirm_name, require_name
 from outbox_kit.cli.console import print_json, print_message, stderr
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes
 from outbox_kit.progress import plural
 
 
-@common_options("output", "yes")
+@common_options("output")
 def destroy(
     common: CommonOptions,
     drop_slot: Annotated[
@@ -27,17 +28,21 @@ def destroy(
     ] = False,
     wait_seconds: Annotated[
         float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for a running apply to end."),
+        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end."),
     ] = 0,
+    confirmed_name: ConfirmOption = None,
 ) -> None:
     """Delete connector, slot, publication and topics.
 
-    A topic with records is deleted only with --delete-topics. The outbox table and its rows are retained.
+    The command asks for the name of the pipeline. A topic with records is deleted only with --delete-topics. The outbox
+    table and its rows are retained.
     """
     options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas)
     with common.deployment() as deployment:
         shown_removal = None
-        if not common.yes:
+        if confirmed_name is not None:
+            require_name(deployment, confirmed_name)
+        else:
             shown_removal = deployments.plan_destroy(deployment, options)
             for description in shown_removal.retained:
                 print_message(f"retained: {description}")
@@ -45,8 +50,9 @@ def destroy(
                 print_changes(shown_removal.changes, console=stderr)
                 for change in filter(lambda change: change.danger, shown_removal.changes):
                     print_message(f"DANGER  {change.object}: {change.danger}")
-                question = f"Delete {plural(len(shown_removal.changes), 'object')}?"
-                common.confirm(question, hint="check the objects listed above, then run `outbox destroy --yes`")
+                action = f"Delete {plural(len(shown_removal.changes), 'object')}"
+                hint = f"check the objects listed above, then add --confirm {deployment.pipeline.name}"
+                confirm_name(deployment, action, hint=hint)
         removal = deployments.destroy(
             deployment, print_message, options, shown_removal=shown_removal, wait_seconds=wait_seconds
         )

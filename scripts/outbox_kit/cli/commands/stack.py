@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.console import print_json, print_message, print_table, print_text
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:
     """Print the end of a service's log."""
-    typer.echo(_stack(common).logs(service, lines))
+    print_text(_stack(common).logs(service, lines))
 
 
 def _stack(common: CommonOptions) -> Stack:

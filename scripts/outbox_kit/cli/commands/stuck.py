@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from outbox_kit.cli import exit_codes
+from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.deployment import Deployment
 from outbox_kit.operations import stuck as stuck_aggregates
+from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.progress import plural
 
 
-@common_options("output")
+@common_options("output", "yes")
 def stuck(
     common: CommonOptions,
     older_than: Annotated[
@@ -22,14 +26,16 @@ def stuck(
         typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states younger than this many seconds."),
     ] = 60,
     resend: Annotated[bool, typer.Option("--resend", help="Write the states of the stuck aggregates again.")] = False,
+    max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
 ) -> None:
     """List aggregates whose latest state may not be on their topic.
 
-    Exit code 1 when an aggregate is stuck, unless --resend wrote the state of every stuck aggregate again.
+    With --resend, the command asks before it writes tombstones for deleted aggregates. Exit code 1 when an aggregate is
+    stuck, unless --resend wrote the state of every stuck aggregate again.
     """
     with common.deployment() as deployment:
         aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)
-        resent_count = stuck_aggregates.resend(deployment, aggregates, print_message) if resend and aggregates else 0
+        resent_count = _resend(common, deployment, aggregates, max_deletions) if resend else 0
     if common.output is Output.JSON:
         print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent_count})
     elif aggregates:
@@ -39,3 +45,10 @@ def stuck(
     print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent_count} sent again" if resend else ""))
     if resent_count < len(aggregates):
         raise typer.Exit(exit_codes.ERROR)
+
+
+def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[StuckAggregate], max_deletions: str) -> int:
+    """Write the latest states after the tombstones among them were confirmed; return the number of outbox rows."""
+    keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
+    tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
+    return stuck_aggregates.resend(deployment, keys, print_message, tombstones=tombstones)

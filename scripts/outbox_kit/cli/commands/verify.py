@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from outbox_common.terminal_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table, write_file
+from outbox_kit.cli.console import print_json, print_message, print_table, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
+from outbox_kit.operations.state_comparison import StateComparison
+from outbox_kit.progress import Reporter, silent
 from outbox_kit.rules import Status
 from outbox_kit.verification import Report
 
@@ -31,40 +37,85 @@ def verify(
     html_file: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")
     ] = None,
+    states: Annotated[
+        bool, typer.Option("--states", help="Compare the newest state of every aggregate with its topic.")
+    ] = False,
+    states_timeout: Annotated[
+        float,
+        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Compare states at most this long per run."),
+    ] = 300,
+    max_records: Annotated[
+        int,
+        typer.Option(
+            "--max-records", min=1, metavar="NUMBER", help="With --states, read at most this many records per topic."
+        ),
+    ] = 5_000_000,
     interval: Annotated[
         float | None,
-        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval; print only status changes."),
+        typer.Option(
+            "--every",
+            min=1,
+            metavar="SECONDS",
+            help="Repeat at this interval; print status changes, or a line of JSON per run.",
+        ),
     ] = None,
 ) -> None:
     """Check the deployed systems, and send a canary event.
 
-    Exit code 1 when a check fails.
+    With --states, also check that the topics contain the newest state of every aggregate. Free disk space, quotas and
+    the clocks of the brokers are not checked (docs/verify.md). Exit code 1 when a check fails.
     """
     canary_seconds = None if no_canary else canary_timeout
     with common.deployment() as deployment:
+        # One comparison for all runs of --every: it keeps the records that it has read.
+        comparison = (
+            verification.comparison_of(deployment, seconds=states_timeout, max_records=max_records) if states else None
+        )
+        run = partial(_run, common, deployment, canary_seconds, comparison, junit_file, html_file)
         if interval is not None:
-            _watch(deployment, canary_seconds, interval)
+            _watch(partial(run, silent), common.output, interval)
             return
-        started_at = datetime.now(UTC)
-        checks = verification.verify(deployment, print_message, canary_seconds=canary_seconds)
-        report = Report(deployment.pipeline.name, deployment.environment.name, started_at, checks)
-    for path, to_text in ((junit_file, verification.to_junit), (html_file, verification.to_html)):
-        if path is not None:
-            write_file(path, to_text(report))
+        report = run(print_message)
     _print_report(report, common.output)
     if report.failed:
         raise typer.Exit(exit_codes.ERROR)
 
 
-def _watch(deployment: Deployment, canary_seconds: float | None, interval: float) -> None:
-    """Run the checks every `interval` seconds and print status changes, until interrupted."""
+def _run(
+    common: CommonOptions,
+    deployment: Deployment,
+    canary_seconds: float | None,
+    comparison: StateComparison | None,
+    junit_file: Path | None,
+    html_file: Path | None,
+    progress: Reporter,
+) -> Report:
+    """Run the checks, write the report to the given files, and return it."""
+    started_at = datetime.now(UTC)
+    checks = verification.verify(deployment, progress, canary_seconds=canary_seconds, states=comparison)
+    checks = verification.complete_commands(checks, common.arguments)
+    report = Report(deployment.pipeline.name, deployment.environment.name, started_at, checks)
+    for path, to_text in ((junit_file, verification.to_junit), (html_file, verification.to_html)):
+        if path is not None:
+            write_file(path, to_text(report))
+    return report
+
+
+def _watch(run: Callable[[], Report], output: Output, interval: float) -> None:
+    """Run the checks every `interval` seconds, until interrupted.
+
+    Print the status changes, or with --output json the report of each run as one line.
+    """
     status_changes = verification.StatusChanges()
     try:
         while True:
-            checks = verification.verify(deployment, lambda _: None, canary_seconds=canary_seconds)
+            report = run()
             timestamp = datetime.now(UTC).isoformat(timespec="seconds")
-            for line in status_changes.since_last_run(checks):
-                typer.echo(f"{timestamp} {line}")
+            if output is Output.JSON:
+                typer.echo(json.dumps({"time": timestamp, **verification.to_json(report.checks)}))
+            else:
+                for line in status_changes.since_last_run(report.checks):
+                    print_text(one_line(f"{timestamp} {line}"))
             time.sleep(interval)
     except KeyboardInterrupt:
         print_message("stopped")

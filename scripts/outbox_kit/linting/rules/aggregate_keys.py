@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parse_json, schema_texts, schema_versions
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
+from outbox_kit.linting.union_branches import Ambiguity, find_ambiguities
 from outbox_kit.pipeline import UNKNOWN
-from outbox_kit.pipeline.avro import without_docs
+from outbox_kit.pipeline.avro import SCHEMA_ERRORS, without_docs
+from outbox_kit.pipeline.model import SCHEMALESS_FORMATS
 from outbox_kit.rules import Finding, Severity
 
 VERSION_PATTERN = r"schema\.(?P<version>[A-Za-z0-9_-]+)"
@@ -56,13 +58,13 @@ def _known_keys(transform: Transform) -> set[str]:
 
 @RULES.rule(
     "route.schemas",
-    "every aggregate type whose payload is not text has schema versions; each is an Avro record with a registry id",
+    "every aggregate type with payload json or Avro has schema versions; each is an Avro record with a registry id",
     reason="payloads are encoded with the schemas, and records contain the id; without schemas the task does not start",
 )
 def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
         for name in transform.aggregates:
-            if transform.settings.get(f"aggregate.{name}.payload.format") == "text":
+            if _payload_format(transform, name) in SCHEMALESS_FORMATS:
                 continue
             prefix = f"{transform.prefix}aggregate.{name}.schema."
             versions = schema_versions(transform, name)
@@ -81,6 +83,37 @@ def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
 def _is_record(text: str) -> bool:
     definition = parse_json(text)
     return isinstance(definition, dict) and definition.get("type") == "record"
+
+
+def _payload_format(transform: Transform, aggregate_type: str) -> str:
+    return transform.settings.get(f"aggregate.{aggregate_type}.payload.format", "json")
+
+
+@RULES.rule(
+    "schema.unions",
+    "the JSON values of a payload fit only one branch of each union, except for branches that do not change the value",
+    reason="a JSON value does not name its branch, and the transform writes the first branch that accepts the value",
+    severity=Severity.WARNING,
+)
+def check_unions(lint_input: LintInput) -> Iterator[Finding]:
+    for transform in _transforms_with_aggregates(lint_input):
+        for name in transform.aggregates:
+            versions = schema_versions(transform, name) if _payload_format(transform, name) == "json" else []
+            # Earlier versions cannot be changed.
+            for location, first, second in _ambiguities(versions[0].text) if versions else ():
+                yield violation(
+                    f"aggregate {name}: a JSON value of {location} can fit both {first} and {second}",
+                    "branches without a JSON value in common",
+                    "remove one of the branches, or set `payload: confluent-avro`, whose values name their branch",
+                )
+
+
+def _ambiguities(schema: str | None) -> list[Ambiguity]:
+    """Return no ambiguities of a schema that is not valid; another rule reports it."""
+    try:
+        return find_ambiguities(schema or "")
+    except SCHEMA_ERRORS:
+        return []
 
 
 @RULES.rule(

@@ -6,40 +6,32 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from outbox_common.secret_patterns import has_secret, is_secret_name
 from outbox_kit.connector_config import PLACEHOLDER, schema_texts
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline.values_with_origins import LiteralText
 from outbox_kit.rules import Finding
 
-SECRET_KEY = re.compile(
-    r"passw(or)?d|passphrase|secret|token|credential|jaas|user\.?info"
-    r"|(api|private)[._-]?key|(keystore|ssl)\.key(\.pem)?$",
-    re.IGNORECASE,
-)
 # Suffixes of keys whose value is not a secret but describes one, such as the path of a file.
 DESCRIPTIVE_SUFFIX = re.compile(
-    r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
+    r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$|key[._-]id$", re.IGNORECASE
 )
-# A password in a value: in a URL, or in the options of a JAAS login module.
-URL_PASSWORD = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
-JAAS_PASSWORD = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
 EXPRESSION_PATTERN = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 RULES = LintRules()
 
 
 def is_secret_key(key: str) -> bool:
     """Return whether the value of a key is a secret, according to the name of the key."""
-    return SECRET_KEY.search(key) is not None and DESCRIPTIVE_SUFFIX.search(key) is None
+    return is_secret_name(key) and DESCRIPTIVE_SUFFIX.search(key) is None
 
 
 def _is_plain_text_secret(key: str, value: str) -> bool:
-    if URL_PASSWORD.search(value):
+    if has_secret(PLACEHOLDER.sub("", value)):
         return True
-    if not is_secret_key(key) or not value:
+    # The options of a login module can contain no password.
+    if not is_secret_key(key) or not value or "jaas" in key.lower():
         return False
-    if "jaas" in key.lower():
-        return JAAS_PASSWORD.search(value) is not None
     return PLACEHOLDER.search(value) is None
 
 
@@ -77,7 +69,7 @@ def _is_plain_text_secret_in_file(key: str, value: str) -> bool:
     has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION_PATTERN.search(value) is not None
     if has_reference and is_secret_key(key):
         return False
-    return bool(value) and (is_secret_key(key) or URL_PASSWORD.search(value) is not None)
+    return bool(value) and (is_secret_key(key) or has_secret(PLACEHOLDER.sub("", EXPRESSION_PATTERN.sub("", value))))
 
 
 def _leaves(node: object, path: str) -> Iterator[tuple[str, str]]:

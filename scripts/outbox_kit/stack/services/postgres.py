@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import psycopg
 
+from outbox_common.private_files import write_private
 from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
-from outbox_kit.stack.layout import write_private
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines, process_marker
 from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack

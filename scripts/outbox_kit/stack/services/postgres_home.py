@@ -56,6 +56,7 @@ def can_enter(folder: Path, user: str) -> bool:
             extra_groups=[],
             capture_output=True,
             cwd="/",
+            env={},
             timeout=10,
             check=False,
         )

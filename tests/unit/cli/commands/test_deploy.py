@@ -47,12 +47,21 @@ def test_plan_as_json(planned: Callable[..., list[str]], changes: list[Change]) 
     )
 
 
+def test_plan_reports_a_missing_folder_of_the_saved_plan(planned: Callable[..., list[str]], tmp_path: Path) -> None:
+    planned(CHANGES)
+    path = tmp_path / "nowhere" / "plan.json"
+    error = CliRunner().invoke(app, ["plan", "--save", str(path)]).exception
+    assert isinstance(error, ConfigurationError)
+    assert error.message == f"cannot write {path}: No such file or directory"
+
+
 def test_apply_does_not_prompt_without_a_terminal(planned: Callable[..., list[str]]) -> None:
     applied = planned(CHANGES)
     result = CliRunner().invoke(app, ["apply"])
     assert (result.exit_code, applied) == (1, [])
-    assert "error: --yes is required" in result.stderr
-    assert "`outbox apply --yes`" in result.stderr
+    assert isinstance(result.exception, ConfigurationError)
+    assert "--yes is required" in result.exception.message
+    assert "`outbox apply --yes`" in result.exception.hint
     assert "library.book" in result.stderr, "the plan is printed"
     assert result.stdout == "", "no change was made"
 

@@ -16,15 +16,18 @@ from tests.unit.operations.samples import positions
 from tests.unit.postgres.samples import SLOT
 from typer.testing import CliRunner
 
+from outbox_kit import backfill
 from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import DeadLetter, Place
-from outbox_kit.operations import lifecycle, offsets, stuck
+from outbox_kit.operations import deletion_guard, lifecycle, offsets, stuck
 from outbox_kit.operations import status as pipeline_status
+from outbox_kit.operations.deletion_guard import Deletions
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
+from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.operations.status import PipelineStatus, Task
-from outbox_kit.operations.stuck import StuckAggregate
 
 Run = Callable[..., Result]
 
@@ -123,23 +126,37 @@ def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "resets"), [("offsets reset", 1, 0), ("offsets reset --yes", 0, 1), ("offsets reset --to x", 2, 0)]
+    ("line", "code", "resets"),
+    [
+        ("offsets reset", 1, 0),
+        ("--yes offsets reset", 1, 0),
+        ("offsets reset --confirm library", 0, 1),
+        ("offsets reset --confirm production", 1, 0),
+        ("offsets reset --yes", 2, 0),
+        ("offsets reset --to x", 2, 0),
+    ],
 )
-def test_reset_prints_its_effect_and_prompts(
+def test_reset_requires_the_name_of_the_pipeline(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
 ) -> None:
     stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
     calls = stub(monkeypatch, offsets, "reset", ResetResult(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run(*line.split())
     assert (done.exit_code, len(calls), done.stdout) == (code, resets, "")
-    assert code == 2 or "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
-    assert code != 1 or "error: --yes is required" in done.stderr
+
+
+def test_reset_prints_its_effect_before_the_question(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
+    done = run("offsets", "reset")
+    assert "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
+    assert isinstance(done.exception, ConfigurationError)
+    assert "--confirm library" in done.exception.hint
 
 
 def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     previews = stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
     calls = stub(monkeypatch, offsets, "reset", ResetResult(Path("b.json"), 1200, 1000, 3, resumed=True))
-    done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
+    done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--confirm", "library", "--output", "json")
     assert json.loads(done.stdout) == {
         "backup": "b.json",
         "before": {"number": 1200, "text": "0/4B0"},
@@ -202,6 +219,7 @@ STUCK = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00"
         ("stuck --resend", STUCK, 1, 0),
         ("stuck --resend", STUCK, 0, 1),
         ("stuck --resend", [], 0, 0),
+        ("stuck --resend --max-deletions many", [], 0, 2),
         ("stuck --older-than 0", [], 0, 2),
     ],
 )
@@ -209,10 +227,47 @@ def test_stuck(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, aggregates: list[StuckAggregate], resent: int, code: int
 ) -> None:
     stub(monkeypatch, stuck, "list_stuck", aggregates)
+    stub(monkeypatch, deletion_guard, "read_deletions", None)
     calls = stub(monkeypatch, stuck, "resend", resent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, document.exit_code) == (code, code)
-    assert len(calls) == (2 if "--resend" in line and aggregates else 0)
+    assert len(calls) == (2 if "--resend" in line and code < 2 else 0)
     assert ("no record on the topic" in done.stdout) == bool(aggregates)
     if code < 2:
-        assert json.loads(document.stdout) == {"stuck": [vars(entry) for entry in aggregates], "resent": resent}
+        entries = [{**vars(entry), "fields": list(entry.fields)} for entry in aggregates]
+        assert json.loads(document.stdout) == {"stuck": entries, "resent": resent}
+
+
+GHOSTS = Deletions("book", ("a", "b"), "library.book", 2, 100, "library.book", table_is_empty=False)
+
+
+@pytest.mark.parametrize("line", ["stuck --resend", "republish book --key a --key b --tombstones"])
+@pytest.mark.parametrize(
+    ("deletions", "options", "written"),
+    [
+        (GHOSTS, "", False),
+        (GHOSTS, "--yes", True),
+        (GHOSTS, "--yes --max-deletions 1%", False),
+        (GHOSTS, "--yes --max-deletions 1", False),
+        (replace(GHOSTS, topic_states=10), "--yes", False),
+        (replace(GHOSTS, topic_states=10), "--yes --max-deletions 20%", True),
+        (replace(GHOSTS, topic_states=10), "--yes --max-deletions 2", True),
+        (replace(GHOSTS, table_is_empty=True), "--yes", False),
+        (replace(GHOSTS, table_is_empty=True), "--yes --max-deletions 100%", False),
+        (replace(GHOSTS, table_is_empty=True), "--yes --max-deletions 2", True),
+        (replace(GHOSTS, table_is_empty=True), "--max-deletions 2", False),
+    ],
+)
+def test_tombstones_are_confirmed_and_limited(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, deletions: Deletions, options: str, written: bool
+) -> None:
+    stub(monkeypatch, stuck, "list_stuck", [StuckAggregate("book", key, "ghost") for key in "ab"])
+    stub(monkeypatch, deletion_guard, "read_deletions", deletions)
+    calls = stub(monkeypatch, backfill, "republish", 2)
+    done = run(*line.split(), *options.split())
+    assert [call["tombstones"] for call in calls] == ([("a", "b")] if written else [])
+    assert done.exit_code == (0 if written else 1)
+    printed = done.stderr + str(done.exception)
+    assert "2 tombstones for book" in printed
+    assert "keys: a, b" in printed
+    assert f"2 of {deletions.topic_states} states" in printed

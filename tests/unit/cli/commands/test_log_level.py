@@ -34,9 +34,9 @@ def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def command(url: str, *arguments: str) -> Result:
         environment = example.replace("https://connect.example.internal:8083", url)
-        (folder / "edited.yaml").write_text(environment, encoding="utf-8")
+        (folder / "production.yaml").write_text(environment, encoding="utf-8")
         pipeline = str(workspace / "connectors" / "library.yaml")
-        return CliRunner().invoke(app, ["-p", pipeline, "-e", "edited", *arguments])
+        return CliRunner().invoke(app, ["-p", pipeline, "-e", "production", *arguments])
 
     return command
 

@@ -59,8 +59,8 @@ def test_sql_requires_the_variables_it_prints(workspace: Path, old: str, new: st
     folder = workspace / "connectors" / "environments"
     text = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in text
-    (folder / "edited.yaml").write_text(text.replace(old, new), encoding="utf-8")
-    result = run("-e", "edited", "render", "--format", "sql")
+    (folder / "production.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    result = run("-e", "production", "render", "--format", "sql")
     assert isinstance(result.exception, ConfigurationError)
     assert "environment variable UNSET is not set" in result.exception.message
     assert result.stdout == ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,12 @@ from outbox_kit.cli import options
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.rules import Check, Status
 
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run `outbox apply`")
+HOSTILE = Check("kafka.topics", Status.FAIL, "found \x1b[2J\nforged", "all 5", "delete \x1b[2J")
 
 
 @pytest.fixture
@@ -67,6 +71,79 @@ def test_every_prints_changes_until_interrupted(check_runs: list[list[Check]], m
     assert done.stderr == "stopped\n"
 
 
+def interrupt_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the command after this number of runs."""
+    remaining = iter(range(runs - 1))
+
+    def sleep(_: float) -> None:
+        if next(remaining, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+
+def test_every_prints_a_json_document_per_run(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
+    check_runs += [[GOOD], [BAD]]
+    interrupt_after(2, monkeypatch)
+    done = CliRunner().invoke(app, ["verify", "--every", "30", "--output", "json"])
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [document["checks"][0]["status"] for document in documents] == ["pass", "fail"]
+    assert all(datetime.fromisoformat(document["time"]).tzinfo for document in documents)
+
+
+def test_every_writes_the_reports_after_each_run(
+    check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check_runs += [[BAD], [GOOD]]
+    contents: list[tuple[bool, bool]] = []
+    junit, html = tmp_path / "v.xml", tmp_path / "v.html"
+
+    def sleep(_: float) -> None:
+        contents.append(("missing: library.book" in junit.read_text(), "missing: library.book" in html.read_text()))
+        if len(contents) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    done = CliRunner().invoke(app, ["verify", "--every", "30", "--junit", str(junit), "--html", str(html)])
+    assert done.exit_code == 0
+    assert contents == [(True, True), (False, False)]
+
+
+def test_every_compares_states_incrementally(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs use the same comparison, which keeps the records that it has read."""
+    check_runs.append([GOOD])
+    comparisons: list[object] = []
+
+    def verify(*_: object, states: object, **__: object) -> list[Check]:
+        comparisons.append(states)
+        return [GOOD]
+
+    monkeypatch.setattr(verification, "verify", verify)
+    interrupt_after(2, monkeypatch)
+    CliRunner().invoke(app, ["verify", "--every", "30", "--states", "--states-timeout", "7", "--max-records", "8"])
+    first, second = comparisons
+    assert isinstance(first, StateComparison)
+    assert first is second
+    assert (first.seconds, first.max_records) == (7, 8)
+    CliRunner().invoke(app, ["verify"])
+    assert comparisons[2:] == [None]
+
+
+def test_results_cannot_control_the_terminal(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
+    check_runs += [[HOSTILE], [GOOD], [HOSTILE]]
+    interrupt_after(2, monkeypatch)
+    for arguments in ([], ["--every", "30"]):
+        done = CliRunner().invoke(app, ["verify", *arguments])
+        assert r"found \x1b[2J" in done.stdout
+        assert "\x1b" not in done.output
+
+
 def test_every_rejects_an_interval_below_one_second(check_runs: list[list[Check]]) -> None:
     check_runs.append([GOOD])
     assert CliRunner().invoke(app, ["verify", "--every", "0"]).exit_code == 2
+
+
+def test_prints_remedies_with_the_options_of_the_run(check_runs: list[list[Check]]) -> None:
+    check_runs.append([BAD])
+    done = CliRunner().invoke(app, ["verify", "-p", "connectors/other.yaml", "-e", "there", "--no-canary"])
+    assert "run `outbox apply -p connectors/other.yaml -e there`" in done.stderr

@@ -1,0 +1,65 @@
+"""Backfills that topics need, as recorded in the lock file: their start, their completion and their acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.postgres.advisory_lock import pipeline_lock
+from outbox_kit.progress import Reporter
+
+Pending = Literal["required", "started"] | None
+# Maximum wait for another command that changes the pipeline, because only one command may write the lock file.
+LOCK_FILE_TIMEOUT_S = 60
+
+
+def is_required(deployment: Deployment, aggregate_type: str) -> bool:
+    """Return whether the topic needs a backfill that has not started: earlier progress was made before the loss."""
+    return _pending(deployment, aggregate_type) == "required"
+
+
+def begin(deployment: Deployment, aggregate_type: str) -> None:
+    """Record the start of a backfill that the topic needs. Before, the stored progress must be deleted."""
+    _replace(deployment, aggregate_type, "required", "started")
+
+
+def finish(deployment: Deployment, aggregate_type: str) -> None:
+    """Record the end of a backfill, unless the topic has needed another one since the start."""
+    _replace(deployment, aggregate_type, "started", None)
+
+
+def acknowledge(deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter) -> None:
+    """Record that the topics have the latest state of every aggregate. Raises ConfigurationError for unknown types."""
+    known_types = deployment.pipeline.aggregates.keys()
+    unknown_types = sorted(set(aggregate_types) - known_types)
+    if unknown_types or not aggregate_types:
+        message = f"unknown aggregate type {unknown_types[0]!r}" if unknown_types else "no aggregate type is given"
+        raise ConfigurationError(message, f"name one or more of the aggregate types {', '.join(known_types)}")
+    for aggregate_type in aggregate_types:
+        _replace(deployment, aggregate_type, _pending(deployment, aggregate_type), None)
+        progress(f"{aggregate_type}: no backfill is pending")
+
+
+def _pending(deployment: Deployment, aggregate_type: str) -> Pending:
+    lock = deployment.lock()
+    topic = lock.topics.get(deployment.pipeline.topic_of(aggregate_type)) if lock else None
+    return topic.pending_backfill if topic else None
+
+
+def _replace(deployment: Deployment, aggregate_type: str, before: Pending, after: Pending) -> None:
+    """Replace the pending backfill in the lock file, if it is `before`.
+
+    Raises WaitTimeoutError if another command that changes the pipeline does not end, UnreachableError.
+    """
+    if before is None or _pending(deployment, aggregate_type) != before:
+        return
+    name = deployment.pipeline.topic_of(aggregate_type)
+    with pipeline_lock(
+        deployment.environment.source, deployment.pipeline.name, command="backfill", seconds=LOCK_FILE_TIMEOUT_S
+    ):
+        lock = deployment.lock()
+        if lock is not None and name in lock.topics and lock.topics[name].pending_backfill == before:
+            topic = lock.topics[name].model_copy(update={"pending_backfill": after})
+            deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, name: topic}}))

@@ -1,0 +1,115 @@
+"""Questions before a change. Each question names the environment, the database and the Kafka cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import Annotated
+
+import typer
+
+from outbox_common.terminal_text import one_line
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_message
+from outbox_kit.cli.options import CommonOptions
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.operations import deletion_guard
+from outbox_kit.progress import plural
+
+ConfirmOption = Annotated[
+    str | None,
+    typer.Option("--confirm", metavar="NAME", help="Skip confirmation; NAME must be the name of the pipeline."),
+]
+
+MaxDeletionsOption = Annotated[
+    str,
+    typer.Option(
+        "--max-deletions",
+        metavar="LIMIT",
+        help="Limit the tombstones per topic to a number, or to a percentage of its states.",
+    ),
+]
+
+
+def confirm(common: CommonOptions, deployment: Deployment, action: str, *, hint: str) -> None:
+    """Ask whether to do `action`, unless --yes is given. Exit with ERROR if the user declines.
+
+    Raises ConfigurationError if there is no terminal.
+    """
+    if common.yes:
+        return
+    _require_terminal("--yes", hint)
+    if not typer.confirm(one_line(f"{action} in {describe_environment(deployment)}?"), err=True):
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def confirm_name(deployment: Deployment, action: str, *, hint: str) -> None:
+    """Ask for the name of the pipeline before `action`.
+
+    Raises RefusedError for another name, and ConfigurationError if there is no terminal.
+    """
+    _require_terminal("--confirm NAME", hint)
+    question = f"{action} in {describe_environment(deployment)}? To confirm, enter the name of the pipeline"
+    require_name(deployment, typer.prompt(one_line(question), err=True))
+
+
+def confirm_tombstones(
+    common: CommonOptions,
+    deployment: Deployment,
+    keys: Mapping[str, Collection[str]],
+    limit: str,
+    *,
+    exact: bool = False,
+) -> dict[str, tuple[str, ...]]:
+    """Show the tombstones that a command would write for the `keys` by aggregate type, and ask whether to write them.
+
+    Return their keys by type. `limit` is the value of --max-deletions. With `exact`, the keys are those of records.
+    Raises RefusedError if the tombstones exceed the limit.
+    """
+    maximum = _parse_limit(limit)
+    found = [deletion_guard.read_deletions(deployment, name, keys[name], print_message, exact=exact) for name in keys]
+    deletions = [entry for entry in found if entry is not None]
+    if deletions:
+        deletion_guard.refuse_excessive(deletions, maximum)
+        for entry in deletions:
+            print_message(entry.text)
+        action = f"Write {plural(sum(len(entry.keys) for entry in deletions), 'tombstone')}"
+        confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
+    return {entry.aggregate_type: entry.keys for entry in deletions}
+
+
+def _parse_limit(text: str) -> deletion_guard.DeletionLimit:
+    try:
+        return deletion_guard.DeletionLimit.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--max-deletions") from None
+
+
+def require_name(deployment: Deployment, name: str) -> None:
+    """Raise RefusedError if `name`, from --confirm or a prompt, is not the name of the pipeline."""
+    expected = deployment.pipeline.name
+    if name != expected:
+        message = f"the name to confirm is {expected!r}, the name of the pipeline, not {name!r}; nothing was changed"
+        raise RefusedError(message, "check -p, -e and the variables OUTBOX_PIPELINE and OUTBOX_ENVIRONMENT")
+
+
+def describe_environment(deployment: Deployment) -> str:
+    """Return the environment, the address of its database, and the id of its Kafka cluster."""
+    source = deployment.environment.source
+    return (
+        f"environment {deployment.environment.name} (database {source.database} at {source.host}:{source.port}, "
+        f"Kafka cluster {_cluster(deployment)})"
+    )
+
+
+def _cluster(deployment: Deployment) -> str:
+    try:
+        return deployment.kafka.cluster_id()
+    except OutboxKitError:  # a change of the database alone does not need Kafka
+        return f"at {deployment.environment.kafka.bootstrap_servers}, id unknown"
+
+
+def _require_terminal(option: str, hint: str) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{option} is required: stdin is not a terminal", hint)

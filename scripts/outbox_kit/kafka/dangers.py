@@ -1,0 +1,55 @@
+"""Dangers of changes of topics: the data that a change can lose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+# Settings whose decrease deletes records, with the cleanup.policy that uses the setting and a description of the loss.
+RETENTION_SETTINGS = {
+    "delete.retention.ms": (
+        "compact",
+        "tombstones are deleted before a stopped consumer has read them: its table retains the deleted rows",
+    ),
+    "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
+    "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
+}
+MOVE_HINT = "move the pipeline to new topics as described in docs/operations.md (Adding partitions)"
+NEW_PARTITIONS = (
+    "keys move to other partitions: tombstones do not reach the previous partition of their key, where the states of "
+    f"deleted aggregates remain, also after a backfill; instead, {MOVE_HINT}"
+)
+
+
+def lost_states(aggregate_type: str, backfill_steps: str) -> str:
+    """Return the danger of recording a topic that replaces the topic of an aggregate type."""
+    return f"the topic lacks the states of {aggregate_type} that were on the deleted topic; afterwards {backfill_steps}"
+
+
+def setting_dangers(
+    desired: Mapping[str, str], actual: Mapping[str, str], different_values: Mapping[str, tuple[str, str]]
+) -> Iterator[str]:
+    """Yield a description of the data that a new policy or less retention can lose."""
+    old_policies, new_policies = (_policies(value) for value in different_values.get("cleanup.policy", ("", "")))
+    if "compact" in new_policies - old_policies:
+        yield "compaction removes all but the latest record of each key, and records without a key are rejected"
+    if "delete" in new_policies:
+        deleted_states = ", including the latest states of keys" if "compact" in old_policies else ""
+        yield f"records older than the retention are deleted{deleted_states}"
+    policies = _policies(desired.get("cleanup.policy", actual.get("cleanup.policy", "")))
+    for key, (before, after) in sorted(different_values.items()):
+        if key in RETENTION_SETTINGS and RETENTION_SETTINGS[key][0] in policies and _is_lower(before, after):
+            yield f"{key} {before} → {after}: {RETENTION_SETTINGS[key][1]}"
+
+
+def _policies(value: str) -> set[str]:
+    return {policy.strip() for policy in value.split(",") if policy.strip()}
+
+
+def _is_lower(before: str, after: str) -> bool:
+    """Return whether `after` retains less than `before`. -1 means no limit. Return False if a value is not a number."""
+    try:
+        old_limit, new_limit = (math.inf if int(value) < 0 else int(value) for value in (before, after))
+    except ValueError:
+        return False
+    return new_limit < old_limit

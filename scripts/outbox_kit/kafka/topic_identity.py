@@ -1,0 +1,54 @@
+"""Identity of the topics: comparison of the actual topics with those that the last `apply` recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outbox_kit.kafka.client import ActualTopic
+from outbox_kit.pipeline import LockedTopic
+
+RecordedTopics = Mapping[str, LockedTopic]
+"""Topics in the lock file, by name. It is empty if the lock file was written by a release that records no topics."""
+
+
+def is_recreated(actual: ActualTopic, recorded: LockedTopic | None) -> bool:
+    """Return whether the topic was deleted and created again since `recorded` was written."""
+    return recorded is not None and "" not in (actual.id, recorded.id) and actual.id != recorded.id
+
+
+def has_added_partitions(actual: ActualTopic, recorded: LockedTopic | None) -> bool:
+    """Return whether partitions were added to the topic since `recorded` was written."""
+    return recorded is not None and actual.partitions != recorded.partitions and not is_recreated(actual, recorded)
+
+
+def locked_topic(
+    name: str, actual: ActualTopic, aggregate_type: str | None, recorded: RecordedTopics, *, created: bool = False
+) -> LockedTopic:
+    """Return the entry of a topic for the lock file. `created`: apply has just created the topic.
+
+    A state topic requires a backfill if the states of its aggregate type were written to another topic, of the same or
+    another name.
+    """
+    previous = recorded.get(name)
+    pending = previous.pending_backfill if previous else None
+    if aggregate_type is not None:
+        types = {entry.aggregate_type for entry in recorded.values()}
+        lacks_states = created or is_recreated(actual, previous) if previous else aggregate_type in types
+        pending = "required" if lacks_states else pending
+    return LockedTopic(
+        id=actual.id, partitions=actual.partitions, aggregate_type=aggregate_type, pending_backfill=pending
+    )
+
+
+def require_backfill(recorded: RecordedTopics) -> dict[str, LockedTopic]:
+    """Return the topics, where each state topic requires a backfill."""
+    return {
+        name: entry.model_copy(update={"pending_backfill": "required"}) if entry.aggregate_type else entry
+        for name, entry in recorded.items()
+    }
+
+
+def types_with_pending_backfill(recorded: RecordedTopics) -> list[str]:
+    """Return the aggregate types whose topics need a backfill, sorted."""
+    pending_types = (entry.aggregate_type for entry in recorded.values() if entry.pending_backfill)
+    return sorted(name for name in pending_types if name is not None)

@@ -1,0 +1,117 @@
+"""Guard of `stuck --resend` and `republish --tombstones`: the tombstones that they would write, and their limit.
+
+A business table that is empty by mistake, or a wrong query, makes every key of a topic look like a deleted aggregate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from outbox_kit.backfill.newest_states import open_states
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S, open_session
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.latest_records import LatestRecords
+from outbox_kit.progress import Reporter, plural, shortened_list
+
+MAX_LISTED_KEYS = 5
+DEFAULT_LIMIT = "5%"
+LIMIT_PATTERN = re.compile(r"(?P<percent>\d+(\.\d+)?)%|(?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """Tombstones that a command would write for the keys of one aggregate type."""
+
+    aggregate_type: str
+    keys: tuple[str, ...]
+    """Keys without an aggregate in the database, in order."""
+    topic: str
+    deleted_states: int
+    """Number of `keys` that have a state on the topic."""
+    topic_states: int
+    """Number of all keys that have a state on the topic."""
+    table: str
+    table_is_empty: bool
+
+    @property
+    def percent(self) -> float:
+        """Percentage of the topic's states that the tombstones delete."""
+        return 100 * self.deleted_states / self.topic_states if self.topic_states else 0.0
+
+    @property
+    def text(self) -> str:
+        """Counts, share of the topic and first keys, for the message before the question."""
+        empty = ", which is empty" if self.table_is_empty else ""
+        return (
+            f"{plural(len(self.keys), 'tombstone')} for {self.aggregate_type}, because the keys have no aggregate in "
+            f"{self.table}{empty}: they delete {self.deleted_states} of {self.topic_states} states "
+            f"({self.percent:.1f} %) on topic {self.topic}; keys: {shortened_list(self.keys, MAX_LISTED_KEYS)}"
+        )
+
+
+@dataclass(frozen=True)
+class DeletionLimit:
+    """Value of --max-deletions: a percentage of the states on the topic, or a number of tombstones per topic."""
+
+    percent: float | None = None
+    number: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DeletionLimit:
+        """Parse `5%` or `200`. Raises ValueError."""
+        match = LIMIT_PATTERN.fullmatch(text)
+        if match is None:
+            raise ValueError(f"found {text!r}; must be a percentage such as 5% or a number such as 200")
+        if match["number"] is not None:
+            return cls(number=int(match["number"]))
+        return cls(percent=float(match["percent"]))
+
+    def allows(self, deletions: Deletions) -> bool:
+        """Return whether the tombstones may be written. Only a number allows them if the business table is empty."""
+        if self.number is not None:
+            return len(deletions.keys) <= self.number
+        return not deletions.table_is_empty and deletions.percent <= (self.percent or 0)
+
+
+def read_deletions(
+    deployment: Deployment, aggregate_type: str, keys: Iterable[str], progress: Reporter, *, exact: bool = False
+) -> Deletions | None:
+    """Return the tombstones for those of the `keys` without an aggregate; None if every key has an aggregate.
+
+    With `exact`, the keys are those of records, and are not normalized. Read the entire topic if there is such a key.
+    Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
+    """
+    with open_session(deployment, lock_seconds=LOCK_TIMEOUT_S) as session:
+        connection = session.connection
+        states = open_states(connection, deployment.pipeline, aggregate_type, delete=False)
+        with session.transaction(f"table {states.backfill.table}"):
+            requested_keys = list(keys) if exact else states.normalize_keys(connection, list(keys))
+            deleted_keys = tuple(states.deleted_keys(connection, requested_keys))
+            table_is_empty = states.table_is_empty(connection)
+    if not deleted_keys:
+        return None
+    topic = deployment.pipeline.topic_of(aggregate_type)
+    progress(f"read topic {topic}, to compare {plural(len(deleted_keys), 'tombstone')} with its states")
+    records = LatestRecords(deployment.kafka, topic)
+    records.read()
+    topic_keys = records.keys_with_state()
+    deleted_states = len(topic_keys & set(deleted_keys))
+    return Deletions(
+        aggregate_type, deleted_keys, topic, deleted_states, len(topic_keys), states.backfill.table, table_is_empty
+    )
+
+
+def refuse_excessive(deletions: Collection[Deletions], limit: DeletionLimit) -> None:
+    """Raise RefusedError if the tombstones for a topic exceed the limit."""
+    excessive = [entry for entry in deletions if not limit.allows(entry)]
+    if excessive:
+        number = max(len(entry.keys) for entry in deletions)
+        tables = ", ".join(sorted({entry.table for entry in excessive}))
+        raise RefusedError(
+            f"nothing was written, because --max-deletions does not allow {'; '.join(e.text for e in excessive)}",
+            f"check that {tables} and the `backfill` query return all aggregates; if these aggregates are deleted, "
+            f"add --max-deletions {number}",
+        )

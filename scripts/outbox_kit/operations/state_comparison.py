@@ -1,0 +1,289 @@
+"""Comparison of the outbox table and the business tables with the latest records of the topics.
+
+The newest outbox row of an aggregate is confirmed by any of these:
+- the latest record of its key has the event id of that row, or of a row that was inserted later;
+- that record was committed after the WAL position that was read after the rows, so it is newer than all of them;
+- the row is a deletion, and the topic has no record of the key: compaction removes tombstones.
+
+No time decides which state is newer, because services and backups can write any created_at. Rows that were deleted from
+the outbox table cannot be compared. If the aggregate has a `backfill`, its business table is compared too: an aggregate
+without a record is `missing`, a record with a state but without an aggregate is a `ghost`, and a record whose value is
+not the state that the query returns is `different`. Values are compared for a sample of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
+from outbox_kit.kafka.source_sequence import WalPosition
+from outbox_kit.kafka.value_sample import ValueSample
+from outbox_kit.operations.value_comparison import Difference, ValueDecoder
+from outbox_kit.pipeline import Backfill
+from outbox_kit.postgres import aggregate_queries
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.progress import Reporter
+from outbox_kit.waiting import Deadline, Observation, wait_for
+
+POLL_INTERVAL_S = 1.0
+
+Kind = Literal["missing", "stale", "ghost", "different"]
+
+
+@dataclass(frozen=True)
+class StuckAggregate:
+    """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
+
+    `fields` are the fields of a record of kind `different` that differ.
+    """
+
+    aggregate_type: str
+    key: str
+    kind: Kind
+    event_id: str = ""
+    since: str = ""
+    fields: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        return {
+            "missing": "no record on the topic",
+            "stale": "the record on the topic is older than the outbox row",
+            "ghost": "a record on the topic, but no aggregate in the database",
+            "different": f"the record differs from the aggregate in the database: {', '.join(self.fields)}",
+        }[self.kind]
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """Stuck aggregates in sorted order, and the compared keys by aggregate type.
+
+    A type without a `backfill` and without an outbox row of sufficient age is not compared. `value_counts` are the
+    numbers of keys whose values were compared, by type; `sampled_types` have more keys than these.
+    """
+
+    stuck: list[StuckAggregate]
+    compared_keys: dict[str, set[str]]
+    value_counts: dict[str, int] = field(default_factory=dict)
+    sampled_types: set[str] = field(default_factory=set)
+
+    def uncompared_types(self, aggregate_types: Iterable[str]) -> list[str]:
+        return [name for name in aggregate_types if name not in self.compared_keys]
+
+
+@dataclass
+class StateComparison:
+    """Comparison of a deployment's states. Repeated runs read only the new records of the topics.
+
+    Outbox rows younger than `older_than` seconds are ignored. Each run has a time limit, and a limit of the number of
+    records that it reads from one topic.
+    """
+
+    deployment: Deployment
+    older_than: float
+    seconds: float = READ_TIMEOUT_S
+    max_records: int | None = None
+    _topics: dict[str, LatestRecords] = field(default_factory=dict)
+
+    def topic(self, aggregate_type: str) -> LatestRecords:
+        """Return the latest records of the topic of a type. They are read only by run(), if it compares the type."""
+        if aggregate_type not in self._topics:
+            name = self.deployment.pipeline.topic_of(aggregate_type)
+            self._topics[aggregate_type] = LatestRecords(
+                self.deployment.kafka, name, max_records=self.max_records, sample=ValueSample()
+            )
+        return self._topics[aggregate_type]
+
+    def run(self, progress: Reporter) -> ComparisonResult:
+        """Compare every aggregate type with its topic.
+
+        Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError for a pipeline without an outbox
+        table, or if a topic has too many records.
+        """
+        pipeline, deadline = self.deployment.pipeline, Deadline(self.seconds)
+        if not pipeline.source.uses_table:
+            raise RefusedError(
+                f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
+                "so there is no outbox table with which its topics can be compared",
+                "run `outbox verify`, which sends a canary through the pipeline",
+            )
+        result = ComparisonResult([], {})
+        with postgres_client.connected(self.deployment.environment.source) as connection:
+            epoch = _comparable_epoch(self.deployment, connection)
+            for name in pipeline.aggregates:
+                progress(f"compare {name} with topic {pipeline.topic_of(name)}")
+                self._compare_type(connection, name, epoch, deadline, result)
+        result.stuck.sort(key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
+        return result
+
+    def _compare_type(
+        self, connection: Connection, name: str, epoch: int | None, deadline: Deadline, result: ComparisonResult
+    ) -> None:
+        """Add the stuck aggregates and the compared keys of one type to the result."""
+        pipeline, business_table = self.deployment.pipeline, self.deployment.pipeline.aggregates[name].backfill
+        rows = aggregate_queries.latest_events(
+            connection,
+            pipeline.source,
+            name,
+            pipeline.aggregates[name],
+            older_than=self.older_than,
+            seconds=deadline.seconds_left,
+        )
+        if not rows and business_table is None:
+            return
+        position, topic = _read_position(connection, epoch), self.topic(name)
+        decoder = ValueDecoder(self.deployment.lock(), name) if pipeline.aggregates[name].payload == "json" else None
+        comparison = _TypeComparison(connection, business_table, decoder, rows, position, topic, deadline)
+        comparison.wait(f"states of type {name} on their topic", self.older_than)
+        result.stuck.extend(comparison.stuck_aggregates(name))
+        result.compared_keys[name] = comparison.compared_keys
+        result.value_counts[name] = comparison.value_count
+        if topic.sample and not topic.sample.is_complete:
+            result.sampled_types.add(name)
+
+
+class _TypeComparison:
+    """Comparison of one aggregate type. The topic is read after the tables, so that it includes their states.
+
+    A key whose newest outbox row is not confirmed is listed only once.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        business_table: Backfill | None,
+        decoder: ValueDecoder | None,
+        rows: list[Row],
+        position: WalPosition | None,
+        topic: LatestRecords,
+        deadline: Deadline,
+    ) -> None:
+        self._connection = connection
+        self._business_table = business_table
+        self._decoder = decoder
+        self._rows = rows
+        self._position = position
+        self._topic = topic
+        self._deadline = deadline
+        row_keys, table_keys = {row["key"] for row in rows}, self._live_keys()
+        self.compared_keys = row_keys | table_keys
+        topic.read(seconds=deadline.seconds_left)
+        self._missing_keys = table_keys - topic.keys_with_state()
+        self._ghost_keys = topic.keys_with_state() - table_keys if business_table else set()
+        sampled_keys = topic.sample.values.keys() & table_keys if topic.sample and decoder else set()
+        self.value_count = len(sampled_keys)
+        self._differences = self._read_differences(sampled_keys)
+
+    def wait(self, subject: str, seconds: float) -> None:
+        """Wait at most `seconds` for the records of states that may have just been committed.
+
+        Raises WaitTimeoutError after the deadline.
+        """
+        grace_period = Deadline(seconds)
+
+        def poll() -> Observation[bool]:
+            self._update()
+            recent_count = sum(row["recent"] for row in self._rows)
+            counts = recent_count + len(self._missing_keys), len(self._ghost_keys), len(self._differences)
+            is_done = not any(counts) or not grace_period.seconds_left
+            return Observation(
+                is_done or None, f"{counts[0]} missing, {counts[1]} without an aggregate, {counts[2]} different"
+            )
+
+        wait_for(subject, poll, seconds=self._deadline.seconds_left, interval=POLL_INTERVAL_S)
+
+    def stuck_aggregates(self, aggregate_type: str) -> list[StuckAggregate]:
+        latest, row_keys = self._topic.by_key, {row["key"] for row in self._rows}
+        kinds: dict[Kind, set[str]] = {
+            "missing": self._missing_keys - row_keys,
+            "ghost": self._ghost_keys - row_keys,
+            "different": self._differences.keys() - row_keys,
+        }
+        return [
+            *(_stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self._rows),
+            *(self._stuck_key(aggregate_type, key, kind) for kind, keys in kinds.items() for key in keys),
+        ]
+
+    def _stuck_key(self, aggregate_type: str, key: str, kind: Kind) -> StuckAggregate:
+        if kind == "missing":
+            return StuckAggregate(aggregate_type, key, kind)
+        record, difference = self._topic.by_key[key], self._differences.get(key)
+        fields = difference.fields if difference else ()
+        return StuckAggregate(aggregate_type, key, kind, record.event_id, record.event_time, fields)
+
+    def _update(self) -> None:
+        """Read the new records, and remove what they confirm."""
+        self._topic.read(seconds=self._deadline.seconds_left)
+        latest, keys_with_state = self._topic.by_key, self._topic.keys_with_state()
+        self._rows = [row for row in self._rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
+        self._missing_keys -= keys_with_state
+        self._ghost_keys &= keys_with_state
+        if self._missing_keys or self._ghost_keys:
+            # Aggregates may have been created or deleted since the keys were read.
+            live_keys = self._live_keys()
+            self._missing_keys &= live_keys
+            self._ghost_keys -= live_keys
+        if self._differences:
+            # An aggregate whose state or record has changed since then is being updated.
+            differences = self._read_differences(self._differences.keys() & keys_with_state)
+            self._differences = {k: entry for k, entry in differences.items() if entry == self._differences[k]}
+
+    def _read_differences(self, keys: Collection[str]) -> dict[str, Difference]:
+        """Return how the values of the records of `keys` differ from the current states."""
+        table, decoder, sample = self._business_table, self._decoder, self._topic.sample
+        if not keys or table is None or decoder is None or sample is None:
+            return {}
+        states = aggregate_queries.states(self._connection, table, keys, seconds=self._deadline.seconds_left)
+        latest, values = self._topic.by_key, sample.values
+        return {
+            key: Difference(fields, latest[key].sequence, state)
+            for key, state in states.items()
+            if key in values and (fields := decoder.different_fields(values[key], state))
+        }
+
+    def _live_keys(self) -> set[str]:
+        if self._business_table is None:
+            return set()
+        return aggregate_queries.live_keys(self._connection, self._business_table, seconds=self._deadline.seconds_left)
+
+
+def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | None) -> bool:
+    """Return whether the latest record of a key proves the newest outbox row. `row` is a row of latest_events().
+
+    `position` is a WAL position after the commit of the row, None if it is unknown.
+    """
+    if record is None:
+        return bool(row["deleted"])
+    return record.event_id in row["event_ids"] or (position is not None and position.precedes(record.sequence))
+
+
+def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:
+    kind: Kind = "missing" if record is None else "stale"
+    return StuckAggregate(aggregate_type, row["key"], kind, row["event_ids"][0], row["created_at"])
+
+
+def _comparable_epoch(deployment: Deployment, connection: Connection) -> int | None:
+    """Return the source epoch of the lock file, None if the database is not the one in the lock file.
+
+    LSNs of another database, or from before a promotion, cannot be compared with those of the records.
+    """
+    lock = deployment.lock()
+    if lock is None or lock.source is None:
+        return None
+    try:
+        system_identifier = postgres_client.read_system_identifier(connection)
+    except RejectedError:
+        return None
+    timeline = postgres_client.read_server(connection)["timeline"]
+    is_same = (system_identifier, timeline) == (lock.source.system_identifier, lock.source.timeline)
+    return lock.source_epoch if is_same else None
+
+
+def _read_position(connection: Connection, epoch: int | None) -> WalPosition | None:
+    lsn = None if epoch is None else postgres_client.read_insert_position(connection)
+    return None if epoch is None or lsn is None else WalPosition(epoch, lsn)

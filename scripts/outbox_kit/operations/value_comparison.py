@@ -1,0 +1,154 @@
+"""Comparison of a record's value with the state that the `backfill` query returns.
+
+A value is decoded with the schema of its id in the lock file. A difference is reported only if it is certain: values
+whose JSON form depends on the service, such as bytes and unions of several types, are taken as equal, as is a field
+that the state does not have.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+
+from outbox_kit import wire_format
+from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline.avro import SCHEMA_ERRORS
+
+FLOAT_TOLERANCE = 1e-6
+DECODING_ERRORS = (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError)
+PARSING_ERRORS = (ValueError, TypeError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Fields in which a record differs from the current state, and the texts by which a later change is recognized."""
+
+    fields: tuple[str, ...]
+    sequence: str
+    state: str
+
+
+class ValueDecoder:
+    """Decoder of the Avro values of one aggregate type."""
+
+    def __init__(self, lock: Lock | None, aggregate_type: str) -> None:
+        self._schemas: dict[int, Any] = {}
+        for entry in lock.schemas.get(aggregate_type, []) if lock else []:
+            try:
+                self._schemas[entry.id] = (json.loads(entry.text), fastavro.parse_schema(json.loads(entry.text)))
+            except SCHEMA_ERRORS:
+                continue  # a schema with references: its types are in other subjects
+
+    def different_fields(self, value: bytes, state: str) -> tuple[str, ...]:
+        """Return the names of the fields that differ; empty if the value cannot be decoded. `state` is JSON."""
+        schema_id = wire_format.schema_id(value)
+        if schema_id not in self._schemas:
+            return ()
+        schema, parsed_schema = self._schemas[schema_id]
+        try:
+            record = fastavro.schemaless_reader(io.BytesIO(wire_format.body(value)), parsed_schema, None)
+        except DECODING_ERRORS:
+            return ()
+        fields = json.loads(state, parse_float=Decimal)
+        if not isinstance(record, dict) or not isinstance(fields, dict):
+            return ()
+        return tuple(_different_fields(schema["fields"], fields, record))
+
+
+def _different_fields(schema_fields: Iterable[Any], state: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
+    return [
+        field["name"]
+        for field in schema_fields
+        if field["name"] in state and not _is_same(field["type"], state[field["name"]], record[field["name"]])
+    ]
+
+
+def _is_same(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401 - parsed JSON and a decoded value
+    """Return False only if the JSON value `state` certainly differs from the decoded `value`."""
+    if state is None or value is None:
+        return state is value
+    if isinstance(avro_type, list):
+        branches = [branch for branch in avro_type if branch != "null"]
+        return len(branches) != 1 or _is_same(branches[0], state, value)
+    if not isinstance(avro_type, dict):
+        return _is_same_scalar(str(avro_type), state, value)
+    kind: Any = avro_type.get("logicalType", avro_type["type"])
+    if isinstance(kind, dict | list):
+        return _is_same(kind, state, value)
+    compare = _CONTAINERS.get(kind)
+    return compare(avro_type, state, value) if compare else _is_same_scalar(kind, state, value)
+
+
+def _is_same_scalar(kind: str, state: Any, value: Any) -> bool:  # noqa: ANN401
+    compare = _SCALARS.get(kind)
+    try:
+        return compare is None or compare(state, value)
+    except PARSING_ERRORS:
+        return True
+
+
+def _same_array(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(state, list):
+        return True
+    pairs = zip(state, value, strict=False)
+    return len(state) == len(value) and all(_is_same(avro_type["items"], *pair) for pair in pairs)
+
+
+def _same_map(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(state, dict):
+        return True
+    return state.keys() == value.keys() and all(_is_same(avro_type["values"], state[key], value[key]) for key in state)
+
+
+def _same_record(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401
+    return not isinstance(state, dict) or not _different_fields(avro_type["fields"], state, value)
+
+
+def _same_text(state: Any, value: Any) -> bool:  # noqa: ANN401
+    return not isinstance(state, str) or state == str(value)
+
+
+def _same_number(state: Any, value: Any) -> bool:  # noqa: ANN401
+    is_number = isinstance(state, int | Decimal) and not isinstance(state, bool | datetime)
+    return not (is_number and isinstance(value, int)) or state == value
+
+
+def _same_float(state: Any, value: Any) -> bool:  # noqa: ANN401
+    return math.isclose(float(state), value, rel_tol=FLOAT_TOLERANCE)
+
+
+def _same_instant(precision: timedelta) -> Callable[[Any, Any], bool]:
+    def compare(state: Any, value: Any) -> bool:  # noqa: ANN401
+        return not isinstance(state, str) or abs(datetime.fromisoformat(state) - value) < precision
+
+    return compare
+
+
+_CONTAINERS: dict[str, Callable[[Any, Any, Any], bool]] = {
+    "array": _same_array,
+    "map": _same_map,
+    "record": _same_record,
+}
+_SCALARS: dict[str, Callable[[Any, Any], bool]] = {
+    "string": _same_text,
+    "enum": _same_text,
+    "uuid": lambda state, value: str(state).lower() == str(value).lower(),
+    "int": _same_number,
+    "long": _same_number,
+    "float": _same_float,
+    "double": _same_float,
+    "boolean": lambda state, value: not isinstance(state, bool) or state == value,
+    "decimal": lambda state, value: Decimal(state) == value,
+    "date": lambda state, value: not isinstance(state, str) or date.fromisoformat(state) == value,
+    "timestamp-millis": _same_instant(timedelta(milliseconds=1)),
+    # A payload with more digits than microseconds is truncated or rounded.
+    "timestamp-micros": _same_instant(timedelta(microseconds=2)),
+}

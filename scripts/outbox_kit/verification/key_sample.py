@@ -1,0 +1,84 @@
+"""Sample of the oldest records of the state topics, in search of keys that have a state in a wrong partition.
+
+After partitions were added to a topic, the next record of many keys goes to another partition. No later record
+supersedes their earlier states, which compaction retains at the start of the previous partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message, TopicPartition
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.kafka.state import Topic
+from outbox_kit.kafka.topic_reader import read_first_records
+
+MAX_RECORDS = 2000  # of all topics together
+MAX_SECONDS = 5
+WIRE_FORMAT = b"\0"  # first byte of a key in Confluent's wire format; no text of PostgreSQL contains it
+
+
+@dataclass
+class KeySample:
+    """Sampled keys of one topic, each with the partitions in which its last sampled record is a state.
+
+    The partition of a key is known unless it depends on a `partition_field` or the key contains a schema id.
+    `incomplete_partitions` are those that have more records than were sampled.
+    """
+
+    topic: Topic
+    has_partition_field: bool
+    partitions_by_key: dict[bytes, set[int]] = field(default_factory=dict)
+    incomplete_partitions: set[int] = field(default_factory=set)
+
+    def add(self, message: Message) -> None:
+        key, partition = message.key(), message.partition() or 0
+        if not isinstance(key, bytes):
+            return
+        partitions = self.partitions_by_key.setdefault(key, set())
+        if message.value() is None:
+            partitions.discard(partition)
+        else:
+            partitions.add(partition)
+
+    def misplaced_count(self) -> int:
+        """Return the number of keys that have a state in a partition other than that of their next record."""
+        return sum(self._is_misplaced(*entry) for entry in self.partitions_by_key.items())
+
+    def _is_misplaced(self, key: bytes, partitions: set[int]) -> bool:
+        if self.has_partition_field or key.startswith(WIRE_FORMAT):
+            # In an incomplete partition, a later tombstone may have removed the state.
+            return len(partitions - self.incomplete_partitions) > 1
+        return bool(partitions - {partition_of(key, self.topic.partitions)})
+
+
+def count_misplaced_keys(deployment: Deployment, topics: list[Topic]) -> dict[str, int]:
+    """Return the number of misplaced keys in a sample of each state topic of `topics`, by topic.
+
+    Raises UnreachableError, WaitTimeoutError.
+    """
+    aggregates = deployment.pipeline.aggregates
+    samples = {
+        topic.name: KeySample(topic, aggregates[topic.aggregate_type].partition_field is not None)
+        for topic in topics
+        if topic.aggregate_type is not None
+    }
+    partitions = [
+        TopicPartition(name, number, bound.first)
+        for name in samples
+        for number, bound in deployment.kafka.bounds(name).items()
+        if bound.first < bound.end
+    ]
+    limit = max(1, MAX_RECORDS // max(1, len(partitions)))
+    incomplete = read_first_records(
+        deployment.environment.kafka,
+        partitions,
+        lambda message: samples[message.topic() or ""].add(message),
+        limit=limit,
+        seconds=MAX_SECONDS,
+    )
+    for name, number in incomplete:
+        samples[name].incomplete_partitions.add(number)
+    return {name: sample.misplaced_count() for name, sample in samples.items()}

@@ -1,0 +1,256 @@
+"""Checks of `verify --states`: whether the topics contain the newest state of every aggregate."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import OutboxKitError, RefusedError
+from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.dead_letters import DeadLetter
+from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
+from outbox_kit.pipeline import Pipeline
+from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.progress import Reporter, plural, shortened_list
+from outbox_kit.repair_commands import backfill_steps
+from outbox_kit.rules import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
+from outbox_kit.verification import state_schemas
+from outbox_kit.verification.stuck_causes import likely_causes
+
+OLDER_THAN_S = 60.0
+MAX_DEAD_LETTERS = 10_000
+MAX_LISTED = 5
+
+
+@dataclass(frozen=True)
+class ComparedStates:
+    """Result of the comparison of a pipeline's states."""
+
+    pipeline: Pipeline
+    result: ComparisonResult
+    causes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StateSchemas:
+    """Descriptions of the schema ids of states that are not those of a schema of their type, by aggregate type."""
+
+    pipeline: Pipeline
+    wrong_ids: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class StaleDeadLetters:
+    """Dead letters, acknowledged or not, whose aggregate has an older state or no state on its topic."""
+
+    pipeline: Pipeline
+    letters: list[DeadLetter]
+
+
+COMPARISON_RULES = Rules[ComparedStates]()
+SCHEMA_RULES = Rules[StateSchemas]()
+DEAD_LETTER_RULES = Rules[StaleDeadLetters]()
+
+
+@COMPARISON_RULES.rule(
+    "states.compared",
+    condition="every aggregate type can be compared, because it has a `backfill` or outbox rows of sufficient age",
+    remedy="set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md",
+    severity=Severity.WARNING,
+)
+def _compared(states: ComparedStates) -> Finding:
+    names = states.result.uncompared_types(states.pipeline.aggregates)
+    expected = "every aggregate type is compared"
+    return Finding(not names, f"not compared: {', '.join(names)}" if names else expected, expected)
+
+
+@COMPARISON_RULES.rule(
+    "states.complete",
+    condition="the topics contain the newest state of every aggregate, and no state without an aggregate",
+    remedy="run `outbox status` and fix what it reports, then run `outbox stuck --resend`",
+)
+def _complete(states: ComparedStates) -> Finding:
+    stuck = [entry for entry in states.result.stuck if entry.kind != "different"]
+    expected = "the newest state of every aggregate on its topic"
+    count = sum(len(keys) for keys in states.result.compared_keys.values())
+    if not states.result.compared_keys:
+        return Finding(None, "no aggregate type was compared", expected)
+    if not stuck:
+        return Finding(True, f"{plural(count, 'aggregate')} compared", expected)
+    texts = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in stuck]
+    actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
+    actual = "; ".join([actual, *states.causes])
+    return Finding(False, actual, expected, _stuck_remedy(states))
+
+
+def _stuck_remedy(states: ComparedStates) -> str:
+    """Return the commands that send the states again, with the number of tombstones that they may write."""
+    aggregates, stuck = states.pipeline.aggregates, states.result.stuck
+    types = sorted({entry.aggregate_type for entry in stuck})
+    names = ", ".join(name for name in types if aggregates[name].backfill is None)
+    if names:
+        return (
+            f"run `outbox status` and fix what it reports, then let the service write the states of {names} again, or "
+            "set `backfill` of these aggregate types, and run `outbox stuck --resend`"
+        )
+    # A state of the outbox table whose aggregate was deleted becomes a tombstone too.
+    deleted = Counter(entry.aggregate_type for entry in stuck if entry.kind == "ghost")
+    if not deleted:
+        return ""
+    tables = ", ".join(f"{count} of {name} from {_table(states, name)}" for name, count in sorted(deleted.items()))
+    limit = max(Counter(entry.aggregate_type for entry in stuck).values())
+    return (
+        f"run `outbox status` and fix what it reports; if these aggregates were deleted on purpose ({tables}), run "
+        f"`outbox stuck --resend --max-deletions {limit}`, which asks before it writes their tombstones"
+    )
+
+
+def _table(states: ComparedStates, aggregate_type: str) -> str:
+    backfill = states.pipeline.aggregates[aggregate_type].backfill
+    return backfill.table if backfill else "no table"
+
+
+@COMPARISON_RULES.rule(
+    "states.equal",
+    condition="the records have the values that the `backfill` queries return (sample of the keys of each JSON type)",
+    remedy="find what changes rows without an event, or writes old states to the outbox; then run `outbox stuck "
+    "--resend`, or `outbox backfill --restart` if only a sample was compared",
+)
+def _equal(states: ComparedStates) -> Finding:
+    result, expected = states.result, "the records have the values of the business tables"
+    different = [entry for entry in result.stuck if entry.kind == "different"]
+    count = sum(result.value_counts.values())
+    if not count:
+        return Finding(None, "no value was compared: no aggregate type with JSON payloads has a `backfill`", expected)
+    if not different:
+        return Finding(True, f"{plural(count, 'value')} compared", expected)
+    texts = [f"{entry.aggregate_type} {entry.key} ({', '.join(entry.fields)})" for entry in different]
+    listed = shortened_list(texts, MAX_LISTED)
+    is_sample = any(entry.aggregate_type in result.sampled_types for entry in different)
+    command = "`outbox backfill --restart`" if is_sample else "`outbox stuck --resend`"
+    remedy = (
+        "find the statement that changed rows without an event, or the service that wrote an old state to the outbox "
+        f"(order of the event and of the row lock), then run {command}"
+    )
+    return Finding(False, f"{len(different)} of {plural(count, 'value')} differ: {listed}", expected, remedy)
+
+
+@SCHEMA_RULES.rule(
+    "states.schema-ids",
+    condition="the registry resolves the schema ids of all states to schemas of their aggregate types",
+    remedy="restore the lost schemas with these ids in the registry; otherwise run `outbox apply`, then "
+    "`outbox backfill --restart`",
+)
+def _schema_ids(schemas: StateSchemas) -> Finding:
+    expected = "schema ids of the aggregate type"
+    texts = [text for texts in schemas.wrong_ids.values() for text in texts]
+    steps = backfill_steps(schemas.pipeline, sorted(schemas.wrong_ids))
+    remedy = f"restore the lost schemas with these ids in the registry; otherwise run `outbox apply`; then {steps}"
+    return Finding(not texts, "; ".join(texts) or expected, expected, remedy)
+
+
+@DEAD_LETTER_RULES.rule(
+    "states.dead-letters",
+    condition="no dead letter, acknowledged or not, is newer than the state of its aggregate on the topic",
+    remedy="run `outbox dead-letter list --all`, fix the cause, and run "
+    "`outbox republish AGGREGATE --key KEY` for the keys",
+)
+def _dead_letters(stale: StaleDeadLetters) -> Finding:
+    letters, expected = stale.letters, "no dead letter is newer than the state of its aggregate"
+    if not letters:
+        return Finding(True, expected, expected)
+    texts = [
+        f"{letter.place} {letter.aggregate_type} {letter.key} ({letter.reason or 'no reason'})" for letter in letters
+    ]
+    actual = f"{plural(len(letters), 'dead letter')}: {shortened_list(texts, MAX_LISTED)}"
+    return Finding(False, actual, expected, _resend_remedy(stale))
+
+
+def _resend_remedy(stale: StaleDeadLetters) -> str:
+    """Return the commands that send the states of the first listed aggregate type again."""
+    name = stale.letters[0].aggregate_type
+    if stale.pipeline.aggregates[name].backfill is None:
+        return f"fix the cause of {stale.letters[0].place}, then let the service write the states of {name} again"
+    keys = dict.fromkeys(letter.key for letter in stale.letters[:MAX_LISTED] if letter.aggregate_type == name)
+    command = " ".join(["outbox republish", name, *(f"--key {shlex.quote(key)}" for key in keys)])
+    return f"run `outbox dead-letter show {stale.letters[0].place}`, fix the cause, and run `{command}`"
+
+
+RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *DEAD_LETTER_RULES]
+
+
+def comparison_of(deployment: Deployment, *, seconds: float, max_records: int) -> StateComparison:
+    """Return a comparison for the checks. `seconds` limits each run.
+
+    It logs in as `source.admin`: `source.verifier` cannot read payloads and business tables.
+    """
+    return StateComparison(deployment, OLDER_THAN_S, seconds, max_records)
+
+
+def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bool = False) -> list[Check]:
+    """Compare the states and return the checks. They are unknown if the comparison exceeds its limits or fails.
+
+    `canary_arrived` means that a canary, which was sent before, has arrived.
+    """
+    pipeline = comparison.deployment.pipeline
+    if not pipeline.source.uses_table:
+        return skip_rules(RULES, "there is no outbox table: events are messages (source.message_prefix)")
+    try:
+        result = comparison.run(progress)
+    except RowSecurityError as error:
+        finding = Finding(False, error.message, "rows of every aggregate are visible", error.hint, Severity.ERROR)
+        compared_rule, *other_rules = RULES
+        return [compared_rule.check(finding), *skip_rules(other_rules, f"see {compared_rule.id}")]
+    except OutboxKitError as error:
+        return skip_rules(RULES, _reason(error))
+    causes = likely_causes(comparison, result.stuck, canary_arrived=canary_arrived)
+    checks = evaluate(COMPARISON_RULES, ComparedStates(pipeline, result, causes))
+    try:
+        wrong_ids = state_schemas.wrong_ids(comparison, result.compared_keys)
+        checks += evaluate(SCHEMA_RULES, StateSchemas(pipeline, wrong_ids))
+    except OutboxKitError as error:
+        checks += skip_rules(SCHEMA_RULES, _reason(error))
+    progress("compare dead letters with the topics")
+    try:
+        letters = _stale_letters(comparison, result)
+    except OutboxKitError as error:
+        return [*checks, *skip_rules(DEAD_LETTER_RULES, _reason(error))]
+    return [*checks, *evaluate(DEAD_LETTER_RULES, StaleDeadLetters(pipeline, letters))]
+
+
+def _stale_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
+    """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
+    deployment = comparison.deployment
+    letters = dead_letters.list_letters(
+        deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
+    )
+    if len(letters) > MAX_DEAD_LETTERS:
+        message = f"topic {deployment.pipeline.dead_letter_topic} has more than {MAX_DEAD_LETTERS} records"
+        raise RefusedError(message, "lower the retention of this topic")
+    letters = [letter for letter in letters if letter.aggregate_type in deployment.pipeline.aggregates]
+    for name in {letter.aggregate_type for letter in letters} - set(result.compared_keys):
+        comparison.topic(name).read(seconds=comparison.seconds)
+    stuck_keys = {(entry.aggregate_type, entry.key) for entry in result.stuck}
+    return [
+        letter
+        for letter in letters
+        if (letter.aggregate_type, letter.key) in stuck_keys or _is_newer(letter, comparison, result)
+    ]
+
+
+def _is_newer(letter: DeadLetter, comparison: StateComparison, result: ComparisonResult) -> bool:
+    """Return whether the dead letter is newer than the state of its aggregate, or the only trace of the aggregate."""
+    name, key = letter.aggregate_type, letter.key
+    record = comparison.topic(name).by_key.get(key)
+    if record is not None:
+        return record.sequence < letter.source_sequence
+    # Without a `backfill` and without an outbox row, nothing shows that the aggregate was deleted later.
+    backfill = comparison.deployment.pipeline.aggregates[name].backfill
+    return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())
+
+
+def _reason(error: OutboxKitError) -> str:
+    return "; ".join(filter(None, (error.message, error.hint)))

@@ -1,0 +1,300 @@
+"""State comparison: which records confirm the newest state, and comparison with the business table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.fake_topic import FakeTopic, Record
+from tests.unit.operations.samples import backfilled
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
+from outbox_kit.kafka.latest_records import LatestRecord
+from outbox_kit.kafka.source_sequence import WalPosition
+from outbox_kit.operations import state_comparison
+from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate, is_confirmed
+from outbox_kit.pipeline import Lock
+from outbox_kit.progress import silent
+
+Deployed = Callable[..., Deployment]
+POSITION = WalPosition(2, 0x100)
+BEFORE, AFTER = f"0002_{0:016x}-{0x50:016x}", f"0002_{0:016x}-{0x150:016x}"
+
+
+def row(key: str = "k", *events: str, deleted: bool = False, recent: bool = False) -> dict[str, Any]:
+    created_at = "2099-01-01T00:00:00+00:00" if recent else "2026-11-20T18:31:38+00:00"
+    ids = list(events or ("new",))
+    return {"key": key, "created_at": created_at, "event_ids": ids, "deleted": deleted, "recent": recent}
+
+
+def record(event_id: str = "old", sequence: str = BEFORE, event_time: str = "2099-01-01T00:00:00Z") -> LatestRecord:
+    return LatestRecord(sequence, event_id, event_time, has_state=True)
+
+
+@pytest.mark.parametrize(
+    ("newest", "latest", "confirmed"),
+    [
+        (row(), None, False),
+        (row(), record("new"), True),
+        (row("k", "due", "young"), record("young"), True),
+        (row(), record("old", BEFORE), False),
+        (row(), record("old", AFTER), True),
+        (row(), record("old", AFTER.replace("0002_", "0001_")), False),
+        (row(), record("old", ""), False),
+        (row(deleted=True), None, True),
+        (row(deleted=True), record("old"), False),
+        (row(deleted=True), record("new"), True),
+    ],
+    ids=[
+        "no record",
+        "its own event",
+        "a row that was inserted later",
+        "an older event, whose event_time is in the future",
+        "an event after the WAL position",
+        "an event of an earlier source epoch",
+        "no sequence",
+        "deleted, and nothing on the topic: compaction removes tombstones",
+        "deleted, and an old state on the topic",
+        "deleted, and its tombstone",
+    ],
+)
+def test_confirmation(newest: dict[str, Any], latest: LatestRecord | None, confirmed: bool) -> None:
+    assert is_confirmed(newest, latest, POSITION) is confirmed
+
+
+def test_without_a_position_only_event_ids_confirm() -> None:
+    """The database is not the one in the lock file, so its LSNs cannot be compared with those of the records."""
+    assert not is_confirmed(row(), record("old", AFTER), None)
+    assert is_confirmed(row(), record("new"), None)
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
+    return FakeTopic(monkeypatch)
+
+
+class Database:
+    """Results of the queries: outbox rows by aggregate type, and the keys of each read of the business table."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.keys: list[set[str]] = [set()]
+        self.states: list[dict[str, str]] = [{}]
+        self.system_identifier: str | RejectedError = "7301"
+        self.timeline: int | None = 1
+
+    def latest_events(self, *given: Any, **_: object) -> list[dict[str, Any]]:  # noqa: ANN401 - arguments of a query
+        return self.rows.get(given[2], [])
+
+    def live_keys(self, *_: object, **__: object) -> set[str]:
+        return set(self.keys.pop(0) if len(self.keys) > 1 else self.keys[0])
+
+    def read_states(self, *_: object, **__: object) -> dict[str, str]:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def read_system_identifier(self, _: object) -> str:
+        if isinstance(self.system_identifier, RejectedError):
+            raise self.system_identifier
+        return self.system_identifier
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Database:
+    answers = Database()
+
+    @contextmanager
+    def connected(*_: object) -> Iterator[None]:
+        yield None
+
+    client = state_comparison.postgres_client
+    monkeypatch.setattr(client, "connected", connected)
+    monkeypatch.setattr(client, "read_system_identifier", answers.read_system_identifier)
+    monkeypatch.setattr(client, "read_server", lambda _: {"timeline": answers.timeline})
+    monkeypatch.setattr(client, "read_insert_position", lambda _: POSITION.lsn)
+    monkeypatch.setattr(state_comparison.aggregate_queries, "latest_events", answers.latest_events)
+    monkeypatch.setattr(state_comparison.aggregate_queries, "live_keys", answers.live_keys)
+    monkeypatch.setattr(state_comparison.aggregate_queries, "states", answers.read_states)
+    monkeypatch.setattr(state_comparison, "POLL_INTERVAL_S", 0.01)
+    return answers
+
+
+@pytest.fixture
+def books(deployed: Deployed, lock: Lock) -> Deployment:
+    """A deployed pipeline of books, with a `backfill`. The source epoch is 2."""
+    deployment = backfilled(deployed(), "book")
+    deployment.write_lock(lock)
+    return deployment
+
+
+def stuck(deployment: Deployment, *, older_than: float = 0.05) -> list[tuple[str, str]]:
+    return [(entry.key, entry.kind) for entry in StateComparison(deployment, older_than).run(silent).stuck]
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "expected"),
+    [
+        ([], [{"a"}], []),
+        ([], [{"a", "silent"}], [("silent", "missing")]),
+        ([], [set()], [("a", "ghost")]),
+        ([], [{"a", "removed"}, {"a"}], []),
+        ([], [set(), {"a"}], []),
+        ([row("k")], [{"a", "k"}], [("k", "missing")]),
+        ([row("a", "newer")], [{"a"}], [("a", "stale")]),
+        ([row("a", "e")], [{"a"}], []),
+        ([row("a", "e")], [set()], [("a", "ghost")]),
+    ],
+    ids=[
+        "all there",
+        "an aggregate without a record",
+        "a record without an aggregate",
+        "removed while the topic was read",
+        "created while the topic was read",
+        "listed once",
+        "an older record",
+        "outbox row and aggregate",
+        "outbox row without an aggregate",
+    ],
+)
+def test_comparison_of_tables_and_topic(
+    books: Deployment,
+    topic: FakeTopic,
+    database: Database,
+    rows: list[dict[str, Any]],
+    keys: list[set[str]],
+    expected: list[tuple[str, str]],
+) -> None:
+    topic.append(Record(b"a", b"x", BEFORE, "e"))
+    database.rows, database.keys = {"book": rows}, keys
+    assert stuck(books) == expected
+
+
+def test_describes_stuck_aggregates(books: Deployment, topic: FakeTopic, database: Database) -> None:
+    topic.append(Record(b"g", b"x", BEFORE, "e"))
+    database.rows = {"book": [row("k", "due", "young")]}
+    result = StateComparison(books, 0.05).run(silent)
+    assert result.stuck == [
+        StuckAggregate("book", "g", "ghost", "e", "2099-01-01T00:00:00Z"),
+        StuckAggregate("book", "k", "missing", "due", "2026-11-20T18:31:38+00:00"),
+    ]
+
+
+class _Decoder:
+    """Stands in for ValueDecoder: a value is the JSON of the state."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def different_fields(self, value: bytes, state: str) -> tuple[str, ...]:
+        return ("title",) if value.decode() != state else ()
+
+
+@pytest.mark.parametrize(
+    ("states", "batches", "expected"),
+    [
+        ([{"a": "old", "b": "old"}], [], []),
+        ([{"a": "new", "b": "old"}], [], [("a", "different")]),
+        ([{"a": "new"}, {"a": "newer"}], [], []),
+        ([{"a": "new"}], [[], [Record(b"a", b"new", AFTER)]], []),
+        ([{"a": "new"}], [[], [Record(b"a", b"other", AFTER)]], []),
+        ([{"a": "new"}], [[], [Record(b"a", None, AFTER)]], []),
+    ],
+    ids=["equal", "changed without an event", "changed again", "event arrives", "updated", "deleted"],
+)
+def test_comparison_of_values(
+    books: Deployment,
+    topic: FakeTopic,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    states: list[dict[str, str]],
+    batches: list[list[Record]],
+    expected: list[tuple[str, str]],
+) -> None:
+    """A difference that remains is listed; not that of an aggregate that is being changed."""
+    monkeypatch.setattr(state_comparison, "ValueDecoder", _Decoder)
+    topic.append(Record(b"a", b"old", BEFORE), Record(b"b", b"old", BEFORE))
+    database.keys, database.states, topic.batches = [{"a", "b"}], states, batches
+    assert stuck(books) == expected
+
+
+def test_waits_for_a_late_record_of_the_business_table(books: Deployment, topic: FakeTopic, database: Database) -> None:
+    database.keys = [{"late"}]
+    topic.batches = [[], [], [Record(b"late", b"x", BEFORE)]]
+    assert stuck(books, older_than=30) == []
+
+
+def test_waits_for_the_record_of_a_row_with_a_future_time(
+    books: Deployment, topic: FakeTopic, database: Database
+) -> None:
+    """The age of such a row is unknown. It may have just been committed by a service whose clock is ahead."""
+    database.rows = {"book": [row("late", recent=True)]}
+    topic.batches = [[], [], [Record(b"late", b"x", BEFORE, "new")]]
+    assert stuck(books, older_than=30) == []
+
+
+def test_lists_a_row_with_a_future_time_that_does_not_arrive(
+    books: Deployment, topic: FakeTopic, database: Database
+) -> None:
+    topic.append(Record(b"k", b"x", BEFORE, "old"))
+    database.rows = {"book": [row("k", recent=True)]}
+    assert stuck(books) == [("k", "stale")]
+
+
+@pytest.mark.parametrize(
+    ("system_identifier", "timeline", "expected"),
+    [
+        ("7301", 1, []),
+        ("7302", 1, [("a", "stale")]),
+        ("7301", 2, [("a", "stale")]),
+        ("7301", None, [("a", "stale")]),
+        (RejectedError("permission denied"), 1, [("a", "stale")]),
+    ],
+    ids=["the same", "another database", "promoted", "a standby", "no permission"],
+)
+def test_positions_are_compared_only_with_the_database_of_the_lock_file(
+    books: Deployment,
+    topic: FakeTopic,
+    database: Database,
+    system_identifier: str | RejectedError,
+    timeline: int | None,
+    expected: list[tuple[str, str]],
+) -> None:
+    topic.append(Record(b"a", b"x", AFTER, "committed after the rows were read"))
+    database.rows, database.keys = {"book": [row("a")]}, [{"a"}]
+    database.system_identifier, database.timeline = system_identifier, timeline
+    assert stuck(books) == expected
+
+
+def test_repeated_runs_read_new_records_only(books: Deployment, topic: FakeTopic, database: Database) -> None:
+    topic.append(Record(b"a", b"x", BEFORE, "e"))
+    database.keys = [{"a"}]
+    comparison = StateComparison(books, 0.05)
+    assert comparison.run(silent).stuck == []
+    assert comparison.run(silent).stuck == []
+    assert [starts for starts in topic.starts if starts] == [{0: 0}]
+
+
+def test_keys_of_the_compared_types_are_returned(deployed: Deployed, topic: FakeTopic, database: Database) -> None:
+    """Books have an outbox row, authors have neither a row nor a `backfill`."""
+    topic.append(Record(b"k", b"x", BEFORE, "new"))
+    database.rows = {"book": [row("k")]}
+    result = StateComparison(backfilled(deployed()), 0.05).run(silent)
+    assert result.compared_keys == {"book": {"k"}}
+    assert result.uncompared_types(["author", "book"]) == ["author"]
+
+
+def test_ends_at_the_time_limit(books: Deployment, topic: FakeTopic, database: Database) -> None:
+    topic.append(Record(b"a", b"x", BEFORE))
+    database.keys = [{"a", "missing"}]
+    with pytest.raises(WaitTimeoutError):
+        StateComparison(books, older_than=60, seconds=0.05).run(silent)
+
+
+def test_rejects_pipelines_with_logical_messages(deployed: Deployed) -> None:
+    deployment = deployed()
+    source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+    pipeline = deployment.pipeline.model_copy(update={"source": source})
+    with pytest.raises(RefusedError, match=r"source\.message_prefix"):
+        StateComparison(replace(deployment, pipeline=pipeline), 1).run(silent)

@@ -1,0 +1,72 @@
+"""Keys that have a state in a wrong partition."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from confluent_kafka import Message
+
+from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.kafka.state import Topic
+from outbox_kit.verification.key_sample import KeySample
+
+BOOK = Topic("library.book", 8, {}, "states", aggregate_type="book")
+KEYS = [str(number).encode() for number in range(100)]
+MOVED_KEYS = [key for key in KEYS if partition_of(key, 4) != partition_of(key, 8)]
+
+
+class _Record:
+    """Record as the consumer returns it."""
+
+    def __init__(self, key: bytes | None, partition: int, value: bytes | None = b"state") -> None:
+        self._key, self._partition, self._value = key, partition, value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def partition(self) -> int:
+        return self._partition
+
+    def value(self) -> bytes | None:
+        return self._value
+
+
+def misplaced(*records: _Record, has_partition_field: bool = False, incomplete: int | None = None) -> int:
+    sample = KeySample(BOOK, has_partition_field)
+    for record in records:
+        sample.add(cast("Message", record))
+    if incomplete is not None:
+        sample.incomplete_partitions.add(incomplete)
+    return sample.misplaced_count()
+
+
+def test_keys_of_a_topic_that_was_not_grown_are_placed() -> None:
+    assert misplaced(*(_Record(key, partition_of(key, 8)) for key in KEYS)) == 0
+
+
+def test_finds_the_keys_that_growth_moves() -> None:
+    assert MOVED_KEYS
+    assert misplaced(*(_Record(key, partition_of(key, 4)) for key in KEYS)) == len(MOVED_KEYS)
+
+
+def test_a_tombstone_in_the_new_partition_does_not_delete_the_earlier_state() -> None:
+    key = MOVED_KEYS[0]
+    assert misplaced(_Record(key, partition_of(key, 4)), _Record(key, partition_of(key, 8), None)) == 1
+
+
+def test_a_deleted_state_is_not_misplaced() -> None:
+    """Compaction removes the state that is before its tombstone in the same partition."""
+    wrong = (partition_of(b"1", 8) + 1) % 8
+    assert misplaced(_Record(b"1", wrong), _Record(b"1", wrong, None), _Record(None, 0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "has_field"), [(b"1", True), (b"\0\0\0\0\7\x021", False)], ids=["partition_field", "Avro key"]
+)
+def test_compares_partitions_that_the_key_does_not_determine(key: bytes, has_field: bool) -> None:
+    assert [misplaced(_Record(key, number), has_partition_field=has_field) for number in range(8)] == [0] * 8
+    records = _Record(key, 1), _Record(key, 2)
+    assert misplaced(*records, has_partition_field=has_field) == 1
+    assert misplaced(*records, _Record(key, 1, None), has_partition_field=has_field) == 0
+    assert misplaced(*records, has_partition_field=has_field, incomplete=1) == 0, "a tombstone may follow"

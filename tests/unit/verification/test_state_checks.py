@@ -1,0 +1,241 @@
+"""Checks of `verify --states`: stuck aggregates, dead letters of stale aggregates, and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.unit.fake_topic import FakeTopic, Record
+from tests.unit.operations.samples import backfilled
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import OutboxKitError, RefusedError, WaitTimeoutError
+from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.dead_letters import DeadLetter, Place
+from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
+from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.progress import silent
+from outbox_kit.registry.client import RegistryClient, SchemaVersion
+from outbox_kit.rules import Check, Status
+from outbox_kit.verification import comparison_of, state_checks
+
+Deployed = Callable[..., Deployment]
+ALL_COMPARED = {"author": {"a"}, "book": {"k", "l"}}
+OLD, NEW = f"0001_{0:016x}-{1:016x}", f"0001_{0:016x}-{2:016x}"
+
+
+def letter(key: str = "k", aggregate_type: str = "book", sequence: str = OLD) -> DeadLetter:
+    time = datetime(2026, 11, 20, tzinfo=UTC)
+    return DeadLetter(Place(0, 7), time, aggregate_type, key, "e", "payload-invalid", "why", sequence)
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
+    """The topic of every aggregate type."""
+    return FakeTopic(monkeypatch)
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., dict[str, Check]]:
+    """Return a function that runs the checks on a result of the comparison, and on the given dead letters."""
+
+    def run(
+        deployment: Deployment, result: ComparisonResult | OutboxKitError, letters: list[DeadLetter]
+    ) -> dict[str, Check]:
+        def compare(comparison: StateComparison, _: object) -> ComparisonResult:
+            if isinstance(result, OutboxKitError):
+                raise result
+            for name in result.compared_keys:
+                comparison.topic(name).read()
+            return result
+
+        monkeypatch.setattr(StateComparison, "run", compare)
+        monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
+        monkeypatch.setattr(dead_letters, "list_letters", lambda *_, limit, **__: letters[:limit])
+        comparison = comparison_of(deployment, seconds=5, max_records=10)
+        return {item.id: item for item in state_checks.check(comparison, silent)}
+
+    assert topic.records == []
+    return run
+
+
+def statuses(checks: dict[str, Check]) -> list[Status]:
+    return [checks[rule.id].status for rule in state_checks.RULES]
+
+
+def test_passes_if_every_state_is_confirmed(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
+    actual = check(backfilled(deployed(), "author", "book"), ComparisonResult([], ALL_COMPARED), [])
+    assert statuses(actual) == [Status.PASS, Status.PASS, Status.UNKNOWN, Status.PASS, Status.PASS]
+    assert actual["states.complete"].seen == "3 aggregates compared"
+
+
+@pytest.mark.parametrize(
+    ("different", "sampled", "status", "command"),
+    [
+        (["k"], set(), Status.FAIL, "`outbox stuck --resend`"),
+        (["k"], {"book"}, Status.FAIL, "`outbox backfill --restart`"),
+        ([], set(), Status.PASS, ""),
+    ],
+    ids=["all values compared", "a sample", "equal"],
+)
+def test_lists_aggregates_with_other_values(
+    deployed: Deployed,
+    check: Callable[..., dict[str, Check]],
+    different: list[str],
+    sampled: set[str],
+    status: Status,
+    command: str,
+) -> None:
+    entries = [StuckAggregate("book", key, "different", fields=("title",)) for key in different]
+    result = ComparisonResult(entries, ALL_COMPARED, {"author": 1, "book": 2}, sampled)
+    actual = check(backfilled(deployed(), "author", "book"), result, [])
+    assert (actual["states.equal"].status, actual["states.complete"].status) == (status, Status.PASS)
+    assert command in actual["states.equal"].remedy
+    assert ("book k (title)" in actual["states.equal"].seen) is bool(different)
+
+
+def test_hidden_rows_of_a_business_table_fail_the_comparison(
+    deployed: Deployed, check: Callable[..., dict[str, Check]]
+) -> None:
+    actual = check(deployed(), RowSecurityError("hidden", "run `alter role admin bypassrls`"), [])
+    assert statuses(actual) == [Status.FAIL, Status.UNKNOWN, Status.UNKNOWN, Status.UNKNOWN, Status.UNKNOWN]
+    assert "`alter role admin bypassrls`" in actual["states.compared"].remedy
+
+
+def test_lists_stuck_aggregates(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
+    stuck = [StuckAggregate("book", f"k{number}", "stale") for number in range(7)]
+    deployment = backfilled(deployed(), "author", "book")
+    actual = check(deployment, ComparisonResult(stuck, ALL_COMPARED), [])["states.complete"]
+    assert actual.status is Status.FAIL
+    assert actual.seen.startswith("7 stuck aggregates: book k0 (stale), ")
+    assert ", ...; 3 compared" in actual.seen
+    assert "library.book-v2" in actual.seen
+    assert "k5" not in actual.seen
+    assert actual.remedy.endswith("run `outbox stuck --resend`")
+
+
+@pytest.mark.parametrize(
+    ("schema_name", "status"), [("Book", Status.PASS), ("Author", Status.FAIL), (None, Status.FAIL)]
+)
+def test_finds_states_whose_schema_id_belongs_to_another_schema(
+    deployed: Deployed,
+    topic: FakeTopic,
+    check: Callable[..., dict[str, Check]],
+    monkeypatch: pytest.MonkeyPatch,
+    schema_name: str | None,
+    status: Status,
+) -> None:
+    """After a registry was rebuilt. Tombstones and values without a schema id are not examined."""
+    topic.append(Record(b"k", b"\0\0\0\0\7x", OLD), Record(b"l", None, OLD), Record(b"m", b"x", OLD))
+    text = f'{{"type": "record", "name": "io.outboxkit.library.{schema_name}", "fields": []}}'
+    schema = SchemaVersion(1, 7, text) if schema_name else None
+    monkeypatch.setattr(RegistryClient, "by_id", lambda _, number: schema if number == 7 else None)
+    actual = check(backfilled(deployed(), "book"), ComparisonResult([], {"book": {"k"}}), [])["states.schema-ids"]
+    assert actual.status is status
+    assert ("1 state of book with id 7" in actual.seen) is (status is Status.FAIL)
+    assert "`outbox backfill --restart book`" in actual.remedy or status is Status.PASS
+
+
+def test_remedy_without_a_backfill(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
+    """`outbox stuck --resend` refuses such a type, because it cannot read its states."""
+    stuck = [StuckAggregate("book", "k", "missing")]
+    actual = check(backfilled(deployed()), ComparisonResult(stuck, ALL_COMPARED), [])["states.complete"]
+    assert "let the service write the states of book again" in actual.remedy
+
+
+def test_warns_of_types_that_are_not_compared(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
+    actual = check(backfilled(deployed()), ComparisonResult([], {"book": {"k"}}), [])
+    assert statuses(actual) == [Status.WARN, Status.PASS, Status.UNKNOWN, Status.PASS, Status.PASS]
+    assert actual["states.compared"].seen == "not compared: author"
+    actual = check(backfilled(deployed()), ComparisonResult([], {}), [])
+    assert statuses(actual) == [Status.WARN, Status.UNKNOWN, Status.UNKNOWN, Status.PASS, Status.PASS]
+
+
+@pytest.mark.parametrize(
+    ("records", "stuck", "letters", "stale"),
+    [
+        ([Record(b"k", b"x", OLD)], [], [letter(sequence=NEW)], True),
+        ([Record(b"k", b"x", NEW)], [], [letter(sequence=OLD)], False),
+        ([Record(b"k", None, NEW)], [], [letter(sequence=OLD)], False),
+        ([Record(b"k", b"x", NEW)], ["k"], [letter(sequence=OLD)], True),
+        ([], ["k"], [letter()], True),
+        ([], [], [letter()], False),
+        ([], [], [letter(aggregate_type="unknown")], False),
+    ],
+    ids=[
+        "newer than the state",
+        "a later state has arrived",
+        "deleted later",
+        "a later row has not arrived",
+        "no state",
+        "the aggregate was deleted: its tombstone is compacted",
+        "of no topic",
+    ],
+)
+def test_names_dead_letters_of_stale_aggregates(
+    deployed: Deployed,
+    topic: FakeTopic,
+    check: Callable[..., dict[str, Check]],
+    records: list[Record],
+    stuck: list[str],
+    letters: list[DeadLetter],
+    stale: bool,
+) -> None:
+    """Whether a dead letter is acknowledged makes no difference."""
+    topic.append(*records)
+    result = ComparisonResult([StuckAggregate("book", key, "stale") for key in stuck], ALL_COMPARED)
+    actual = check(backfilled(deployed(), "author", "book"), result, letters)["states.dead-letters"]
+    assert actual.status is (Status.FAIL if stale else Status.PASS)
+    assert ("0/7 book k (payload-invalid)" in actual.seen) is stale
+    assert ("`outbox republish book --key k`" in actual.remedy) is stale
+
+
+def test_reads_the_topics_of_dead_letters_that_were_not_compared(
+    deployed: Deployed, topic: FakeTopic, check: Callable[..., dict[str, Check]]
+) -> None:
+    """The outbox rows of the type were deleted, and it has no `backfill`: the dead letter is the only evidence."""
+    topic.append(Record(b"k", b"x", OLD))
+    result = ComparisonResult([], {"author": {"a"}})
+    letters = [letter(sequence=NEW), letter("gone")]
+    actual = check(backfilled(deployed()), result, letters)["states.dead-letters"]
+    assert "book k " in actual.seen
+    assert "book gone " in actual.seen
+    assert "let the service write the states of book again" in actual.remedy
+
+
+def test_quotes_keys_in_the_remedy(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
+    result = ComparisonResult([StuckAggregate("book", "a b", "missing")], ALL_COMPARED)
+    actual = check(backfilled(deployed(), "author", "book"), result, [letter("a b")])["states.dead-letters"]
+    assert "--key 'a b'`" in actual.remedy
+
+
+@pytest.mark.parametrize(
+    "error", [WaitTimeoutError("waited 5 s for the topic"), RefusedError("too many records", "allow more")]
+)
+def test_is_unknown_beyond_its_limits(
+    deployed: Deployed, check: Callable[..., dict[str, Check]], error: OutboxKitError
+) -> None:
+    actual = check(deployed(), error, [])
+    assert set(statuses(actual)) == {Status.UNKNOWN}
+    assert all(error.message in item.seen and error.hint in item.seen for item in actual.values())
+
+
+def test_is_unknown_without_an_outbox_table(deployed: Deployed) -> None:
+    deployment = deployed()
+    source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+    pipeline = deployment.pipeline.model_copy(update={"source": source})
+    comparison = comparison_of(replace(deployment, pipeline=pipeline), seconds=5, max_records=10)
+    actual = {item.id: item for item in state_checks.check(comparison, silent)}
+    assert set(statuses(actual)) == {Status.UNKNOWN}
+
+
+def test_too_many_dead_letters_leave_the_comparison(
+    deployed: Deployed, check: Callable[..., dict[str, Check]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_checks, "MAX_DEAD_LETTERS", 1)
+    deployment = backfilled(deployed(), "author", "book")
+    actual = check(deployment, ComparisonResult([], ALL_COMPARED), [letter(), letter("l")])
+    assert statuses(actual) == [Status.PASS, Status.PASS, Status.UNKNOWN, Status.PASS, Status.UNKNOWN]
