@@ -120,11 +120,11 @@ def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
 
 
 @RULES.rule(
-    "kafka.states-complete",
+    "kafka.pending-backfill",
     condition="no state topic needs a backfill after a loss of its records, or of rows that were not sent to it",
     remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
 )
-def _states_complete(state: KafkaState) -> Finding:
+def _pending_backfill(state: KafkaState) -> Finding:
     expected = "no topic needs a backfill"
     types = types_with_pending_backfill(state.recorded_topics)
     actual = f"needs a backfill: {', '.join(types)}" if types else expected

@@ -53,8 +53,8 @@ the tables of the `backfill` queries. The cost is limited: if the comparison tak
 reason. With `--every`, each run reads only the records after those that the previous runs have read. The report
 contains keys of aggregates, which may be personal data.
 
-Two checks have similar ids. `kafka.states-complete` compares no states: it fails while the lock file contains a pending
-backfill. `states.complete` compares the states, and needs `--states`.
+`kafka.pending-backfill` compares no states: it fails while the lock file contains a pending backfill. `states.complete`
+compares the states, and needs `--states`.
 
 `states.equal` compares values: it decodes the records and compares them with the payloads that the `backfill` query
 returns, field by field. The values of up to 20,000 keys (64 MB) of each aggregate type are compared; each command draws
@@ -136,7 +136,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "kafka.cleanup-policy",
         "kafka.dead-letters",
         "kafka.min-insync",
-        "kafka.states-complete",
+        "kafka.pending-backfill",
         "kafka.timestamp-limit",
         "kafka.topic-identity",
         "kafka.topic-settings",

@@ -63,9 +63,9 @@ def no_topics(deployment: Deployment, part: str) -> Observation[bool]:
 
 
 def states_are_complete(deployment: Deployment) -> bool:
-    """Return whether the check kafka.states-complete passes."""
+    """Return whether the check kafka.pending-backfill passes."""
     checks = verify(deployment, silent, canary_seconds=None)
-    return next(check for check in checks if check.id == "kafka.states-complete").status is Status.PASS
+    return next(check for check in checks if check.id == "kafka.pending-backfill").status is Status.PASS
 
 
 def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:

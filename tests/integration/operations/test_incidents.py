@@ -186,7 +186,7 @@ def test_slot_lost(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
-    assert "kafka.states-complete: expected" in done[3].stderr
+    assert "kafka.pending-backfill: expected" in done[3].stderr
     scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 

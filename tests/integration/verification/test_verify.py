@@ -163,7 +163,7 @@ BREAKAGES = [
     topic("kafka.cleanup-policy", "cleanup.policy", "delete"),
     Breakage("kafka.partitions", b.additional_partition, b.recreate_author_topic, follows=("path.partitions",)),
     # The remedy also sends the states that the previous case has deleted.
-    lock("kafka.states-complete", lambda data: data["topics"]["checked.author"].update(pending_backfill="required")),
+    lock("kafka.pending-backfill", lambda data: data["topics"]["checked.author"].update(pending_backfill="required")),
     environment("kafka.replication", "kafka", ("connect.internal-topics",), replication_factor=2),
     topic("kafka.min-insync", "min.insync.replicas", "2"),
     topic("kafka.timestamp-limit", "message.timestamp.after.max.ms", "1000"),

@@ -216,7 +216,7 @@ def test_reports_the_types_that_need_a_backfill(state: KafkaState) -> None:
             "library.book": entries["library.book"].model_copy(update={"pending_backfill": "started"}),
         },
     )
-    check = run(pending)["kafka.states-complete"]
+    check = run(pending)["kafka.pending-backfill"]
     assert (check.status, check.seen) == (Status.FAIL, "needs a backfill: author, book")
     assert check.remedy == (
         "run `outbox backfill --restart book`; let the service write every state of author again, and run "
