@@ -87,7 +87,7 @@ images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/ru
 	@scripts/container-engine.sh up
 	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images run as another user
 	@echo "building the container images (about a minute the first time)"
-	@$(COMPOSE) -f build.yaml build -q
+	@scripts/build-images.sh
 
 # Binaries for Linux; on Linux they equal those of the embedded stack.
 $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites

@@ -2,6 +2,7 @@
 # Provide a container engine for compose/: a running one, or one that this script starts.
 #   scripts/container-engine.sh up       install and start missing components: engine, `docker compose`, base image
 #   scripts/container-engine.sh status   print the versions; exit 1 if a component is missing
+#   scripts/container-engine.sh log      print the last warnings and errors of the engine that `up` started
 #   scripts/container-engine.sh down     stop the engine that `up` started; an engine that ran before is not stopped
 # Installation requires root on Debian or Ubuntu; elsewhere the script only reports what is missing. The base image is
 # pulled by its digest; if no image registry is reachable, it is built from Debian's packages.
@@ -191,6 +192,8 @@ status() {
   progress "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
+log() { [ ! -f "$log" ] || grep -v 'level=info' "$log" | tail -n 20; }
+
 down() {
   if ! started_here; then
     progress "no engine was started by this script"
@@ -209,9 +212,9 @@ down() {
 }
 
 case "${1:-}" in
-up | down | status) "$1" ;;
+up | down | log | status) "$1" ;;
 *)
-  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
   exit 2
   ;;
 esac

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Build the container images of compose/build.yaml, one after the other: builds in parallel share stages, and under load
+# the engine has closed the connection of one of them. `make images` prepares their files.
+set -eu
+repository=$(cd "$(dirname "$0")/.." && pwd)
+cd "$repository/compose"
+output="$repository/build/images/build.log"
+
+build() { COMPOSE_PARALLEL_LIMIT=1 docker compose -f build.yaml build -q 2>"$output"; }
+
+lost_connection() { grep -q "code = Unavailable" "$output"; }
+
+fail() {
+  cat "$output" >&2
+  "$repository/scripts/container-engine.sh" log >&2
+  echo "error: cannot build the images of compose/build.yaml" >&2
+  echo "hint:  cd compose && docker compose -f build.yaml build" >&2
+  exit 1
+}
+
+build && exit 0
+lost_connection || fail
+cat "$output" >&2
+echo "the engine closed the connection: building the remaining images" >&2
+build || fail
