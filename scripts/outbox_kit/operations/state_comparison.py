@@ -27,6 +27,7 @@ from outbox_kit.pipeline import Backfill
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.progress import Reporter
 from outbox_kit.waiting import Deadline, Observation, wait_for
 
@@ -139,7 +140,7 @@ class StateComparison:
         position, topic = _read_position(connection, epoch), self.topic(name)
         decoder = ValueDecoder(self.deployment.lock(), name) if pipeline.aggregates[name].payload == "json" else None
         comparison = _TypeComparison(connection, business_table, decoder, rows, position, topic, deadline)
-        comparison.wait(f"states of type {name} on their topic", self.older_than)
+        comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
         result.stuck.extend(comparison.stuck_aggregates(name))
         result.compared_keys[name] = comparison.compared_keys
         result.value_counts[name] = comparison.value_count
@@ -179,18 +180,23 @@ class _TypeComparison:
         self.value_count = len(sampled_keys)
         self._differences = self._read_differences(sampled_keys)
 
-    def wait(self, subject: str, seconds: float) -> None:
+    def wait(self, subject: str, seconds: float, slot_name: str) -> None:
         """Wait at most `seconds` for the records of states that may have just been committed.
 
-        Raises WaitTimeoutError after the deadline.
+        The wait ends when the slot has confirmed the WAL up to the start of the wait, because later records cannot be
+        of these states. Raises WaitTimeoutError after the deadline.
         """
-        grace_period = Deadline(seconds)
+        grace_period, position = Deadline(seconds), postgres_client.read_insert_position(self._connection)
+        is_delivered = False
 
         def poll() -> Observation[bool]:
+            nonlocal is_delivered
             self._update()
             recent_count = sum(row["recent"] for row in self._rows)
             counts = recent_count + len(self._missing_keys), len(self._ghost_keys), len(self._differences)
-            is_done = not any(counts) or not grace_period.seconds_left
+            is_done = not any(counts) or is_delivered or not grace_period.seconds_left
+            # For the next poll: consumers see the records of a transaction shortly after its offset was committed.
+            is_delivered = is_confirmed_by(read_slot(self._connection, slot_name), position)
             return Observation(
                 is_done or None, f"{counts[0]} missing, {counts[1]} without an aggregate, {counts[2]} different"
             )
@@ -260,6 +266,13 @@ def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | 
     if record is None:
         return bool(row["deleted"])
     return record.event_id in row["event_ids"] or (position is not None and position.precedes(record.sequence))
+
+
+def is_confirmed_by(slot: Slot | None, position: int | None) -> bool:
+    """Return whether the reader of the slot has confirmed the WAL up to the position. None means unknown."""
+    if slot is None or slot.confirmed_flush is None or position is None:
+        return False
+    return slot.confirmed_flush >= position
 
 
 def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:

@@ -18,6 +18,7 @@ from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.operations import state_comparison
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate, is_confirmed
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.progress import silent
 
 Deployed = Callable[..., Deployment]
@@ -86,6 +87,7 @@ class Database:
         self.states: list[dict[str, str]] = [{}]
         self.system_identifier: str | RejectedError = "7301"
         self.timeline: int | None = 1
+        self.slots: list[Slot | None] = [None]
 
     def latest_events(self, *given: Any, **_: object) -> list[dict[str, Any]]:  # noqa: ANN401 - arguments of a query
         return self.rows.get(given[2], [])
@@ -95,6 +97,9 @@ class Database:
 
     def read_states(self, *_: object, **__: object) -> dict[str, str]:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def read_slot(self, *_: object) -> Slot | None:
+        return self.slots.pop(0) if len(self.slots) > 1 else self.slots[0]
 
     def read_system_identifier(self, _: object) -> str:
         if isinstance(self.system_identifier, RejectedError):
@@ -115,6 +120,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(client, "read_system_identifier", answers.read_system_identifier)
     monkeypatch.setattr(client, "read_server", lambda _: {"timeline": answers.timeline})
     monkeypatch.setattr(client, "read_insert_position", lambda _: POSITION.lsn)
+    monkeypatch.setattr(state_comparison, "read_slot", answers.read_slot)
     monkeypatch.setattr(state_comparison.aggregate_queries, "latest_events", answers.latest_events)
     monkeypatch.setattr(state_comparison.aggregate_queries, "live_keys", answers.live_keys)
     monkeypatch.setattr(state_comparison.aggregate_queries, "states", answers.read_states)
@@ -170,6 +176,19 @@ def test_comparison_of_tables_and_topic(
     topic.append(Record(b"a", b"x", BEFORE, "e"))
     database.rows, database.keys = {"book": rows}, keys
     assert stuck(books) == expected
+
+
+def slot(confirmed_flush: int | None) -> Slot:
+    return Slot("s", "pgoutput", "shop", True, 1, "reserved", False, confirmed_flush, 0, None, None, None)
+
+
+def test_ends_when_the_slot_has_confirmed_the_position(books: Deployment, topic: FakeTopic, database: Database) -> None:
+    database.keys = [{"late", "lost"}]
+    database.slots = [None, slot(None), slot(POSITION.lsn - 1), slot(POSITION.lsn)]
+    # The first read precedes the wait; the record appears in the read after the position was confirmed.
+    topic.batches = [[], [], [], [], [Record(b"late", b"x", AFTER)]]
+    # Waiting until the end of this time would raise WaitTimeoutError.
+    assert stuck(books, older_than=3600) == [("lost", "missing")]
 
 
 def test_describes_stuck_aggregates(books: Deployment, topic: FakeTopic, database: Database) -> None:
