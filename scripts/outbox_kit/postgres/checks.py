@@ -194,6 +194,32 @@ def _table_identity(state: DatabaseState) -> Finding:
 
 
 @RULES.rule(
+    "postgres.other-tables",
+    condition="no child of the outbox table (INHERITS) has rows, which are never delivered, nor a table of its name in "
+    "another schema that no publication contains (a warning)",
+    remedy="let the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
+    f"`alter table ... rename to ...` for the other table, then run {RESEND_HINT}",
+)
+def _other_tables(state: DatabaseState) -> Finding:
+    expected = "no other table with rows"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    tables = [table for table in state.additional.other_tables if table.has_rows]
+    unknown = ", ".join(table.text for table in state.additional.other_tables if table.has_rows is None)
+    if unknown and not tables:
+        return Finding(None, f"cannot read {unknown}", expected, "grant select on the table to the login of `verify`")
+    children = [table for table in tables if table.parents]
+    commands = ", ".join(f"`{text}`" for table in tables for text in table.statements)
+    # The rows are not moved to the outbox table: there, they would replace newer states of their aggregates.
+    remedy = (
+        f"let every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
+        f"this pipeline: run {commands}, which keeps the rows; then {resend_steps(state.pipeline)}"
+    )
+    severity = Severity.ERROR if children else Severity.WARNING
+    return Finding(not tables, ", ".join(table.text for table in tables) or expected, expected, remedy, severity)
+
+
+@RULES.rule(
     "postgres.not-null",
     condition="id, aggregate type, key, event type and time are not null; otherwise rows become dead letters",
     remedy="alter table ... alter column ... set not null",

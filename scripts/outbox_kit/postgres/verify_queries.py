@@ -12,6 +12,7 @@ from outbox_kit.pipeline import Environment, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.insert_hooks import InsertHooks, read_insert_hooks
+from outbox_kit.postgres.other_tables import OtherTable, read_other_tables
 from outbox_kit.postgres.role_limits import SENDER_TIMEOUT, RoleLimits, parse_milliseconds, read_role_limits
 
 SETTINGS: LiteralString = """
@@ -75,6 +76,7 @@ class AdditionalState:
     clock_skew_s: float = 0.0
     hooks: InsertHooks = field(default_factory=InsertHooks)
     sampling_error: str = ""
+    other_tables: tuple[OtherTable, ...] = ()
 
 
 def read_additional_state(
@@ -101,6 +103,7 @@ def read_additional_state(
         clock_skew_s=_clock_skew_s(connection),
         hooks=read_insert_hooks(connection, source.table) if source.uses_table else InsertHooks(),
         sampling_error=sampling_error,
+        other_tables=read_other_tables(connection, source) if source.uses_table else (),
     )
 
 

@@ -33,8 +33,8 @@ outbox verify --states                          # also compare the state of ever
 ```
 
 A report contains all checks, in the order of this page; those of the section States only with `--states`. The status of
-a check is `pass`, `fail`, `warn` (no data is lost) or `unknown` (not evaluated: a system does not respond, an object is
-missing, or the expected value is not configured). The exit code is 1 if a check fails. The meaning of an id never
+a check is `pass`, `fail`, `warn` (no loss is certain) or `unknown` (not evaluated: a system does not respond, an object
+is missing, or the expected value is not configured). The exit code is 1 if a check fails. The meaning of an id never
 changes, so alerts may refer to it.
 
 Before the first `outbox apply` the command fails, because there is nothing to check.
@@ -153,6 +153,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "postgres.idle-slot-timeout",
         "postgres.key-not-empty",
         "postgres.not-null",
+        "postgres.other-tables",
         "postgres.prepared-transactions",
         "postgres.publication",
         "postgres.publication-filter",

@@ -99,12 +99,15 @@ class Bench:
             f"values ('{aggregate}', '{key}', 'sent', '{region}')"
         )
 
-    def write_author(self, name: str, key: str | None = None) -> str:
-        """Add or change an author as a service does: business row and event in one transaction. Return the key."""
+    def write_author(self, name: str, key: str | None = None, table: str | None = None) -> str:
+        """Add or change an author as a service does: business row and event in one transaction. Return the key.
+
+        A service with a wrong search_path writes the event to another `table`.
+        """
         key = key or str(uuid4())
         self.sql(
             f"insert into {AUTHORS} values ('{key}', '{name}') on conflict (id) do update set name = excluded.name; "
-            f"insert into {self.table} (aggregate_type, aggregate_id, event_type, region, payload) "
+            f"insert into {table or self.table} (aggregate_type, aggregate_id, event_type, region, payload) "
             f"select 'author', aggregate_id, 'written', region, payload from ({AUTHOR_STATES}) a "
             f"where aggregate_id = '{key}'"
         )

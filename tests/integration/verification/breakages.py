@@ -155,6 +155,21 @@ def old_prepared_transaction(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     bench.sql("begin", f"lock table {bench.table} in row share mode", "prepare transaction 'forgotten'")
 
 
+def other_tables(create_table: str) -> Callable[[Bench, pytest.MonkeyPatch], None]:
+    """Write events to a table that the statement creates: one of them is newer than that in the outbox table."""
+
+    def break_(bench: Bench, _: pytest.MonkeyPatch) -> None:
+        bench.cleanup.callback(bench.sql, "drop schema other cascade")
+        bench.sql("create schema other", create_table.format(table=bench.table))
+        bench.write_author("only there", table="other.checked_event")
+        changed = bench.write_author("here and there")
+        bench.write_author("newer there", changed, table="other.checked_event")
+        newer_here = bench.write_author("older there", table="other.checked_event")
+        bench.write_author("newer here", newer_here)
+
+    return break_
+
+
 def key_in_two_partitions(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("author", "moved-key", "one")
     bench.row("author", "moved-key", "two")

@@ -65,6 +65,18 @@ BREAKAGES = [
     ),
     sql("postgres.table", "alter table {table} alter column payload type json", note="type"),
     lock("postgres.table-identity", lambda data: data["source"].update(table_oid=1)),
+    Breakage(
+        "postgres.other-tables",
+        b.other_tables("create table other.checked_event (like {table} including all)"),
+        heals=True,
+        note="in another schema",
+    ),
+    Breakage(
+        "postgres.other-tables",
+        b.other_tables("create table other.checked_event (seq bigint generated always as identity) inherits ({table})"),
+        heals=True,
+        note="by inheritance",
+    ),
     sql(
         "postgres.not-null",
         "alter table {table} alter column created_at drop not null",

@@ -18,6 +18,7 @@ from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, ddl, insert_hooks, role_limits, state, undelivered_events, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
+from outbox_kit.postgres.other_tables import read_other_tables
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.progress import silent
@@ -269,6 +270,40 @@ def test_names_a_trigger_of_a_partition(database: Database) -> None:
         database.sql('drop table "Parted"', "drop function skip")
     assert hooks.triggers == ("skips (function skip)",)
     assert limits.can_select
+
+
+def test_finds_other_tables_with_rows(database: Database) -> None:
+    """Not: empty tables, partitions, temporary tables, and tables that another pipeline publishes."""
+    database.sql(
+        "create schema empty; create schema wrong; create schema other; create schema parted",
+        "create table empty.outbox_event ()",
+        "create table wrong.outbox_event (); insert into wrong.outbox_event default values",
+        "create table other.outbox_event () inherits (public.outbox_event)",
+        "insert into other.outbox_event (seq, aggregate_type, aggregate_id, event_type) values (1, 'a', '1', 'x')",
+        "create publication other_p for table other.outbox_event",
+        "create table parted.root (id int) partition by list (id)",
+        "create table parted.outbox_event partition of parted.root for values in (1)",
+        "insert into parted.root values (1)",
+        "create temp table outbox_event (id int); insert into outbox_event values (1)",
+        "create table late () inherits (public.outbox_event); create table later () inherits (late)",
+        "insert into later (seq, aggregate_type, aggregate_id, event_type) values (1, 'a', '1', 'x')",
+        "create publication everything for all tables",
+    )
+    source, child = database.pipeline.source, "public.later (inherits from public.late)"
+    try:
+        assert [table.text for table in read_other_tables(database.connection, source)] == [child]
+        database.sql("drop publication everything")
+        actual = [table.text for table in read_other_tables(database.connection, source)]
+        assert actual == [child, "wrong.outbox_event (another schema)"]
+        database.sql("set role reader")
+        assert [table.has_rows for table in read_other_tables(database.connection, source)] == [None, None]
+    finally:
+        database.sql(
+            "reset role",
+            "drop publication if exists everything",
+            "drop publication other_p",
+            "drop schema empty, wrong, other, parted cascade; drop table late cascade; drop table pg_temp.outbox_event",
+        )
 
 
 def test_reports_a_publication_filter_where_supported(database: Database) -> None:

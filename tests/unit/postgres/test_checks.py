@@ -12,6 +12,7 @@ from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.insert_hooks import InsertHooks
+from outbox_kit.postgres.other_tables import OtherTable
 from outbox_kit.postgres.role_limits import DAY_S, RoleLimits, parse_milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
 from outbox_kit.rules import Check, Severity, Status, evaluate
@@ -121,6 +122,18 @@ CASES = [
     Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"can_emit": False}),
     Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
     Case("postgres.table-identity", "oid 16401", {"table_oid": 16401}),
+    Case(
+        "postgres.other-tables",
+        "tenant.outbox_event (another schema)",
+        {},
+        {"other_tables": (OtherTable("tenant", "outbox_event"), OtherTable("x", "outbox_event", has_rows=None))},
+    ),
+    Case(
+        "postgres.other-tables",
+        'public.late (inherits from "public"."outbox_event")',
+        {},
+        {"other_tables": (OtherTable("public", "late", ('"public"."outbox_event"',)),)},
+    ),
     Case("postgres.not-null", "nullable: event_type", {}, {"nullable_columns": ["event_type", "payload", "seq"]}),
     Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"check_constraints": []}),
     Case(
@@ -357,6 +370,26 @@ def test_prepared_transaction_blocks_the_creation_of_a_slot(state: DatabaseState
 def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
     actual = run(replace(state, additional=replace(DETAILS, moved_key_counts=None)))["postgres.partition-field"]
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "no permission to read the table")
+
+
+def test_only_children_certainly_have_undelivered_rows(state: DatabaseState) -> None:
+    other, child = OtherTable("tenant", "outbox_event"), OtherTable("public", "late", ("public.outbox_event",))
+    tables = {Severity.WARNING: (other,), Severity.ERROR: (other, child)}
+    for severity, found in tables.items():
+        additional = replace(DETAILS, other_tables=found)
+        assert run(replace(state, additional=additional))["postgres.other-tables"].severity is severity
+
+
+def test_other_tables_are_unknown_if_they_cannot_be_read(state: DatabaseState) -> None:
+    additional = replace(DETAILS, other_tables=(OtherTable("tenant", "outbox_event", has_rows=None),))
+    actual = run(replace(state, additional=additional))["postgres.other-tables"]
+    assert (actual.status, actual.seen) == (Status.UNKNOWN, "cannot read tenant.outbox_event (another schema)")
+
+
+def test_statements_quote_and_limit_names() -> None:
+    statements = OtherTable("Tenant", "x" * 63, ('"P"."o"',)).statements
+    assert statements[0] == f'alter table "Tenant"."{"x" * 63}" no inherit "P"."o"'
+    assert statements[1] == f'alter table "Tenant"."{"x" * 63}" rename to "{"x" * 49}_not_delivered"'
 
 
 def test_lists_policies_that_do_not_apply_to_the_login(state: DatabaseState) -> None:
