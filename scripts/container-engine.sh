@@ -192,7 +192,8 @@ status() {
   progress "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
-log() { [ ! -f "$log" ] || grep -v 'level=info' "$log" | tail -n 20; }
+# Omits information, and the two warnings that every build causes.
+log() { [ ! -f "$log" ] || grep -v -e level=info -e 'only one connection allowed' -e 'unknown option' "$log" | tail -n 20; }
 
 down() {
   if ! started_here; then
