@@ -45,6 +45,10 @@ STATES = """
     select aggregate_id::text as key, payload::jsonb::text as state from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
+# Foreign keys of a table that delete its rows with those of another table.
+CASCADES: LiteralString = """
+    select conname as name, confrelid::regclass::text as parent from pg_constraint
+    where conrelid = to_regclass(%s) and contype = 'f' and confdeltype = 'c' order by 1"""
 # Conditions under which an outbox row is a deletion. JSON null means a deletion only with `payload: json`.
 IS_JSONB_NULL: LiteralString = "coalesce({payload} = 'null'::jsonb, true)"
 IS_JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"
@@ -107,6 +111,12 @@ def states(
     requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
     query = STATES.replace("{query}", _query_of_keys(backfill, requested_keys.as_string(None)))
     return {row["key"]: row["state"] for row in _run_backfill_query(connection, backfill, query, seconds)}
+
+
+def cascading_foreign_keys(connection: Connection, table: str) -> dict[str, str]:
+    """Return the tables whose deletions delete rows of `table` (ON DELETE CASCADE), by the name of the foreign key."""
+    rows = connection.execute(CASCADES, (ddl.quoted_text(table),))
+    return {row["name"]: row["parent"] for row in rows}
 
 
 def _key_and_table(backfill: Backfill) -> tuple[sql.Composable, sql.Composable]:

@@ -206,7 +206,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
         return [compared_rule.check(finding), *skip_rules(other_rules, f"see {compared_rule.id}")]
     except OutboxKitError as error:
         return skip_rules(RULES, _reason(error))
-    causes = likely_causes(comparison, result.stuck, canary_arrived=canary_arrived)
+    causes = likely_causes(comparison, result, canary_arrived=canary_arrived)
     checks = evaluate(COMPARISON_RULES, ComparedStates(pipeline, result, causes))
     try:
         wrong_ids = state_schemas.wrong_ids(comparison, result.compared_keys)

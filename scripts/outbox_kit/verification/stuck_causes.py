@@ -1,31 +1,75 @@
-"""Facts about the topics that explain stuck aggregates."""
+"""Facts about topics, keys and business tables that explain stuck aggregates."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.state import desired_topics
-from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
+from outbox_kit.operations.state_comparison import ComparisonResult, Kind, StateComparison, StuckAggregate
+from outbox_kit.postgres import aggregate_queries
+from outbox_kit.postgres import client as postgres_client
 
+UUID_FORM = re.compile(r"\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?")
 CANARY_ARRIVED = "the canary, which is newer, has arrived: the connector does not send these rows again"
 
 
-def likely_causes(comparison: StateComparison, stuck: list[StuckAggregate], *, canary_arrived: bool) -> list[str]:
-    """Return the facts that explain why the aggregates are stuck; none if the cluster does not respond."""
+def likely_causes(comparison: StateComparison, result: ComparisonResult, *, canary_arrived: bool) -> list[str]:
+    """Return the facts that explain why aggregates are stuck. Facts that cannot be read are omitted."""
+    stuck = result.stuck
     if not stuck:
         return []
     has_lost_rows = any(entry.kind in ("missing", "stale") for entry in stuck)
     causes = [CANARY_ARRIVED] if canary_arrived and has_lost_rows else []
-    try:
-        return [*causes, *_deleted_records(comparison, stuck), *_other_topics(comparison, stuck)]
-    except OutboxKitError:
-        return causes
+    causes += _reformatted_keys(comparison, result)
+    for read_causes in (_cascading_deletions, _deleted_records, _other_topics):
+        with suppress(OutboxKitError):
+            causes += [*read_causes(comparison, stuck)]
+    return causes
+
+
+def _reformatted_keys(comparison: StateComparison, result: ComparisonResult) -> Iterator[str]:
+    """Yield topics with a key of a ghost that is another form of the key of an existing aggregate."""
+    for name in _types(result.stuck, "ghost"):
+        ghosts = {
+            canonical_key(entry.key): entry.key
+            for entry in result.stuck
+            if (entry.aggregate_type, entry.kind) == (name, "ghost")
+        }
+        other = next((key for key in result.compared_keys[name] if ghosts.get(canonical_key(key), key) != key), None)
+        if other is not None:
+            topic, ghost = comparison.deployment.pipeline.topic_of(name), ghosts[canonical_key(other)]
+            yield f"topic {topic} has keys in another form than the database: {ghost!r}, not {other!r}"
+
+
+def canonical_key(key: str) -> str:
+    """Return the same text for the forms of one UUID, one number or one padded text that services commonly write."""
+    text = key.strip().lower()
+    if UUID_FORM.fullmatch(text):
+        return text.strip("{}").replace("-", "")
+    return text.lstrip("0") if text.isdecimal() else text
+
+
+def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
+    """Yield the foreign keys that delete business rows of ghosts without the service, which writes the tombstones."""
+    aggregates = comparison.deployment.pipeline.aggregates
+    tables = {name: entry.table for name in _types(stuck, "ghost") if (entry := aggregates[name].backfill)}
+    with postgres_client.connected(comparison.deployment.environment.source) as connection:
+        for table in tables.values():
+            for name, parent in aggregate_queries.cascading_foreign_keys(connection, table).items():
+                yield f"foreign key {name} (ON DELETE CASCADE) deletes rows of {table} with those of {parent}"
+
+
+def _types(stuck: list[StuckAggregate], kind: Kind) -> list[str]:
+    """Return the sorted aggregate types of the stuck aggregates of one kind."""
+    return sorted({entry.aggregate_type for entry in stuck if entry.kind == kind})
 
 
 def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
     """Yield the topics of missing states whose first records were deleted. Compaction does not change first offsets."""
-    for name in sorted({entry.aggregate_type for entry in stuck if entry.kind == "missing"}):
+    for name in _types(stuck, "missing"):
         topic = comparison.deployment.pipeline.topic_of(name)
         bounds = comparison.deployment.kafka.bounds(topic)
         if any(bound.first > 0 for bound in bounds.values()):

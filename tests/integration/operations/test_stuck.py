@@ -259,6 +259,28 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
     assert list_reasons(0, "1") == {}
 
 
+def test_names_why_a_state_has_no_aggregate(
+    pipeline: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign key has deleted the business row, or a migration of the service has changed the form of the keys."""
+    monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
+    new_form = str(uuid4())
+    old_form = new_form.upper()
+    wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", old_form, book(old_form), table=TABLE))
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table stuck_shelf (id text primary key)")
+        connection.execute("alter table stuck_book add shelf text references stuck_shelf on delete cascade")
+        try:
+            connection.execute("update stuck_book set id = %s where id = %s", (new_form, old_form))
+            check = check_states(pipeline)["states.complete"]
+        finally:
+            connection.execute("alter table stuck_book drop column shelf; drop table stuck_shelf")
+            connection.execute("delete from stuck_book where id = %s", (new_form,))
+    assert f"topic {TOPIC} has keys in another form than the database: {old_form!r}, not {new_form!r}" in check.seen
+    assert "foreign key stuck_book_shelf_fkey (ON DELETE CASCADE) deletes rows of public.stuck_book" in check.seen
+    wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", old_form, None, table=TABLE))
+
+
 def test_reports_when_no_comparison_is_possible(pipeline: Deployment) -> None:
     assert "author is not compared" in in_process(pipeline)("stuck", "--older-than", "1").stderr
 

@@ -117,6 +117,32 @@ def test_lists_stuck_aggregates(deployed: Deployed, check: Callable[..., dict[st
     assert actual.remedy.endswith("run `outbox stuck --resend`")
 
 
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+@pytest.mark.parametrize(
+    ("ghost", "live", "is_other_form"),
+    [
+        (UUID.upper(), UUID, True),
+        (UUID, UUID.replace("-", ""), True),
+        (f"{{{UUID}}}", UUID, True),
+        ("0042", "42", True),
+        ("de  ", "DE", True),
+        ("10-1", "101", False),
+        ("a0", "a", False),
+        (UUID, UUID[:-1], False),
+    ],
+)
+def test_names_keys_in_another_form(
+    deployed: Deployed, check: Callable[..., dict[str, Check]], ghost: str, live: str, is_other_form: bool
+) -> None:
+    """The ghost itself is a compared key if it has an outbox row."""
+    deployment = backfilled(deployed(), "author", "book")
+    result = ComparisonResult([StuckAggregate("book", ghost, "ghost")], {"book": {ghost, live}})
+    actual = check(deployment, result, [])["states.complete"].seen
+    assert (f"{ghost!r}, not {live!r}" in actual) is is_other_form
+
+
 @pytest.mark.parametrize(
     ("schema_name", "status"), [("Book", Status.PASS), ("Author", Status.FAIL), (None, Status.FAIL)]
 )
