@@ -2,7 +2,7 @@
 
 import sys
 
-from outbox_spark.commands.materialize import main
+from outbox_spark.console_scripts import materialize
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(materialize())

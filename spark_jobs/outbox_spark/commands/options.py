@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_spark.commands.exit_codes import EXIT_CODES
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs import job_file
@@ -75,7 +76,8 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
         return job_file.read_jobs(options.job, **selected)
     try:
         # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
-        from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
+        with ended_by_ctrl_c():
+            from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
     except ImportError as error:
         message = f"reading a pipeline file requires the Python package {error.name}"
         hint = "install the wheel of a release of outbox-kit (docs/releasing.md), or use a job file with --job"

@@ -195,6 +195,18 @@ def test_sigterm_exits_like_sigint(workspace: Path) -> None:
             assert err.endswith("interrupted\n")
 
 
+def test_ctrl_c_ends_the_process_while_modules_are_imported(tmp_path: Path) -> None:
+    """A library that discards a KeyboardInterrupt must not let the command continue."""
+    discarding = "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
+    (tmp_path / "typer.py").write_text(discarding, encoding="utf-8")
+    (tmp_path / "pyspark.py").write_text(discarding, encoding="utf-8")
+    enable_sigint = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    for run in (RUN[-1], "from outbox_spark.console_scripts import materialize; materialize()"):
+        command = [sys.executable, "-c", f"{enable_sigint}sys.path.insert(0, {str(tmp_path)!r}); {run}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", ""), run
+
+
 def write_environment(workspace: Path, port: int) -> None:
     """Write an environment file in which every system has this port."""
     url = f"http://{HOST}:{port}"
@@ -236,6 +248,6 @@ def start_blocked_command(workspace: Path) -> subprocess.Popen[str]:
 
 
 def test_cli_import_does_not_load_spark() -> None:
-    code = "import outbox_kit.cli, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    code = "import outbox_kit.cli.app, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"pyspark", "delta", "outbox_spark", "supervisor", "testcontainers"} & {*done.stdout.split()} == set()

@@ -1,0 +1,34 @@
+"""Entry points of the Spark commands. They import a command so that Ctrl-C ends the process during the import."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from outbox_common.interrupts import ended_by_ctrl_c
+
+
+def materialize() -> int:
+    """Run `outbox-materialize`."""
+    return _run("materialize")
+
+
+def maintain() -> int:
+    """Run `outbox-maintain`."""
+    return _run("maintain")
+
+
+def reconcile() -> int:
+    """Run `outbox-reconcile`."""
+    return _run("reconcile")
+
+
+def rebuild() -> int:
+    """Run `outbox-rebuild`."""
+    return _run("rebuild")
+
+
+def _run(command: str) -> int:
+    with ended_by_ctrl_c():
+        module = import_module(f"outbox_spark.commands.{command}")
+    code: int = module.main()
+    return code
