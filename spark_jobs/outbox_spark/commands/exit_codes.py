@@ -15,6 +15,9 @@ from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.error_redaction import debug_traceback
 
+_PY4J_LOGGERS = ("", "py4j.clientserver")
+"""Names of the loggers to which Py4J reports an interrupted call; the first is the root logger."""
+
 
 class Exit(IntEnum):
     """Exit codes, the same for all commands, with their description for `--help`."""
@@ -70,8 +73,9 @@ def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
     """Run the body of a command and return its exit code; print OutboxKitErrors and Ctrl-C as messages."""
-    if not debug:
-        logging.getLogger().addFilter(_is_not_interrupted_call)
+    loggers = [] if debug else [logging.getLogger(name) for name in _PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_is_not_interrupted_call)
     try:
         return body()
     except OutboxKitError as error:
@@ -87,7 +91,8 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
         print_message("interrupted: every table is at its last committed batch; the next run continues from there")
         return Exit.INTERRUPTED
     finally:
-        logging.getLogger().removeFilter(_is_not_interrupted_call)
+        for logger in loggers:
+            logger.removeFilter(_is_not_interrupted_call)
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -109,4 +114,4 @@ def restore_interrupt_handler() -> None:
 
 def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
     """Return False for the tracebacks that Py4J logs when Ctrl-C interrupts a call."""
-    return not record.getMessage().startswith("KeyboardInterrupt while sending")
+    return not (record.exc_info and was_interrupted(record.exc_info[1]))

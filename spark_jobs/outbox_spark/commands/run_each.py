@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.exit_codes import report_error, restore_interrupt_handler, was_interrupted
+from outbox_spark.commands.exit_codes import print_message, report_error, restore_interrupt_handler, was_interrupted
 from outbox_spark.commands.interval import Stopped
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
@@ -20,10 +24,36 @@ R = TypeVar("R")
 
 
 def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
-    """Start Spark for a command. Afterwards Ctrl-C raises KeyboardInterrupt."""
-    spark = start_session(name)
-    restore_interrupt_handler()  # start_session() installed Spark's handler
+    """Start Spark for a command. Afterwards Ctrl-C raises KeyboardInterrupt.
+
+    The first Ctrl-C during the start raises it after the start, because PySpark leaves a JVM running if the start of
+    the JVM is interrupted.
+    """
+    with _first_interrupt_deferred() as interrupts:
+        spark = start_session(name)
+    if interrupts:
+        spark.stop()
+        raise KeyboardInterrupt
     return spark
+
+
+@contextmanager
+def _first_interrupt_deferred() -> Iterator[list[int]]:
+    """Add the signal number to the list at the first Ctrl-C during the block; a second one raises KeyboardInterrupt."""
+    interrupts: list[int] = []
+
+    def handle_signal(signum: int, _frame: FrameType | None) -> None:
+        signal.signal(signum, signal.default_int_handler)
+        interrupts.append(signum)
+        print_message("interrupted: waiting until Spark has started; interrupt again to end now")
+
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if is_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, handle_signal)
+    try:
+        yield interrupts
+    finally:
+        restore_interrupt_handler()  # start_session() installed Spark's handler
 
 
 def attempt(

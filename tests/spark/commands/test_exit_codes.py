@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
@@ -68,6 +71,59 @@ def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pyt
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_while_spark_starts_is_raised_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted start leaves a JVM running, which waits for connections."""
+    steps: list[str] = []
+
+    class Session:
+        def stop(self) -> None:
+            steps.append("stop")
+
+    def start(_: str) -> Session:
+        signal.raise_signal(signal.SIGINT)
+        steps.append("started")
+        return Session()
+
+    monkeypatch.setattr(run_each, "start_session", start)
+    with restored_interrupt_handler(), pytest.raises(KeyboardInterrupt):
+        run_each.start_spark()
+    assert steps == ["started", "stop"]
+
+
+def test_a_second_interrupt_while_spark_starts_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the start continued")
+
+    monkeypatch.setattr(run_each, "start_session", start)
+    with restored_interrupt_handler(), pytest.raises(KeyboardInterrupt):
+        run_each.start_spark()
+
+
+@contextmanager
+def restored_interrupt_handler() -> Iterator[None]:
+    """Set Python's handler of SIGINT during the block: tests in the background ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", ["", "py4j.clientserver"])
+def test_py4j_logs_no_traceback_of_an_interrupt(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    def body() -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.getLogger(name).exception("Exception occurred while shutting down connection")
+            raise
+
+    assert run_command(body, debug=False) == Exit.INTERRUPTED
+    assert caplog.records == []
 
 
 def fail_after_interrupt() -> int:
