@@ -118,11 +118,20 @@ class Stack:
         with self.locked(), ignore_interrupts():
             self.stop(progress)
             if purge:
+                self.refuse_foreign_folder()
                 progress("deleting the stack's data")
                 for folder in (self.layout.home, self.layout.external_postgres_home):
                     delete_folder(folder)
                 if self.layout.socket.parent != self.layout.home:
                     delete_folder(self.layout.socket.parent)
+
+    def refuse_foreign_folder(self) -> None:
+        """Raise StackError if the folder of the stack has only files of other programs, as in a wrong project."""
+        home = self.layout.home
+        created = (self.layout.state_file, self.layout.configuration, self.layout.secrets)
+        if home.exists() and any(home.iterdir()) and not any(path.exists() for path in created):
+            message = f"{home} has no file of a stack, so nothing was deleted"
+            raise StackError(message, "run the command in the folder of the stack, or delete this folder by hand")
 
     def stop(self, progress: Reporter) -> None:
         """Stop every process, and record in the state file that the stack is stopped."""
