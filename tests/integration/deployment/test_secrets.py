@@ -120,7 +120,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "offsets export": [["{folder}/offsets.json"]],
     "offsets reset": [["--confirm", "secretive"]],
     "dead-letter list": [[], ["--all", "--output", "json"]],
-    "dead-letter acknowledge": [["--all"]],
+    "dead-letter acknowledge": [["--all", "--yes"]],
     "stuck": [["--older-than", "0"]],
     "destroy": [["--confirm", "secretive", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }

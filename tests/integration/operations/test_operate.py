@@ -295,8 +295,8 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
     remaining_letters = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
     assert [entry["key"] for entry in remaining_letters] == ["dead-2"]
-    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--all").stderr
-    assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
+    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--all", "--yes").stderr
+    assert document(run("dead-letter", "acknowledge", "--all", "--yes", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
     assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2
     assert "has no dead letter at 0/9999 (PARTITION/OFFSET)" in run("dead-letter", "show", "0/9999", code=1).stderr

@@ -213,7 +213,7 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
     keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
     event = send_at(source_dsn, key, "2000-01-01", {"id": key})  # matches no schema version
     wait_record(pipeline, pipeline.pipeline.dead_letter_topic, 1, event)
-    in_process(pipeline)("dead-letter", "acknowledge", "--all")
+    in_process(pipeline)("dead-letter", "acknowledge", "--all", "--yes")
     wait_old_enough(pipeline)
     failed = check_states(pipeline)
     assert {name for name, check in failed.items() if check.status is Status.FAIL and key in check.seen} == {

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import Place
 from outbox_kit.progress import plural
@@ -50,7 +52,7 @@ def show(
 
 
 @app.command()
-@common_options("output")
+@common_options("output", "yes")
 def acknowledge(
     common: CommonOptions,
     to: Annotated[
@@ -59,16 +61,34 @@ def acknowledge(
     ] = None,
     acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all existing dead letters.")] = False,
 ) -> None:
-    """Mark dead letters as handled, without deleting them."""
+    """Mark dead letters as handled, without deleting them.
+
+    With --all, the command asks before it marks them, because nothing lists them as open afterwards.
+    """
     if acknowledge_all == (to is not None):
         raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
     with common.deployment() as deployment:
-        count = dead_letters.acknowledge(
-            deployment.kafka, deployment.pipeline, None if to is None else _parse_place(to, "--to")
-        )
+        places = _confirm_all(common, deployment) if to is None else [_parse_place(to, "--to")]
+        count = sum(dead_letters.acknowledge(deployment.kafka, deployment.pipeline, place) for place in places)
     if common.output is Output.JSON:
         print_json({"acknowledged": count})
     print_message(f"{plural(count, 'dead letter')} acknowledged")
+
+
+def _confirm_all(common: CommonOptions, deployment: Deployment) -> list[Place]:
+    """Ask whether to acknowledge all dead letters; return the last place of each partition.
+
+    Dead letters that arrive after the question remain, because the user has not seen them.
+    """
+    letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline)
+    if letters:
+        action = f"Acknowledge {plural(len(letters), 'dead letter')}"
+        confirm(common, deployment, action, hint="run `outbox dead-letter list`, then add --yes")
+    last_offsets: dict[int, int] = {}
+    for letter in letters:
+        place = letter.place
+        last_offsets[place.partition] = max(place.offset, last_offsets.get(place.partition, 0))
+    return [Place(partition, offset) for partition, offset in last_offsets.items()]
 
 
 def _parse_place(text: str, option: str) -> Place:

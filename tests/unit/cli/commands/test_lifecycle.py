@@ -193,19 +193,31 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("line", "code", "upto"),
     [
-        ("--all", 0, None),
-        ("--to 0/7", 0, Place(0, 7)),
-        ("", 2, None),
-        ("--all --to 0/7", 2, None),
-        ("--to 7", 2, None),
+        ("--all --yes", 0, [Place(0, 7), Place(1, 3)]),
+        ("--to 0/7", 0, [Place(0, 7)]),
+        ("", 2, []),
+        ("--all --to 0/7", 2, []),
+        ("--to 7", 2, []),
     ],
 )
-def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: Place | None) -> None:
+def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
+    """--all ends at the dead letters that were counted: those that arrive later are not acknowledged."""
+    letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
+    stub(monkeypatch, dead_letters, "list_letters", letters)
     calls = stub(monkeypatch, dead_letters, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
-    assert [call["arguments"][-1] for call in calls] == ([] if code else [upto])
-    assert code or done.stderr == "2 dead letters acknowledged\n"
+    assert [call["arguments"][-1] for call in calls] == upto
+    assert code or done.stderr == f"{2 * len(upto)} dead letters acknowledged\n"
+
+
+def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(monkeypatch, dead_letters, "list_letters", [LETTER])
+    calls = stub(monkeypatch, dead_letters, "acknowledge", 1)
+    done = run("dead-letter", "acknowledge", "--all")
+    assert isinstance(done.exception, ConfigurationError)
+    assert "--yes" in done.exception.message
+    assert calls == []
 
 
 STUCK = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
