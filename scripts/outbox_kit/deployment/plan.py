@@ -21,6 +21,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
+from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
@@ -209,6 +210,7 @@ def plan_connect(
         # The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
         confirmed = database.slot.confirmed_flush if database.slot else None
         connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
+        refuse_skipped_rows(deployment, lock, database.slot, offset_lsn)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
     if has_new_schema and not any(change.kind == "connector" and change.name == name for change in changes):

@@ -51,15 +51,21 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
 
 
 def highest_epoch(deployment: Deployment) -> int:
-    """Return the highest source epoch in the last records of the state topics; 0 if the topics have no records.
+    """Return the source epoch of highest_sequence(); 0 if the topics have no records."""
+    return source_epoch.epoch_of(highest_sequence(deployment))
+
+
+def highest_sequence(deployment: Deployment) -> str:
+    """Return the highest source sequence in the last records of the topics; empty if the topics have no records.
 
     Raises UnreachableError, WaitTimeoutError.
     """
     pipeline, kafka = deployment.pipeline, deployment.environment.kafka
     existing_topics = deployment.kafka.topics()
-    topics = [topic for topic in map(pipeline.topic_of, pipeline.routed) if topic in existing_topics]
-    epochs = [source_epoch.highest_epoch(kafka, topic, deployment.kafka.bounds(topic)) for topic in topics]
-    return max(epochs, default=0)
+    written_topics = [*map(pipeline.topic_of, pipeline.routed), pipeline.dead_letter_topic]
+    topics = [topic for topic in written_topics if topic in existing_topics]
+    sequences = [source_epoch.highest_sequence(kafka, topic, deployment.kafka.bounds(topic)) for topic in topics]
+    return max(sequences, default="")
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:

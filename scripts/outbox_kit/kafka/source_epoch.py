@@ -1,4 +1,4 @@
-"""Highest source epoch in the last records of a topic. Sinks ignore a record with a lower epoch than its key's row."""
+"""Highest source sequence in the last records of a topic. Sinks ignore a record with a lower one than its key's row."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ INITIAL_WINDOW = 100
 WINDOW_FACTOR = 100
 
 
-def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int:
-    """Return the highest source epoch in the last records of each partition; 0 if no record has one.
+def highest_sequence(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> str:
+    """Return the highest source sequence in the last records of each partition; empty if no record has one.
 
     Raises UnreachableError, WaitTimeoutError.
     """
-    max_epoch, partitions_with_records = 0, set[int]()
+    highest, partitions_with_records = "", set[int]()
 
     def process(message: Message) -> None:
-        nonlocal max_epoch
+        nonlocal highest
         partitions_with_records.add(message.partition() or 0)
-        max_epoch = max(max_epoch, epoch_of(text_headers(message)))
+        sequence = text_headers(message).get(SEQUENCE_HEADER, "")
+        highest = max(highest, sequence) if epoch_of(sequence) else highest
 
     unread_partitions = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
     window = INITIAL_WINDOW
@@ -41,12 +42,12 @@ def highest_epoch(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> int
             if number not in partitions_with_records and starts[number] > bound.first
         }
         window *= WINDOW_FACTOR
-    return max_epoch
+    return highest
 
 
-def epoch_of(headers: Mapping[str, str]) -> int:
-    """Return the source epoch in the headers of a record; 0 if it is missing or malformed."""
+def epoch_of(sequence: str) -> int:
+    """Return the source epoch in a source sequence; 0 if the text is empty or malformed."""
     try:
-        return int(headers.get(SEQUENCE_HEADER, "")[:EPOCH_DIGITS], 16)
+        return int(sequence[:EPOCH_DIGITS], 16)
     except ValueError:
         return 0

@@ -66,10 +66,11 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 
 
 @_exclusive
-def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
+def resume(deployment: Deployment, progress: Reporter, *, skip_rows: bool = False) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
-    Raises RefusedError, before any change, if rows could be lost; RejectedError if it is FAILED; WaitTimeoutError.
+    `skip_rows` accepts an offset that skips rows. Raises RefusedError, before any change, if rows could be lost;
+    RejectedError if it is FAILED; WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -79,7 +80,7 @@ def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     if is_running(status):
         progress(f"connector {name} is already RUNNING")
         return _read_status(deployment)
-    refuse_unsafe_start(deployment, actual)
+    refuse_unsafe_start(deployment, actual, skip_rows=skip_rows)
     progress(f"resume connector {name}")
     deployment.connect.resume(name)
     wait_running(deployment)

@@ -138,7 +138,8 @@ def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter,
         deployment.connect.resume(name)
         wait_running(deployment)
     else:
-        progress(f"connector {name} was not running before and stays STOPPED: start it with `outbox resume`")
+        command = f"outbox resume{' --skip-rows' if change.skips_rows else ''}"
+        progress(f"connector {name} was not running before and stays STOPPED: start it with `{command}`")
     return ResetResult(path, positions.connector, change.after, rows, was_running)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment import Deployment, refuse_skipped_rows
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations.lag import read_positions
 from outbox_kit.pipeline import Lock
@@ -34,8 +34,8 @@ def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDataba
     return lock, database
 
 
-def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None:
-    """Raise RefusedError if a connector that starts now could lose rows.
+def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip_rows: bool = False) -> None:
+    """Raise RefusedError if a connector that starts now could lose rows. `skip_rows` accepts an offset that skips rows.
 
     `actual` must be read before the call, so that its offset cannot be ahead of the server's LSN.
     """
@@ -54,3 +54,5 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None
         )
     positions = read_positions(deployment, actual)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)
+    if not skip_rows:
+        refuse_skipped_rows(deployment, lock, database.slot, positions.connector)

@@ -304,6 +304,24 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert "has no record at 0/9999" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 
 
+def test_rejects_an_offset_that_another_client_has_set(
+    run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
+) -> None:
+    """The offset is between the slot and the end of the WAL, as after a crash, but no topic has the row in between."""
+    wait_record(deployment, TOPIC, 4, write())
+    run("offsets", "reset", *CONFIRMED)  # waits until the slot is inactive, and resumes the connector
+    run("stop")
+    event = write()
+    deployment.connect.patch_offsets(NAME, {"server": deployment.pipeline.prefix}, seed(server_position(source_dsn)))
+    for command in ("resume", "apply"):
+        refused = run(command, *(["--yes"] if command == "apply" else []), code=1)
+        assert "no topic has a record of the 1 event in between" in refused.stderr
+        assert "run `outbox offsets reset`" in refused.stderr
+    run("offsets", "reset", *CONFIRMED)
+    run("resume")
+    wait_record(deployment, TOPIC, 4, event)
+
+
 def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment, source_dsn: str) -> None:
     """A slot that was recreated with the same name, and a connector without an offset."""
     run("stop")

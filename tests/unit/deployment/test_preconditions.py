@@ -72,22 +72,22 @@ def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> No
     assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
 
 
-def test_uses_the_highest_epoch_of_all_state_topics(
+def test_uses_the_highest_epoch_of_all_topics(
     deployed: Deployed, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Topics of other pipelines are not read."""
-    topics = ("library.book", "library.author", "other")
+    topics = ("library.book", "library.author", "library.dead-letter", "other")
     kafka.states = {name: kafka.states["library.book"] for name in topics}
     kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
-    def epoch_of_topic(_: object, topic: str, bounds: object) -> int:
+    def sequence_of_topic(_: object, topic: str, bounds: object) -> str:
         requests[topic] = bounds
-        return {"library.book": 3}.get(topic, 1)
+        return {"library.book": "0003_0-0"}.get(topic, "0001_f-f")
 
-    monkeypatch.setattr(preconditions.source_epoch, "highest_epoch", epoch_of_topic)
+    monkeypatch.setattr(preconditions.source_epoch, "highest_sequence", sequence_of_topic)
     assert preconditions.highest_epoch(deployed()) == 3
-    assert requests == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
+    assert requests == {name: {0: Bounds(0, len(name))} for name in topics[:3]}
 
 
 @pytest.mark.parametrize(

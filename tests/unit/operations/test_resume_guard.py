@@ -13,7 +13,7 @@ from tests.unit.operations.samples import CONFIRMED, NAME
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
 from outbox_kit.connect.state import EPOCH_KEY
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment import Deployment, skipped_rows
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock
@@ -62,6 +62,25 @@ def test_rejects_a_connector_without_an_offset(deployment: Deployment, connect: 
     with pytest.raises(RefusedError, match="has no offset") as refused:
         refuse_unsafe_start(deployment, require_connector(deployment))
     assert refused.value.hint
+
+
+def test_rejects_an_offset_beyond_rows_that_no_topic_has(
+    deployment: Deployment, database: FakePostgres, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.actual = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=CONFIRMED - 100, active=False))
+    database.is_read = lambda: False
+    deployment.write_lock(lock.model_copy(update={"config": {}}))
+    refuse_unsafe_start(deployment, require_connector(deployment))
+    database.events = 2
+    for before in ("", f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED - 101:016x}"):
+        monkeypatch.setattr(skipped_rows, "highest_sequence", lambda _, sequence=before: sequence)
+        with pytest.raises(RefusedError, match="no topic has a record of the 2 events in between") as refused:
+            refuse_unsafe_start(deployment, require_connector(deployment))
+    assert "`outbox offsets reset`" in refused.value.hint
+    refuse_unsafe_start(deployment, require_connector(deployment), skip_rows=True)
+    last = f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED:016x}"
+    monkeypatch.setattr(skipped_rows, "highest_sequence", lambda _: last)
+    refuse_unsafe_start(deployment, require_connector(deployment))  # the last event before a crash
 
 
 def test_rejects_a_connector_with_a_later_epoch(deployment: Deployment, connect: FakeConnect) -> None:

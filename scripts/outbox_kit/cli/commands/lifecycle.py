@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -64,12 +65,17 @@ def pause(common: CommonOptions) -> None:
 
 
 @common_options("output")
-def resume(common: CommonOptions) -> None:
+def resume(
+    common: CommonOptions,
+    skip_rows: Annotated[
+        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
+    ] = False,
+) -> None:
     """Resume a paused or stopped connector, and wait until it runs.
 
     The command fails before any change if a start could lose rows.
     """
-    _change_state(common, lifecycle.resume, "running")
+    _change_state(common, partial(lifecycle.resume, skip_rows=skip_rows), "running")
 
 
 @common_options("output")

@@ -100,7 +100,8 @@ def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     [
         ("restart", "restart", {"only_failed": False}),
         ("restart --failed", "restart", {"only_failed": True}),
-        ("resume", "resume", {}),
+        ("resume", "resume", {"skip_rows": False}),
+        ("resume --skip-rows", "resume", {"skip_rows": True}),
         ("pause", "pause", {}),
         ("stop", "stop", {}),
     ],
