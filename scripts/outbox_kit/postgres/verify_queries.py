@@ -11,9 +11,9 @@ from psycopg import errors, sql
 from outbox_kit.pipeline import Environment, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.postgres.insert_hooks import InsertHooks, read_insert_hooks
 from outbox_kit.postgres.other_tables import OtherTable, read_other_tables
 from outbox_kit.postgres.role_limits import SENDER_TIMEOUT, RoleLimits, parse_milliseconds, read_role_limits
+from outbox_kit.postgres.triggers_and_rules import TriggersAndRules, read_triggers_and_rules
 
 SETTINGS: LiteralString = """
     select name, setting from pg_settings
@@ -74,7 +74,7 @@ class AdditionalState:
     moved_key_counts: dict[str, int] | None
     role_limits: RoleLimits
     clock_skew_s: float = 0.0
-    hooks: InsertHooks = field(default_factory=InsertHooks)
+    hooks: TriggersAndRules = field(default_factory=TriggersAndRules)
     sampling_error: str = ""
     other_tables: tuple[OtherTable, ...] = ()
 
@@ -101,7 +101,7 @@ def read_additional_state(
         moved_key_counts=moved_key_counts,
         role_limits=role_limits,
         clock_skew_s=_clock_skew_s(connection),
-        hooks=read_insert_hooks(connection, source.table) if source.uses_table else InsertHooks(),
+        hooks=read_triggers_and_rules(connection, source.table) if source.uses_table else TriggersAndRules(),
         sampling_error=sampling_error,
         other_tables=read_other_tables(connection, source) if source.uses_table else (),
     )

@@ -15,7 +15,7 @@ from tests.integration.verification.servers import ADMIN, reading, run_server
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, ddl, insert_hooks, role_limits, state, undelivered_events, verify_queries
+from outbox_kit.postgres import client, ddl, role_limits, state, triggers_and_rules, undelivered_events, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_other_tables
@@ -264,7 +264,7 @@ def test_names_a_trigger_of_a_partition(database: Database) -> None:
         'grant select on "Parted" to reader',
     )
     try:
-        hooks = insert_hooks.read_insert_hooks(database.connection, "public.Parted")
+        hooks = triggers_and_rules.read_triggers_and_rules(database.connection, "public.Parted")
         limits = role_limits.read_role_limits(database.connection, "reader", "public.Parted")
     finally:
         database.sql('drop table "Parted"', "drop function skip")

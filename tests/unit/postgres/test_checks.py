@@ -11,10 +11,10 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLIC
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
-from outbox_kit.postgres.insert_hooks import InsertHooks
 from outbox_kit.postgres.other_tables import OtherTable
 from outbox_kit.postgres.role_limits import DAY_S, RoleLimits, parse_milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
+from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
 from outbox_kit.rules import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
@@ -107,16 +107,16 @@ CASES = [
         "postgres.triggers",
         "nulls (function app.nulls)",
         {},
-        {"hooks": InsertHooks(triggers=("nulls (function app.nulls)",))},
+        {"hooks": TriggersAndRules(triggers=("nulls (function app.nulls)",))},
     ),
     Case("postgres.clock", "the database server is 3600 s ahead of this machine", {}, {"clock_skew_s": 3600.0}),
     Case("postgres.clock", "the database server is 31 s behind this machine", {}, {"clock_skew_s": -31.2}),
-    Case("postgres.rules", "moves", {}, {"hooks": InsertHooks(rules=("moves",))}),
+    Case("postgres.rules", "moves", {}, {"hooks": TriggersAndRules(rules=("moves",))}),
     Case(
         "postgres.row-security",
         "row security applies to owner; policies: tenant",
         {},
-        {"hooks": InsertHooks(policies=("tenant",), hides_rows=True)},
+        {"hooks": TriggersAndRules(policies=("tenant",), hides_rows=True)},
     ),
     Case("postgres.connector-role", "reader lacks replication", {"role": {**ROLE, "can_replicate": False}}),
     Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"can_emit": False}),
@@ -393,7 +393,7 @@ def test_statements_quote_and_limit_names() -> None:
 
 
 def test_lists_policies_that_do_not_apply_to_the_login(state: DatabaseState) -> None:
-    additional = replace(DETAILS, hooks=InsertHooks(policies=("tenant",)))
+    additional = replace(DETAILS, hooks=TriggersAndRules(policies=("tenant",)))
     actual = run(replace(state, additional=additional))["postgres.row-security"]
     assert (actual.status, actual.seen.partition("; ")[2]) == (Status.PASS, "policies: tenant")
 

@@ -18,7 +18,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
-from outbox_kit.postgres.insert_hooks import InsertHooks
+from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
 from outbox_kit.rules import Check, Status
 from outbox_kit.verification import canary, comparison_of, progress_checks, run, verify
 from outbox_kit.verification.canary_contract import CanaryContract
@@ -230,7 +230,7 @@ def test_reports_a_canary_that_does_not_arrive(deployment: Deployment, lock: Loc
 
 
 def test_names_the_triggers_in_the_remedies_of_a_failed_canary(deployment: Deployment, lock: Lock) -> None:
-    hooks = InsertHooks(triggers=("nulls (function nulls)",), rules=("drops",), policies=("tenant",)).text
+    hooks = TriggersAndRules(triggers=("nulls (function nulls)",), rules=("drops",), policies=("tenant",)).text
     contract = CanaryContract(True, 1, lock.source_epoch, {})
     failed, *unknown = canary.check(deployment, contract, seconds=1, hooks=hooks)
     assert "triggers: nulls (function nulls); rules: drops; policies: tenant" in failed.remedy

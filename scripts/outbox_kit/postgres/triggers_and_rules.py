@@ -30,7 +30,7 @@ POLICIES: LiteralString = """
 
 
 @dataclass(frozen=True)
-class InsertHooks:
+class TriggersAndRules:
     """Names of the triggers that can change or drop a row, of INSTEAD rules for INSERT, and of row security policies.
 
     `disable_statements` disable the triggers. `hides_rows`: row security applies to the session that read the state.
@@ -49,12 +49,12 @@ class InsertHooks:
         return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
 
 
-def read_insert_hooks(connection: Connection, table: str) -> InsertHooks:
+def read_triggers_and_rules(connection: Connection, table: str) -> TriggersAndRules:
     """Read what acts on an INSERT into the table; nothing if the table does not exist."""
     parameters = {"table": ddl.quoted_text(table)}
     security = connection.execute(POLICIES, parameters).fetchone() or {"is_active": False, "names": []}
     triggers = connection.execute(TRIGGERS, parameters).fetchall()
-    return InsertHooks(
+    return TriggersAndRules(
         triggers=tuple(dict.fromkeys(row["name"] for row in triggers)),  # triggers of partitions have the same name
         rules=tuple(row["name"] for row in connection.execute(RULES, parameters)),
         policies=tuple(security["names"]),
