@@ -60,6 +60,13 @@ def test_accepts_a_plan_of_the_same_state() -> None:
     refuse_stale_plan(SHOWN_PLAN, replace(SHOWN_PLAN, cluster_id="c", config={"a": "b"}))
 
 
+def test_accepts_other_texts_of_the_same_effects() -> None:
+    """Reasons and dangers are not effects; apply examines the dangers of the current plan."""
+    changes = tuple(replace(change, reason="another", danger="another") for change in SHOWN_PLAN.changes)
+    refuse_stale_plan(SHOWN_PLAN, replace(SHOWN_PLAN, changes=changes))
+    refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [replace(CONNECTOR, reason="another")])
+
+
 def with_new_book(lock: Lock) -> Lock:
     new = lock.schemas["book"][0].model_copy(update={"version": 2, "id": 99})
     return lock.model_copy(update={"schemas": {**lock.schemas, "book": [new, *lock.schemas["book"]]}})
