@@ -71,8 +71,8 @@ def test_prints_the_traceback_to_stderr(capsys: pytest.CaptureFixture[str]) -> N
     assert out == ""
 
 
-HOSTILE = "\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00"
-ESCAPED = r"\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00"
+HOSTILE = "\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00 a ##[error]b #[c] ##d"
+ESCAPED = r"\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00 a \x23#[error]b #[c] ##d"
 
 
 def test_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
