@@ -21,7 +21,10 @@ def _danger(change: Change, pipeline: Pipeline, lock: Lock) -> str:
     if lock.unfinished == "recover":
         return _recreation_danger(change)
     if change.kind == "table" and change.action == "update":
-        danger = "rows that were written while the publication did not contain the new table never reach Kafka"
+        danger = (
+            "rows that were written before the publication contained the new table never reach Kafka; only a "
+            "publication of all tables has always contained it"
+        )
         return f"{danger}; afterwards {resend_steps(pipeline)}"
     retained_types = types_with_pending_backfill(lock.topics)
     if change.kind == "slot" and lock.source is None and retained_types:

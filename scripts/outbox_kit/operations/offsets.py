@@ -16,7 +16,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_protected
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RESEND_HINT, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
@@ -61,7 +61,7 @@ class OffsetChange:
         size = lsn.format_size(end - start)
         rows_in_range = f"{count_text} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
         if self.skips_rows:
-            return f"{rows_in_range} are SKIPPED: the connector never receives them; run `outbox republish`"
+            return f"{rows_in_range} are SKIPPED: the connector never receives them; run {RESEND_HINT}"
         return f"{rows_in_range} are sent again, with the same event_id, which changes no state"
 
 
@@ -165,7 +165,7 @@ def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> Of
         raise RefusedError(
             f"{lsn.describe(target_lsn)} is below the slot's confirmed LSN {lsn.describe(positions.confirmed)}: "
             "PostgreSQL would start at the slot's LSN instead",
-            "omit --from to start at the slot's LSN; to send older rows again, run `outbox republish`",
+            f"omit --from to start at the slot's LSN; to send the states of older rows again, run {RESEND_HINT}",
         )
     if target_lsn > positions.server:
         raise RefusedError(
@@ -178,7 +178,7 @@ def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> Of
         raise RefusedError(
             f"{lsn.describe(target_lsn)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
             "the connector would never receive the outbox rows between these LSNs",
-            "add --skip-rows to skip these rows, then run `outbox republish` for the affected aggregates",
+            f"add --skip-rows to skip these rows, then run {RESEND_HINT}",
         )
     return change
 

@@ -149,7 +149,8 @@ def run_incident(
     def lines(incident: str) -> list[CommandResult]:
         done = []
         for line in COMMAND_BLOCKS[incident].splitlines():
-            message = shlex.split(line.replace("library", NAME), comments=True)
+            line = line.replace("library", NAME).replace("outbox_event", f"{NAME}_event")  # noqa: PLW2901
+            message = shlex.split(line, comments=True)
             if not message:
                 continue
             assert message[0] == "outbox", f"only `outbox` commands can be run: {line}"
@@ -289,6 +290,21 @@ def test_topic_deleted(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("topic-deleted")
     assert f"topic {TOPIC}: the topic lacks the states of book" in done[0].stderr
     scenario.wait_state(key, live=True)
+    scenario.wait_delivered(scenario.write()[1])
+
+
+def test_table_dropped(scenario: Scenario, run_incident: RunIncident) -> None:
+    """The rows between the creation of the new table and its addition to the publication are lost."""
+    scenario.sql(
+        "create table new_event (like incidents_event including all); drop table incidents_event; "
+        "alter table new_event rename to incidents_event; grant select on incidents_event to outbox_connector"
+    )
+    lost, _ = scenario.write()
+    scenario.sql("alter publication incidents_outbox add table incidents_event")
+    done = run_incident("table-dropped")
+    assert "postgres.table-identity: expected" in done[0].stderr
+    assert "table public.incidents_event: rows that were written before the publication contained" in done[1].stderr
+    scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 
 
