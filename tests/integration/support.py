@@ -14,14 +14,16 @@ from typing import Any
 
 import fastavro
 from confluent_kafka import Message
+from tests.remedies import commands_of
 from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka.topic_reader import read_all
+from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.pipeline import Kafka
 from outbox_kit.rules import Check
-from outbox_kit.verification import commands_of, complete_commands
+from outbox_kit.verification import complete_commands
 from outbox_kit.waiting import Observation, wait_for
 
 ARRIVE_SECONDS = 60
@@ -101,6 +103,13 @@ def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -
         arguments = shlex.split(command)[1:]
         result = invoke([*arguments, *(["--yes"] if {"apply", "stuck", "acknowledge"} & {*arguments} else [])])
         assert result.code == 0, f"{command}: {result.output}"
+
+
+def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
+    """Return every committed record of a small topic."""
+    messages: list[Message] = []
+    read_records(kafka, topic, dict.fromkeys(range(partitions), 0), messages.append)
+    return messages
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:

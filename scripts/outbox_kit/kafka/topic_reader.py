@@ -55,13 +55,6 @@ def reader_at_end(kafka: Kafka, topic: str, *, seconds: float | None = None) -> 
         yield consumer
 
 
-def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
-    """Return every committed record of a small topic. Raises UnreachableError, WaitTimeoutError."""
-    records: list[Message] = []
-    read_records(kafka, topic, dict.fromkeys(range(partitions), 0), records.append)
-    return records
-
-
 def read_records(
     kafka: Kafka,
     topic: str,

@@ -36,9 +36,7 @@ HOLDER: LiteralString = """
 
 
 @contextmanager
-def pipeline_lock(
-    database: SourceDatabase, pipeline: str, *, command: str = "apply", seconds: float = 0
-) -> Iterator[None]:
+def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seconds: float = 0) -> Iterator[None]:
     """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
 
     The name of the session contains `command`, so that the message of a command that finds the lock held names it.

@@ -7,19 +7,12 @@ from dataclasses import replace
 
 from outbox_kit.rules import Check
 
-# SQL statements and commands of outbox-kit, which remedies contain between backquotes.
-COMMAND = re.compile(r"`((?:outbox|kafka-configs|alter|begin|create|drop|grant|rollback|select) [^`]+)`")
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
 
 
 def complete_commands(checks: list[Check], options: str) -> list[Check]:
     """Return the checks with `options` after each `outbox` command, so that it selects the pipeline of the run."""
     return [replace(check, remedy=OUTBOX_COMMAND.sub(rf"`\1 {_escaped(options)}`", check.remedy)) for check in checks]
-
-
-def commands_of(remedy: str) -> list[str]:
-    """Return the commands of a remedy, in the order in which they must be run."""
-    return COMMAND.findall(remedy)
 
 
 def _escaped(text: str) -> str:

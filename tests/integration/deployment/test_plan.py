@@ -181,7 +181,7 @@ def test_registers_shared_types_first_and_lets_them_evolve(
 
 
 def test_rejects_a_concurrent_apply(outbox: Outbox, unchanged: Deployment, source_dsn: str) -> None:
-    with pipeline_lock(unchanged.environment.source, "steady"):
+    with pipeline_lock(unchanged.environment.source, "steady", command="apply"):
         done = outbox("apply", "--yes", pipeline="steady")
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
     assert_rejected(
@@ -204,9 +204,9 @@ def test_next_command_does_not_wait_for_an_ended_session(
     with postgres_client.connected(database) as session:
         with monkeypatch.context() as patch:
             patch.setattr(postgres_client, "connected", lambda _: nullcontext(session))
-            with pipeline_lock(database, "steady"):
+            with pipeline_lock(database, "steady", command="apply"):
                 pass
-        with pipeline_lock(database, "steady"):
+        with pipeline_lock(database, "steady", command="apply"):
             pass
 
 

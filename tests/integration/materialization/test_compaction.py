@@ -28,8 +28,8 @@ from confluent_kafka.admin import (
 from kafka_log import Record, framed, sequence
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
+from tests.integration.support import read_all
 
-from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
 from outbox_kit.stack.services.kafka import NODE_ID

@@ -283,7 +283,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: ExistingCon
         with pytest.raises(RefusedError, match=message):
             adopt(target, old, silent)
     with (
-        pipeline_lock(deployment.environment.source, "freed"),
+        pipeline_lock(deployment.environment.source, "freed", command="apply"),
         pytest.raises(RefusedError, match="another command that changes pipeline 'freed' is running"),
     ):
         adopt(deployment, "old-freed", silent)

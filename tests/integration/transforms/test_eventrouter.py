@@ -7,12 +7,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, headers, in_process, wait_record
+from tests.integration.support import Deploy, headers, in_process, read_all, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.verification import verify

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import typer
 from tests.conftest import REPOSITORY
+from tests.remedies import commands_of
 
 from outbox_kit.cli.app import app
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification import commands_of, complete_commands
+from outbox_kit.verification import complete_commands
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"
 # Texts that name a command without its required arguments, or with arguments that are only known at run time.

@@ -121,7 +121,8 @@ def test_reads_a_topic_to_the_end_of_every_partition(
             _Message(1),
         ]
     )
-    actual: list[object] = [*topic_reader.read_all(unreachable, "t", 2)]
+    actual: list[object] = []
+    topic_reader.read_records(unreachable, "t", {0: 0, 1: 0}, actual.append)
     assert actual == [first, second, third]
     assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
     assert len(consumer.polled) == 1
@@ -169,7 +170,7 @@ def test_error_is_not_the_end_of_a_partition(
     """Otherwise a topic that was read in part would be treated as complete."""
     consumer = consumer_of([_Message(0), _Message(0, code), _Message(0, END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
-        topic_reader.read_all(unreachable, "t", 1)
+        topic_reader.read_records(unreachable, "t", {0: 0}, [].append)
     assert consumer.closed
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.remedies import commands_of
+
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification import commands_of, complete_commands
+from outbox_kit.verification import complete_commands
 
 
 def check(remedy: str) -> Check:
