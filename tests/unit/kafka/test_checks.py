@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
+from tests.unit.fake_kafka import FakeKafka
 from tests.unit.kafka_samples import actual_topics, locked_topics
 
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import KafkaState
-from outbox_kit.kafka.client import ActualTopic
+from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.dead_letters import group_of
-from outbox_kit.kafka.internal_topics import DEFAULT_NAMES, InternalTopic
+from outbox_kit.kafka.internal_topics import DEFAULT_NAMES, InternalTopic, read_internal_topics
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Environment, Pipeline
@@ -108,6 +110,16 @@ def test_reports_internal_topics_that_lose_entries(
     assert check.status is Status.FAIL
     assert seen in check.seen
     assert remedy in check.remedy
+
+
+def test_names_of_internal_topics_are_those_of_the_environment_file(environment: Environment) -> None:
+    service = environment.connect.model_copy(update={"config_topic": "configs", "offset_topic": "offsets"})
+    kafka = FakeKafka({"offsets": COMPACTED, "connect-configs": COMPACTED, "connect-status": COMPACTED})
+    assert read_internal_topics(cast("KafkaClient", kafka), service) == [
+        InternalTopic("config_topic", "configs", True, None),
+        InternalTopic("offset_topic", "offsets", True, COMPACTED),
+        InternalTopic("status_topic", "connect-status", False, COMPACTED),
+    ]
 
 
 def test_only_the_config_topic_needs_a_single_partition(state: KafkaState) -> None:

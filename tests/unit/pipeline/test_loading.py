@@ -12,6 +12,7 @@ import yaml
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Pipeline, load_pipeline, project_folder
+from outbox_kit.pipeline.names import TABLE_SYNTAX
 
 
 def changed(workspace: Path, changes: dict[str, Any]) -> Path:
@@ -229,6 +230,15 @@ def test_reports_every_error_with_its_line(workspace: Path) -> None:
         "11: connector.name: found a list",
         "... and 2 more",
     ]
+
+
+@pytest.mark.parametrize("table", ['"Library"."Book"', "book", "library.book.x", "library.my book"])
+def test_names_the_syntax_of_tables(workspace: Path, table: str) -> None:
+    """Statements quote both names, so that quotes would be part of them."""
+    path = changed(workspace, {"aggregates/book/backfill/table": table})
+    with pytest.raises(ConfigurationError, match=r"aggregates\.book\.backfill\.table: found ") as caught:
+        load_pipeline(path)
+    assert TABLE_SYNTAX in caught.value.message
 
 
 MERGED = """name: library

@@ -78,3 +78,19 @@ def test_nothing_tells_to_install_the_project_from_a_package_index() -> None:
     paths = [ROOT / name for name in tracked.split("\0") if name and not name.startswith("tests/unit/project/")]
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
     assert {path: names for path, text in texts.items() if (names := installed_names(text))} == {}
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+\.\d+", text)]
+
+
+def test_readme_compares_measured_times_without_the_overhead_of_a_converter() -> None:
+    """The published factors follow from the table above them; the measurements have more digits than the table."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    row = re.findall(r"JSON payload to Avro, CPU time per record \|(.*?)\) \|", text)[0]
+    router, with_converter, bare = numbers(row)
+    (passed_through,) = numbers(re.findall(r"JSON payload passed through as text \| \|([^|]*)\|", text)[0])
+    factors = numbers(re.findall(r"This takes ([^.]*\.\d[^.]*\.\d) times as much CPU time as OutboxRouter", text)[0])
+    assert factors == pytest.approx([bare / router, with_converter / router], abs=0.2)
+    low, high = numbers(re.findall(r"OutboxRouter takes (.*?) times as much CPU time as EventRouter", text)[0])
+    assert low <= router / passed_through <= high

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
+from tests.unit.fake_kafka import FakeKafka
 
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.state import Topic
-from outbox_kit.verification.key_sample import KeySample
+from outbox_kit.verification import key_sample
+from outbox_kit.verification.key_sample import MAX_RECORDS, MAX_SECONDS, KeySample, count_misplaced_keys
 
 BOOK = Topic("library.book", 8, {}, "states", aggregate_type="book")
 KEYS = [str(number).encode() for number in range(100)]
@@ -21,6 +26,9 @@ class _Record:
 
     def __init__(self, key: bytes | None, partition: int, value: bytes | None = b"state") -> None:
         self._key, self._partition, self._value = key, partition, value
+
+    def topic(self) -> str:
+        return BOOK.name
 
     def key(self) -> bytes | None:
         return self._key
@@ -70,3 +78,30 @@ def test_compares_partitions_that_the_key_does_not_determine(key: bytes, has_fie
     assert misplaced(*records, has_partition_field=has_field) == 1
     assert misplaced(*records, _Record(key, 1, None), has_partition_field=has_field) == 0
     assert misplaced(*records, has_partition_field=has_field, incomplete=1) == 0, "a tombstone may follow"
+
+
+def test_all_partitions_together_are_read_up_to_the_limits(
+    deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only topics of states are sampled, from the first record of each partition that has records."""
+    kafka, read = FakeKafka({}), list[dict[str, Any]]()
+    kafka.bounds_by_topic = {
+        BOOK.name: {number: Bounds(number, number + 10_000) for number in range(7)} | {7: Bounds(3, 3)},
+        "dead-letter": {0: Bounds(0, 10_000)},
+    }
+
+    def read_first_records(
+        _: object, starts: list[TopicPartition], process: Callable[[_Record], None], **limits: float
+    ) -> set[tuple[str, int]]:
+        read.append({"starts": [(start.topic, start.partition, start.offset) for start in starts], **limits})
+        process(_Record(MOVED_KEYS[0], partition_of(MOVED_KEYS[0], 4)))
+        return {(BOOK.name, 0)}
+
+    monkeypatch.setattr(Deployment, "kafka", kafka)
+    monkeypatch.setattr(key_sample, "read_first_records", read_first_records)
+    other = Topic("dead-letter", 1, {}, "no states")
+    assert count_misplaced_keys(deployed(), [BOOK, other]) == {BOOK.name: 1}
+    starts = [(BOOK.name, number, number) for number in range(7)]
+    assert read == [{"starts": starts, "limit": MAX_RECORDS // 7, "seconds": MAX_SECONDS}]
+    assert MAX_RECORDS <= 10_000
+    assert MAX_SECONDS <= 10

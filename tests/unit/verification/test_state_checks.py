@@ -54,7 +54,10 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
 
         monkeypatch.setattr(StateComparison, "run", compare)
         monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
-        monkeypatch.setattr(dead_letters, "list_letters", lambda *_, limit, **__: letters[:limit])
+        # All of them are acknowledged, so that only `list_all` returns them.
+        monkeypatch.setattr(
+            dead_letters, "list_letters", lambda *_, list_all, limit, **__: letters[:limit] if list_all else []
+        )
         comparison = comparison_of(deployment, seconds=5, max_records=10)
         return {item.id: item for item in state_checks.check(comparison, silent)}
 
