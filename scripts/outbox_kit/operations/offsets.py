@@ -105,8 +105,9 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
     """Stop the connector, back up its offsets, set its offset (from `backup_file`, or the slot's LSN), and resume it.
 
     A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
-    before setting the offset fails, the connector is resumed; after an interruption it stays STOPPED, and the command
-    can be repeated. Raises WaitTimeoutError, RejectedError, and before any change RefusedError, ConfigurationError.
+    before setting the offset fails or is interrupted, the connector is resumed; after a later interruption it can stay
+    STOPPED, and the command can be repeated. Raises WaitTimeoutError, RejectedError, and before any change
+    RefusedError, ConfigurationError.
     """
     with deployment.exclusive("offsets reset", progress):
         return _reset(deployment, backup_file, progress, skip=skip)
@@ -132,7 +133,12 @@ def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter,
         change = validated_change(positions, highest_lsn(target_offset), skip=skip)
         rows = count_rows(deployment, change)
         progress(change.describe(rows))
-    _write_offset(deployment, actual, target_offset, progress)
+    try:
+        _write_offset(deployment, actual, target_offset, progress)
+    except KeyboardInterrupt:
+        if was_running:  # the repeated command finds a stopped connector, which it does not start
+            progress(f"connector {name} was running before: run `outbox resume` after `outbox offsets reset`")
+        raise
     if was_running:
         progress(f"resume connector {name}")
         deployment.connect.resume(name)

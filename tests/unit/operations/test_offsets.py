@@ -138,6 +138,20 @@ def test_a_failure_after_the_stop_restores_the_state(
     assert writes(server) == requests
 
 
+def test_an_interruption_while_the_offset_is_set_names_both_commands(
+    deployment: Deployment, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(offsets, "_write_offset", interrupt)
+    messages: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        offsets.reset(deployment, None, messages.append)
+    assert writes(server) == [STOP]
+    assert "run `outbox resume` after `outbox offsets reset`" in messages[-2]
+
+
 def test_a_failed_resume_is_reported_and_the_first_error_raised(
     deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
