@@ -115,6 +115,9 @@ class HttpSession(requests.Session):
         for key, path in files.items():
             if not Path(path).is_file():
                 raise ConfigurationError(f"{key}: no file {path}", f"correct {key} in the environment file")
+        if endpoint.token and not (endpoint.token.isascii() and endpoint.token.isprintable()):
+            message = f"{section}.token contains a character that is not allowed in an HTTP header"
+            raise ConfigurationError(message, "remove line breaks, such as the one at the end of a file with the token")
         if endpoint.token and endpoint.password:
             message = f"{section}.token and {section}.password are mutually exclusive"
             raise ConfigurationError(message, f"remove {section}.token or {section}.password from the environment file")

@@ -40,12 +40,31 @@ def without_credentials(contains: Callable[[str], bool], alternative: str) -> Af
     return AfterValidator(validate)
 
 
-HttpUrl = Annotated[str, Field(pattern=URL_PATTERN)]
+def may_have_user_info(address: str) -> bool:
+    """Return whether a host or a list of addresses may contain a user name. The name of a socket can begin with @."""
+    return has_secret(address) or "@" in address[1:]
+
+
+def has_query(url: str) -> bool:
+    """Return whether a URL has a query, which can contain a token, and to which no path can be appended."""
+    return "?" in url
+
+
+HttpUrl = Annotated[
+    str,
+    Field(pattern=URL_PATTERN),
+    without_credentials(has_query, "remove the query (`?...`) and set `token` of this section"),
+]
 ServiceUrl = Annotated[HttpUrl, without_credentials(has_user_info, "set `username` and `password` of this section")]
 ConverterUrl = Annotated[
     HttpUrl, without_credentials(has_user_info, "set the credentials of the converters in connector.overrides")
 ]
-Host = Annotated[PrintableName, without_credentials(has_secret, "set the host name, `user` and `password` separately")]
+Host = Annotated[
+    PrintableName, without_credentials(may_have_user_info, "set the host name, `user` and `password` separately")
+]
+BootstrapServers = Annotated[
+    str, without_credentials(may_have_user_info, "set `sasl.username` and `sasl.password` of kafka.client")
+]
 TablePath = Annotated[str, without_credentials(has_secret, "set the credentials in the Spark configuration")]
 
 
@@ -64,9 +83,7 @@ class TlsModel(Model):
 class ConnectorLogin(TlsModel):
     """Connection from the Connect worker to the database. The worker resolves the placeholder in `password`."""
 
-    host: PrintableName | None = Field(
-        default=None, description="Host as reached from the worker. Default: source.host."
-    )
+    host: Host | None = Field(default=None, description="Host as reached from the worker. Default: source.host.")
     port: int | None = Field(default=None, description="Port as reached from the worker. Default: source.port.")
     sslmode: SslMode | None = Field(
         default=None, description="sslmode of the worker's connection. Default: source.sslmode."
@@ -98,7 +115,7 @@ class SourceDatabase(TlsModel):
 class Kafka(Model):
     """The Kafka cluster."""
 
-    bootstrap_servers: str = Field(min_length=1, description="Addresses of brokers: host:port,...")
+    bootstrap_servers: BootstrapServers = Field(min_length=1, description="Addresses of brokers: host:port,...")
     cluster_id: str | None = Field(
         default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )

@@ -124,7 +124,7 @@ def _printable_value(model: type[BaseModel], values: Values, location: Location,
     node = json_schema_nodes.node_at(model, values.data, location) or {}
     key = ".".join(map(str, location))
     is_secret = node.get("format") == "password" or is_secret_name(key) or SECRET_KEY.search(key)
-    if is_secret or (isinstance(value, str) and ("@" in value or has_secret(value))):
+    if is_secret or (isinstance(value, str) and (re.search(r"@|://.*\?", value) or has_secret(value))):
         return "a redacted value"
     if isinstance(raw_value, str) and "{{" in raw_value:
         return f"{raw_value!r} (value redacted)"

@@ -199,11 +199,12 @@ def invalid_settings(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str
         ({"certificate_file": locked, "key_file": locked.with_suffix(".key")}, "SECTION.key_file: invalid PEM"),
         ({"key_file": key}, "SECTION.key_file is set without SECTION.certificate_file"),
         ({"token": SecretStr("a"), "password": SecretStr("s3cret")}, "are mutually exclusive"),
+        ({"token": SecretStr("s3cret\n")}, "SECTION.token contains a character that is not allowed"),
     ]
 
 
 @pytest.mark.parametrize(("send_request", "section"), [(request_connect, "connect"), (request_registry, "registry")])
-@pytest.mark.parametrize("case", range(8))
+@pytest.mark.parametrize("case", range(9))
 def test_rejects_invalid_credentials(
     keys: Keys, free_port: int, tmp_path: Path, send_request: RequestFunction, section: str, case: int
 ) -> None:

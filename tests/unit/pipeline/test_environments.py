@@ -279,6 +279,21 @@ def test_rejects_user_info_in_urls(workspace: Path, key: str, user_info: str) ->
     assert "cret@" not in caught.value.message + caught.value.hint
 
 
+@pytest.mark.parametrize("key", ["registry/url", "registry/connector_url", "connect/url", "connect/workers"])
+def test_rejects_a_query_in_urls(workspace: Path, key: str) -> None:
+    url = "https://host.example.internal/x?apikey=s3cret"
+    with pytest.raises(ConfigurationError, match="remove the query") as caught:
+        load_edited(workspace, {key: [url] if key.endswith("s") else url})
+    assert "s3cret" not in caught.value.message
+
+
+@pytest.mark.parametrize("key", ["source/host", "source/connector/host", "kafka/bootstrap_servers"])
+def test_rejects_user_info_in_hosts(workspace: Path, key: str) -> None:
+    with pytest.raises(ConfigurationError, match="must not contain a user name or password: set ") as caught:
+        load_edited(workspace, {key: "me:s3cret@host.example.internal:9092"})
+    assert "s3cret" not in caught.value.message
+
+
 @pytest.mark.parametrize("key", ["source/host", "targets/warehouse/host"])
 def test_rejects_a_connection_uri_as_host(workspace: Path, key: str) -> None:
     with pytest.raises(ConfigurationError, match=r"host: .*must not contain a user name or password") as caught:
