@@ -15,6 +15,7 @@ SET_PARTITION = "io.outboxkit.smt.SetPartition"
 PARSE_PAYLOAD = "io.outboxkit.smt.ParsePayload"
 REGEX_ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 VALUE_TO_KEY = "org.apache.kafka.connect.transforms.ValueToKey"
+ROUTE_OPTIONS = ("topic", "partitions", "partition.field")
 MESSAGE_PREFIXES = "message.prefix.include.list"  # set only if events are logical decoding messages
 
 # Connect replaces ${provider:path:key} and ${provider:key} (ConfigTransformer.DEFAULT_PATTERN).
@@ -154,11 +155,12 @@ def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
 
 def router_routes(router: Transform) -> Iterator[Route]:
     """Yield the routes of an OutboxRouter, without types that have no topic."""
+    settings = router.settings
     for name in router.aggregates:
-        settings = settings_under(router.settings, f"aggregate.{name}.")
-        if "topic" in settings:
-            key = f"{router.prefix}aggregate.{name}"
-            yield Route(name, settings["topic"], key, settings.get("partitions"), settings.get("partition.field"))
+        key = f"aggregate.{name}"
+        topic, partitions, field = (settings.get(f"{key}.{option}") for option in ROUTE_OPTIONS)
+        if topic is not None:
+            yield Route(name, topic, f"{router.prefix}{key}", partitions, field)
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:

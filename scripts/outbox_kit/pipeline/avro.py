@@ -51,12 +51,16 @@ def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: b
     return compact(definition)
 
 
+def read_file(path: Path) -> str:
+    """Return the text of a schema file. Raises ConfigurationError."""
+    hint = "create it, or correct `schema:` or `references:` of the aggregate"
+    return read_text(path, f"schema file {path}", hint, MAX_BYTES)
+
+
 def read_definition(path: Path) -> dict[str, Any]:
     """Return the parsed JSON of a named type; only its `type` and `name` are validated. Raises ConfigurationError."""
-    hint = "create it, or correct `schema:` or `references:` of the aggregate"
-    text = read_text(path, f"schema file {path}", hint, MAX_BYTES)
     try:
-        definition = parse_bounded(f"schema file {path}", text)
+        definition = parse_bounded(f"schema file {path}", read_file(path))
     except json.JSONDecodeError as error:
         message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise ConfigurationError(message, "correct the JSON") from None

@@ -126,13 +126,12 @@ def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock |
         "settings": settings["connector"],
         "columns": pipeline.source.columns.model_dump(mode="json"),
         "source_epoch": str(lock.source_epoch if lock else 1),
-        "aggregates": [_aggregate_values(pipeline, lock, name) for name in pipeline.routed],
+        "aggregates": [_aggregate_values(pipeline, lock, name, entry) for name, entry in pipeline.routed.items()],
     }
 
 
-def _aggregate_values(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
+def _aggregate_values(pipeline: Pipeline, lock: Lock | None, name: str, aggregate: Aggregate) -> dict[str, Any]:
     """Return the values of one aggregate for the template. The latest schema version is first."""
-    aggregate = pipeline.routed[name]
     return {
         "name": name,
         "topic": pipeline.topic_of(name),

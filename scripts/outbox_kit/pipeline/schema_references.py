@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from outbox_common.avro_schema import inline
@@ -11,6 +12,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import (
     parse_bounded,
     read_definition,
+    read_file,
     read_schema,
     too_deep,
     used_and_defined_names,
@@ -34,12 +36,12 @@ def read_references(aggregate: Aggregate) -> list[NamedSchema]:
     Raises ConfigurationError for a type that no file or several files define, for circular references, and for a
     missing or invalid file.
     """
-    return _Resolver(aggregate).ordered_schemas()[:-1]
+    return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[:-1]
 
 
 def registered_schema(aggregate: Aggregate) -> NamedSchema:
     """Return the schema to register, which uses the types of its references by name. Raises ConfigurationError."""
-    return _Resolver(aggregate).ordered_schemas()[-1]
+    return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[-1]
 
 
 def inlined_schema(aggregate: Aggregate) -> str:
@@ -47,9 +49,16 @@ def inlined_schema(aggregate: Aggregate) -> str:
 
     The transform and the Spark job use this text. Raises ConfigurationError.
     """
-    subject = f"schema file {aggregate.schema_path}"
+    paths = [*aggregate.references, aggregate.schema_path]
+    return _inlined_schema(aggregate.schema_path, tuple(aggregate.references), tuple(map(read_file, paths)))
+
+
+# The texts of the files are part of the key of the cache. Each command needs the same schemas several times.
+@lru_cache(maxsize=10_000)
+def _inlined_schema(path: Path, reference_paths: tuple[Path, ...], _texts: tuple[str, ...]) -> str:
+    subject = f"schema file {path}"
     try:
-        *references, schema = _Resolver(aggregate).ordered_schemas()
+        *references, schema = _Resolver(path, reference_paths).ordered_schemas()
         text = inline(schema.text, [reference.text for reference in references])
     except RecursionError:
         raise too_deep(subject) from None
@@ -60,9 +69,9 @@ def inlined_schema(aggregate: Aggregate) -> str:
 class _Resolver:
     """Schema files of one aggregate type, with the names of the types that they use and define."""
 
-    def __init__(self, aggregate: Aggregate) -> None:
-        self._main_path = aggregate.schema_path
-        self._reference_paths = [path for path in dict.fromkeys(aggregate.references) if path != self._main_path]
+    def __init__(self, main_path: Path, reference_paths: Iterable[Path]) -> None:
+        self._main_path = main_path
+        self._reference_paths = [path for path in dict.fromkeys(reference_paths) if path != main_path]
         self._definitions = {path: read_definition(path) for path in [*self._reference_paths, self._main_path]}
         self._type_names = {path: used_and_defined_names(schema) for path, schema in self._definitions.items()}
         self._files: dict[str, Path] = {}

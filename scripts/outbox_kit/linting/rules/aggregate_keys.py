@@ -45,15 +45,23 @@ def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
 
 def _known_keys(transform: Transform) -> set[str]:
     """Return the keys of options of listed aggregate types, without keys of a schema version that is not listed."""
-    known_keys = set()
-    for name in transform.aggregates:
-        prefix = f"aggregate.{name}."
-        labels = [version.label for version in schema_versions(transform, name)]
-        for key in transform.settings:
-            match = re.fullmatch(AGGREGATE_KEY_PATTERNS[transform.class_name], key.removeprefix(prefix))
-            if key.startswith(prefix) and match and match["version"] in (None, "versions", *labels):
-                known_keys.add(key)
-    return known_keys
+    pattern = re.compile(AGGREGATE_KEY_PATTERNS[transform.class_name])
+    labels = {name: [version.label for version in schema_versions(transform, name)] for name in transform.aggregates}
+    return {
+        key
+        for key in transform.settings
+        for name, option in _names_and_options(key)
+        if name in labels
+        and (match := pattern.fullmatch(option))
+        and match["version"] in (None, "versions", *labels[name])
+    }
+
+
+def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
+    """Yield each aggregate type and option that a key can mean: both can contain dots."""
+    parts = key.split(".")
+    if parts[0] == "aggregate":
+        yield from ((".".join(parts[1:end]), ".".join(parts[end:])) for end in range(2, len(parts)))
 
 
 @RULES.rule(
