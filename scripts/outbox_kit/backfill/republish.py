@@ -47,14 +47,9 @@ def republish(
             written_keys |= retry_deadlocks()(_write_states, session, states, batch)
             progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written")
         deleted_keys = sorted(set(requested_keys).intersection(tombstones or ()) - written_keys)
-        if deleted_keys:
-            partition_values = (
-                read_partition_values(deployment, aggregate_type, deleted_keys) if states.partition_field else {}
-            )
-            table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_TIMEOUT_S))
-            for batch in _batches(deleted_keys):
-                written_keys |= retry_deadlocks()(_write_tombstones, table_session, states, batch, partition_values)
-                progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written with tombstones")
+        for written_tombstones in _write_all_tombstones(session, states, aggregate_type, deleted_keys):
+            written_keys |= written_tombstones
+            progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written with tombstones")
     _refuse_unwritten_keys(states, requested_keys, written_keys, tombstones=tombstones is not None)
     return len(written_keys)
 
@@ -62,6 +57,19 @@ def republish(
 def _write_states(session: Session, states: AggregateStates, keys: Sequence[str]) -> set[str]:
     with session.transaction(f"rows of {states.backfill.table}"):
         return set(states.write_states(session.connection, keys, EVENT_TYPE))
+
+
+def _write_all_tombstones(
+    session: Session, states: AggregateStates, aggregate_type: str, keys: Sequence[str]
+) -> Iterator[set[str]]:
+    """Write the tombstones in batches, and yield the written keys of each."""
+    if not keys:
+        return
+    deployment = session.deployment
+    partition_values = read_partition_values(deployment, aggregate_type, keys) if states.partition_field else {}
+    table_session = Session(deployment, session.connection, min(session.lock_seconds, TABLE_LOCK_TIMEOUT_S))
+    for batch in _batches(keys):
+        yield retry_deadlocks()(_write_tombstones, table_session, states, batch, partition_values)
 
 
 def _write_tombstones(

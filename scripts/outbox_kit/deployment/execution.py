@@ -148,6 +148,28 @@ def _apply_connect(
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
+    has_run = _wait_or_roll_back(deployment, config, changes, lock.config, progress, started=started, rollback=rollback)
+    final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
+    if final_lock != lock:
+        deployment.write_lock(final_lock)
+    return changes
+
+
+def _wait_or_roll_back(
+    deployment: Deployment,
+    config: dict[str, str],
+    changes: list[Change],
+    last_working: dict[str, str] | None,
+    progress: Reporter,
+    *,
+    started: bool,
+    rollback: bool,
+) -> bool:
+    """Wait for the declared state, and return whether the connector has run.
+
+    If it fails with a new config, restore the `last_working` config. The failure is raised in any case.
+    """
+    client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     state, stability_seconds = settings.state, settings.stability_seconds
     try:
         has_run = connect_lifecycle.wait_for_declared_state(
@@ -155,6 +177,7 @@ def _apply_connect(
         )
         if started and has_run:
             wait_until_reading(deployment)
+        return has_run
     except connect_lifecycle.FailedError as failure:
         # If an earlier apply was interrupted after it had written the config, the only change is the start.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
@@ -164,15 +187,11 @@ def _apply_connect(
             name,
             failure,
             config=config,
-            last_working=lock.config,
+            last_working=last_working,
             progress=progress,
             state=state,
             stability_seconds=stability_seconds,
         ) from None
-    final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
-    if final_lock != lock:
-        deployment.write_lock(final_lock)
-    return changes
 
 
 def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:

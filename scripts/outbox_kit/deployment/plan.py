@@ -12,6 +12,7 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
+from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import database_dangers
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
@@ -28,6 +29,7 @@ from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import state as postgres_state
+from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.rules import Check
@@ -48,6 +50,21 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     refuse_violated_rules(check_rules(deployment, lock))
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
+    plan = _plan_systems(deployment, lock, systems, recover=recover)
+    if not requested_systems:
+        return plan
+    waits_for = tuple(change.object for change in plan.changes if change.system not in requested_systems)
+    return replace(
+        plan,
+        changes=tuple(change for change in plan.changes if change.system in requested_systems),
+        roll_outs=plan.roll_outs if "registry" in requested_systems else (),
+        only=requested_systems,
+        waits_for=waits_for if CONNECTOR in requested_systems else (),
+    )
+
+
+def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
+    """Return the plan with every pending change of `systems`."""
     # The database is read first: most reasons to refuse depend on it alone, without a request to another system.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
@@ -63,16 +80,13 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     config = deployment.render_without_schemas(lock)
-    waits_for = tuple(change.object for change in changes if change.system not in requested_systems)
     return Plan(
         pipeline=deployment.pipeline.name,
         environment=deployment.environment.name,
-        changes=tuple(change for change in changes if not requested_systems or change.system in requested_systems),
-        roll_outs=registry.roll_outs if not requested_systems or "registry" in requested_systems else (),
+        changes=tuple(changes),
+        roll_outs=registry.roll_outs,
         recover=recover,
-        only=requested_systems,
         files=files_fingerprint(deployment, config),
-        waits_for=waits_for if CONNECTOR in requested_systems else (),
         cluster_id=cluster_id,
         registry=deployment.registry.url if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
@@ -193,35 +207,49 @@ def plan_connect(
     """Return the pending changes of the connector, after `changes_before` of other systems. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
-    offset_lsn = connect_state.stored_lsn(actual)
     is_recovery = lock is not None and lock.unfinished == "recover"
     connect_state.refuse_lower_epoch(name, actual, lock, increased=recover)
     if not is_recovery:
-        wal_position = database.wal_position
-        if offset_lsn > wal_position:
-            # The connector was read after the database, and both advance with each write: read the database again.
-            wal_position = deployment.read_database().wal_position
-        connect_state.refuse_inconsistent_offset(name, actual, lock, wal_position)
+        _refuse_inconsistent_offset(deployment, lock, actual, database)
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
-        # The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
-        confirmed = database.slot.confirmed_flush if database.slot else None
-        connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
-        refuse_skipped_rows(deployment, lock, database.slot, offset_lsn)
+        _refuse_unsafe_start(deployment, lock, connect_state.stored_lsn(actual), database.slot)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
     if has_new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)
-    if recover and lock is not None:
-        epoch_change = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"
-        return [
-            replace(change, reason=f"{change.reason}; {epoch_change}") if change.kind == "connector" else change
-            for change in changes
-        ]
-    return changes
+    return _with_new_epoch(changes, lock) if recover and lock is not None else changes
+
+
+def _refuse_inconsistent_offset(
+    deployment: Deployment, lock: Lock | None, actual: ActualConnector, database: postgres_state.ActualDatabase
+) -> None:
+    wal_position = database.wal_position
+    if connect_state.stored_lsn(actual) > wal_position:
+        # The connector was read after the database, and both advance with each write: read the database again.
+        wal_position = deployment.read_database().wal_position
+    connect_state.refuse_inconsistent_offset(deployment.pipeline.connector.name, actual, lock, wal_position)
+
+
+def _refuse_unsafe_start(deployment: Deployment, lock: Lock | None, offset_lsn: int, slot: Slot | None) -> None:
+    """Raise RefusedError if a connector that starts at its offset could lose rows.
+
+    The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
+    """
+    name, confirmed = deployment.pipeline.connector.name, slot.confirmed_flush if slot else None
+    connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
+    refuse_skipped_rows(deployment, lock, slot, offset_lsn)
+
+
+def _with_new_epoch(changes: list[Change], lock: Lock) -> list[Change]:
+    epoch_change = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"
+    return [
+        replace(change, reason=f"{change.reason}; {epoch_change}") if change.kind == "connector" else change
+        for change in changes
+    ]
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:

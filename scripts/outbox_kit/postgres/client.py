@@ -88,10 +88,23 @@ def connected(
     `seconds` limits the connection attempt, each statement and each wait for a lock; by default, STATEMENT_TIMEOUTS do.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
-    login = login or database.admin
     address = f"{database.host}:{database.port}/{database.database}"
+    connection = _connect(database, login or database.admin, address, seconds)
     try:
-        connection = psycopg.connect(
+        with connection:
+            yield connection
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+        message = f"PostgreSQL at {address}: {postgres_message(error)}"
+        hint = "another session may hold a lock (see pg_locks), or the statement is slow (see pg_stat_activity)"
+        raise RejectedError(message, hint) from error
+    except psycopg.Error as error:
+        message = f"PostgreSQL at {address}: {postgres_message(error)}"
+        raise RejectedError(message, "see the log of PostgreSQL") from error
+
+
+def _connect(database: SourceDatabase, login: Login, address: str, seconds: float | None) -> Connection:
+    try:
+        return psycopg.connect(
             host=database.host,
             port=database.port,
             dbname=database.database,
@@ -109,16 +122,6 @@ def connected(
         message = f"cannot connect to PostgreSQL at {address} as {login.user!r}: {postgres_message(error)}"
         hint = "check source.host, source.port, source.database and the login in the environment file"
         raise UnreachableError(message, hint) from None
-    try:
-        with connection:
-            yield connection
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
-        message = f"PostgreSQL at {address}: {postgres_message(error)}"
-        hint = "another session may hold a lock (see pg_locks), or the statement is slow (see pg_stat_activity)"
-        raise RejectedError(message, hint) from error
-    except psycopg.Error as error:
-        message = f"PostgreSQL at {address}: {postgres_message(error)}"
-        raise RejectedError(message, "see the log of PostgreSQL") from error
 
 
 def read_server(connection: Connection) -> Row:
