@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from outbox_kit import __version__
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
-from outbox_kit.connect.state import INSTALL_HINT, State, is_in_state, missing_plugins
+from outbox_kit.connect.state import INSTALL_HINT, LOST_LOCK_HINT, State, epoch, is_in_state, missing_plugins
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
 from outbox_kit.errors import OutboxKitError, UnreachableError
@@ -157,7 +157,8 @@ def _config(live: ConnectState) -> Finding:
         return Finding(None, NO_CONNECTOR, "the config rendered from the files")
     keys = different_keys(live.desired, config)
     actual = f"differs in {', '.join(keys)}" if keys else "no difference"
-    return Finding(not keys, actual, "the config rendered from the files")
+    remedy = LOST_LOCK_HINT if epoch(config) > epoch(live.desired) > 0 else ""
+    return Finding(not keys, actual, "the config rendered from the files", remedy)
 
 
 @RULES.rule(

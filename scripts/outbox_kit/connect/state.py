@@ -23,6 +23,7 @@ CLASS_KEYS = re.compile(
 )
 INSTALL_HINT = "install the missing plugins under plugin.path of every worker and restart the workers; see docs/smt.md"
 RESTORE_LOCK_HINT = "restore the lock file from version control"
+LOST_LOCK_HINT = f"{RESTORE_LOCK_HINT}; if the file is lost, {RECOVER_HINT}"
 
 
 def missing_plugins(config: dict[str, str], installed_classes: list[str]) -> list[str]:
@@ -78,7 +79,7 @@ def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | 
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
         message = f"connector {name!r} has an offset, but the lock file does not contain its slot"
-        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if the file is lost, {RECOVER_HINT}")
+        raise RefusedError(message, LOST_LOCK_HINT)
     if offset_lsn > wal_position:
         raise RefusedError(
             f"the offset of connector {name!r} is at LSN {offset_lsn}, but the server is only at {wal_position}: the "
@@ -109,7 +110,7 @@ def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *,
         raise RefusedError(
             f"connector {name!r} writes source epoch {actual_epoch}, but would get source epoch {lock_epoch} "
             f"from the lock file, which is {'not higher' if increased else 'lower'}: sinks would ignore new states",
-            RESTORE_LOCK_HINT,
+            LOST_LOCK_HINT,
         )
 
 

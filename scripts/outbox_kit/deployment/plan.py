@@ -23,7 +23,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, UnreachableError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema
@@ -112,15 +112,26 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock. With `recover` it has no `source`, and a source epoch that is higher than in any record."""
+    """Return the lock. With `recover` it has no `source`, and a source epoch that is higher than in any record.
+
+    The lock file can have an earlier source epoch than the connector, as after a revert in version control.
+    """
     lock = deployment.lock()
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
     # Without a source in the lock file, only the records show which source epochs the connector has written.
     written_epoch = highest_epoch(deployment) if lock.source is None else 0
-    epoch = max(lock.source_epoch, written_epoch) + 1
+    epoch = max(lock.source_epoch, written_epoch, _connector_epoch(deployment)) + 1
     return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
+
+
+def _connector_epoch(deployment: Deployment) -> int:
+    """Return the source epoch of the live connector. It is 0 if Connect does not respond: plan_connect() reports it."""
+    try:
+        return connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name))
+    except UnreachableError:
+        return 0
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:

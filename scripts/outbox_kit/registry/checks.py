@@ -55,8 +55,9 @@ def _foreign_version_remedy(state: RegistryState) -> str:
     if not commands:
         return ""
     return (
-        f"if no writer uses the later versions, which were not registered by outbox-kit, run {', '.join(commands)}; "
-        "otherwise write the latest version into the schema file"
+        "if the connector config contains the later versions (connect.config), outbox-kit has registered them: restore "
+        "lock file and schema file from version control; otherwise, if no writer uses them, run "
+        f"{', '.join(commands)}; if a writer uses them, write the latest version into the schema file"
     )
 
 

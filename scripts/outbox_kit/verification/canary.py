@@ -19,9 +19,11 @@ from confluent_kafka import Consumer, Message
 from psycopg import sql
 
 from outbox_kit import wire_format
+from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RESEND_HINT, OutboxKitError
 from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
 from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
@@ -82,7 +84,9 @@ def _record(delivery: Delivery) -> Finding:
     problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
     is_strict = delivery.contract.is_strict
     expected = "key, headers, schema id and payload as sent" if is_strict else "key and event_id as sent"
-    return Finding(not problems, "; ".join(problems) or expected, expected)
+    epoch = epoch_of(text_headers(delivery.state.message).get(SEQUENCE_HEADER, ""))
+    remedy = LOST_LOCK_HINT if is_strict and epoch > delivery.contract.source_epoch else ""
+    return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 
 
 @RULES.rule(

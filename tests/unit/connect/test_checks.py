@@ -12,7 +12,7 @@ from outbox_kit import __version__
 from outbox_kit.connect import checks
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
-from outbox_kit.connect.state import ActualConnector
+from outbox_kit.connect.state import EPOCH_KEY, ActualConnector
 from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.rules import Check, Status, evaluate
 
@@ -149,6 +149,13 @@ def test_checks_are_unknown_without_a_connector() -> None:
         "connect.exactly-once",
         "connect.offsets",
     }
+
+
+@pytest.mark.parametrize(("live", "remedy"), [("2", "run `outbox apply`"), ("4", "restore the lock file")])
+def test_an_epoch_above_that_of_the_lock_file_needs_the_lock_file(live: str, remedy: str) -> None:
+    desired = {**CONFIG, EPOCH_KEY: "3"}
+    actual = run(replace(connector({**CONFIG, EPOCH_KEY: live}), desired=desired))["connect.config"]
+    assert actual.remedy.startswith(remedy)
 
 
 def test_declared_state_passes() -> None:

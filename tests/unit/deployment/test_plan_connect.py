@@ -160,6 +160,19 @@ def test_lock_for_recovery_without_a_lock_file(
     assert lock_for(deployed(), recover=True) == expected
 
 
+def test_recovery_increments_the_epoch_of_the_connector_if_the_lock_file_is_outdated(
+    serve: Serve, deployed: Deployed, lock: Lock
+) -> None:
+    """After a revert of the lock file. Sinks would ignore the states of an epoch that is not higher."""
+    live = deployed().render(lock.model_copy(update={"source_epoch": 7}))
+    deployment = deployed(connect=service(serve(deployed_connector(live))))
+    deployment.write_lock(lock)
+    recovering = lock_for(deployment, recover=True)
+    assert recovering is not None
+    assert recovering.source_epoch == 8
+    assert plan_connect(deployment, recovering, [], DEPLOYED, recover=True)
+
+
 @pytest.mark.parametrize(
     "offsets",
     [stored(CONFIRMED), stored(DEPLOYED.wal_position + 1), stored(CONFIRMED - 1), []],

@@ -145,6 +145,14 @@ def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
     """Sinks ignore records of an older epoch."""
     actual = checks_of(record(value), record(None), contract_of(lock, source_epoch=3))["canary.record"]
     assert (actual.status, actual.seen) == (Status.FAIL, "source epoch 2, not 3")
+    assert "`outbox apply`" in actual.remedy
+
+
+def test_a_source_epoch_above_that_of_the_lock_file_needs_the_lock_file(value: bytes, lock: Lock) -> None:
+    """`outbox apply` refuses an outdated lock file."""
+    actual = checks_of(record(value), record(None), contract_of(lock, source_epoch=1))["canary.record"]
+    assert (actual.status, actual.seen) == (Status.FAIL, "source epoch 2, not 1")
+    assert actual.remedy.startswith("restore the lock file from version control")
 
 
 @pytest.mark.parametrize(
