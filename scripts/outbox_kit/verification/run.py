@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from outbox_kit.connect import checks as connect_checks
@@ -38,6 +39,15 @@ CANARY_PREREQUISITES = (
     "connect.running",
 )
 
+# If one of these checks fails, `outbox apply` and `outbox restart` refuse to start the connector.
+START_PREREQUISITES = (
+    "postgres.identity",
+    "postgres.slot",
+    "postgres.slot-identity",
+    "path.offset-not-ahead",
+    "path.offset-covers-slot",
+)
+
 
 def verify(
     deployment: Deployment,
@@ -68,10 +78,26 @@ def _default_checks(live_state: LiveState, canary_seconds: float | None, progres
         *_system_checks(connect_checks.RULES, live_state.connect, connect_checks.check),
         *evaluate(cross_checks.RULES, live_state),
     ]
+    checks = _with_start_remedies(checks)
     canary_checks = _canary_checks(live_state, checks, canary_seconds, progress)
     progress("check for progress")
     canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
     return [*checks, *progress_checks.check(live_state, canary_sent=canary_sent), *canary_checks]
+
+
+def _with_start_remedies(checks: list[Check]) -> list[Check]:
+    """Refer from the checks whose remedy starts the connector to the failed check because of which no command may."""
+    failed_ids = [check.id for check in checks if check.status is Status.FAIL]
+    cause = next((name for name in START_PREREQUISITES if name in failed_ids), None)
+    if cause is None:
+        return checks
+    remedy = f"see {cause}: its remedy also starts the connector"
+    return [
+        replace(check, remedy=remedy)
+        if check.status is Status.FAIL and check.id in ("connect.running", "postgres.slot-active")
+        else check
+        for check in checks
+    ]
 
 
 def deployed_lock(deployment: Deployment) -> Lock:

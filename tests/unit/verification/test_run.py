@@ -156,6 +156,18 @@ def test_canary_checks_are_unknown_without_a_canary(live: LiveState, monkeypatch
     assert sent == []
 
 
+@pytest.mark.parametrize(("wrong_slot", "remedy"), [(False, "run `outbox apply`"), (True, "see postgres.slot: ")])
+def test_a_stopped_connector_is_not_started_before_the_slot_is_right(
+    live: LiveState, monkeypatch: pytest.MonkeyPatch, wrong_slot: bool, remedy: str
+) -> None:
+    state = broken(live, "connect.running")
+    if wrong_slot:
+        state = replace(state, postgres=broken(live, "postgres.slot").postgres)
+    monkeypatch.setattr(run, "read_live_state", lambda *_: state)
+    actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
+    assert actual["connect.running"].remedy.startswith(remedy)
+
+
 def test_sends_no_canary_to_a_stopped_connector(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     environment = live.deployment.environment
