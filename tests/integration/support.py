@@ -122,9 +122,13 @@ def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
     newest: dict[str, Message] = {}
     for message in records(deployment, topic, partitions):
         key = (message.key() or b"").decode()  # type: ignore[union-attr]
-        if key not in newest or headers(newest[key])["source_sequence"] <= headers(message)["source_sequence"]:
+        if key not in newest or _sequence(newest[key]) <= _sequence(message):
             newest[key] = message
     return {key for key, message in newest.items() if message.value() is not None}
+
+
+def _sequence(message: Message) -> str:
+    return headers(message).get("source_sequence", "")
 
 
 def headers(message: Message) -> dict[str, str]:

@@ -8,11 +8,13 @@ from confluent_kafka import Message
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.kafka.value_sample import ValueSample
 from outbox_kit.wire_format import schema_id
 
 READ_TIMEOUT_S = 3600
+UNHASHED = ("\0", "\ufffd")  # in the text of a key with a schema id, and of a key that is not UTF-8
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class LatestRecords:
     """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records.
+    `sample` receives the values of the records. `hashed_keys` means that the hash of a key determines its partition;
+    otherwise the newest record does.
     """
 
     def __init__(
@@ -46,17 +49,28 @@ class LatestRecords:
         max_records: int | None = None,
         header: str | None = None,
         sample: ValueSample | None = None,
+        hashed_keys: bool = False,
     ) -> None:
         self._kafka = kafka
         self._topic = topic
         self._max_records = max_records
         self._header = header
         self.sample = sample
+        self._hashed_keys = hashed_keys
         self._read_count = 0
         self._topic_id = ""
         self._first_offsets: dict[int, int] = {}
         self._next_offsets: dict[int, int] = {}
+        self._clear()
+
+    def _clear(self) -> None:
         self.by_key: dict[str, LatestRecord] = {}
+        self.overwritten: dict[str, bool] = {}
+        """Keys whose newest record is followed by an older one, and whether that is a state. Compaction retains it."""
+        self._states: dict[str, dict[int, bool]] = {}
+        """Whether the last record is a state, by key and partition, of keys with a record in a wrong partition."""
+        if self.sample:
+            self.sample.clear()
 
     def read(self, *, seconds: float = READ_TIMEOUT_S) -> None:
         """Read up to the current end of the topic. A call after an error continues where the last call has ended.
@@ -65,10 +79,9 @@ class LatestRecords:
         """
         bounds, topic_id = self._kafka.bounds(self._topic), self._kafka.topic_id(self._topic)
         if topic_id != self._topic_id or self._lost_records(bounds):
-            self._topic_id, self._first_offsets, self._next_offsets, self.by_key = topic_id, {}, {}, {}
+            self._topic_id, self._first_offsets, self._next_offsets = topic_id, {}, {}
+            self._clear()
             bounds = self._kafka.bounds(self._topic)
-            if self.sample:
-                self.sample.clear()
         self._read_count = 0
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
         starts = {number: self._next_offsets.get(number, bound.first) for number, bound in bounds.items()}
@@ -84,8 +97,29 @@ class LatestRecords:
         return len(self._first_offsets)
 
     def keys_with_state(self) -> set[str]:
-        """Return the keys whose latest record is not a tombstone."""
-        return {key for key, record in self.by_key.items() if record.has_state}
+        """Return the keys of which compaction retains a state."""
+        return {key for key in self.by_key if self._has_state(key)}
+
+    def misplaced_states(self) -> dict[str, tuple[int, ...]]:
+        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key."""
+        misplaced: dict[str, tuple[int, ...]] = {}
+        for key, states in self._states.items():
+            partitions = [number for number, is_state in states.items() if is_state and self._is_wrong(key, number)]
+            if partitions:
+                misplaced[key] = tuple(sorted(partitions))
+        return misplaced
+
+    def _is_wrong(self, key: str, partition: int) -> bool:
+        newest = self.by_key[key]
+        was_deleted = not newest.has_state and newest.partition != partition
+        return was_deleted or partition != self._home(key)
+
+    def _has_state(self, key: str) -> bool:
+        return self.overwritten.get(key, self.by_key[key].has_state)
+
+    def _home(self, key: str) -> int:
+        """Return the partition of the next record of a key."""
+        return partition_of(key.encode(), self.partition_count) if self._hashed_keys else self.by_key[key].partition
 
     def _lost_records(self, bounds: dict[int, Bounds]) -> bool:
         """Return whether records that were read no longer exist. Compaction does not change the first offset."""
@@ -105,12 +139,8 @@ class LatestRecords:
         if not isinstance(key_bytes, bytes):
             return
         key, headers = key_bytes.decode(errors="replace"), text_headers(record)
-        sequence = headers.get("source_sequence", "")
-        # After partitions were added, a key can have records in two of them: source_sequence orders these records.
-        if key in self.by_key and self.by_key[key].sequence > sequence:
-            return
-        self.by_key[key] = LatestRecord(
-            sequence,
+        latest = LatestRecord(
+            headers.get("source_sequence", ""),
             headers.get("event_id", ""),
             headers.get("event_time", ""),
             record.value() is not None,
@@ -118,5 +148,28 @@ class LatestRecords:
             headers.get(self._header, "") if self._header else "",
             schema_id(record.value()),
         )
+        previous = self.by_key.get(key)
+        if not any(text in key for text in UNHASHED):
+            self._add_partition(key, previous, latest)
+        # After partitions were added, a key can have records in two of them: source_sequence orders these records.
+        if previous and previous.sequence > latest.sequence:
+            self._add_older(key, previous, latest)
+            return
+        self.overwritten.pop(key, None)
+        self.by_key[key] = latest
         if self.sample:
             self.sample.set(key, record.value())
+
+    def _add_older(self, key: str, newest: LatestRecord, record: LatestRecord) -> None:
+        if record.event_id == newest.event_id:  # delivered again, after a restart with another last commit LSN
+            self.overwritten.pop(key, None)
+        elif record.partition == newest.partition:
+            self.overwritten[key] = record.has_state
+
+    def _add_partition(self, key: str, newest: LatestRecord | None, record: LatestRecord) -> None:
+        if newest is None:
+            if self._hashed_keys and self._home(key) != record.partition:
+                self._states[key] = {record.partition: record.has_state}
+        elif key in self._states or newest.partition != record.partition:
+            states = self._states.setdefault(key, {newest.partition: self._has_state(key)})
+            states[record.partition] = record.has_state

@@ -9,12 +9,16 @@ No time decides which state is newer, because services and backups can write any
 the outbox table cannot be compared. If the aggregate has a `backfill`, its business table is compared too: an aggregate
 without a record is `missing`, a record with a state but without an aggregate is a `ghost`, and a record whose value is
 not the state that the query returns is `different`. Values are compared for a sample of the keys.
+
+Producers other than the connector can write records that no event explains: an older record after the newest one of a
+key (`overwritten`), which compaction retains in place of the newest, and a state in a partition that is not that of the
+key or of its newest tombstone (`misplaced`), which no later record replaces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from outbox_kit.deployment import Deployment
@@ -33,14 +37,15 @@ from outbox_kit.waiting import Deadline, Observation, wait_for
 
 POLL_INTERVAL_S = 1.0
 
-Kind = Literal["missing", "stale", "ghost", "different"]
+Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplaced"]
 
 
 @dataclass(frozen=True)
 class StuckAggregate:
     """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
 
-    `fields` are the fields of a record of kind `different` that differ.
+    `fields` are the fields of a record of kind `different` that differ. `partitions` are the wrong partitions in which
+    the key, which can have any kind, has a state.
     """
 
     aggregate_type: str
@@ -49,6 +54,7 @@ class StuckAggregate:
     event_id: str = ""
     since: str = ""
     fields: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
 
     @property
     def problem(self) -> str:
@@ -57,6 +63,8 @@ class StuckAggregate:
             "stale": "the record on the topic is older than the outbox row",
             "ghost": "a record on the topic, but no aggregate in the database",
             "different": f"the record differs from the aggregate in the database: {', '.join(self.fields)}",
+            "overwritten": "an older record follows the newest one, which compaction will remove",
+            "misplaced": f"a state in a wrong partition: {', '.join(map(str, self.partitions))}",
         }[self.kind]
 
 
@@ -95,8 +103,13 @@ class StateComparison:
         """Return the latest records of the topic of a type. They are read only by run(), if it compares the type."""
         if aggregate_type not in self._topics:
             name = self.deployment.pipeline.topic_of(aggregate_type)
+            has_partition_field = self.deployment.pipeline.aggregates[aggregate_type].partition_field is not None
             self._topics[aggregate_type] = LatestRecords(
-                self.deployment.kafka, name, max_records=self.max_records, sample=ValueSample()
+                self.deployment.kafka,
+                name,
+                max_records=self.max_records,
+                sample=ValueSample(),
+                hashed_keys=not has_partition_field,
             )
         return self._topics[aggregate_type]
 
@@ -179,6 +192,7 @@ class _TypeComparison:
         sampled_keys = topic.sample.values.keys() & table_keys if topic.sample and decoder else set()
         self.value_count = len(sampled_keys)
         self._differences = self._read_differences(sampled_keys)
+        self._overwritten_keys, self._misplaced = self._read_overwritten(), topic.misplaced_states()
 
     def wait(self, subject: str, seconds: float, slot_name: str) -> None:
         """Wait at most `seconds` for the records of states that may have just been committed.
@@ -193,33 +207,39 @@ class _TypeComparison:
             nonlocal is_delivered
             self._update()
             recent_count = sum(row["recent"] for row in self._rows)
-            counts = recent_count + len(self._missing_keys), len(self._ghost_keys), len(self._differences)
-            is_done = not any(counts) or is_delivered or not grace_period.seconds_left
+            counts = {
+                "missing": recent_count + len(self._missing_keys),
+                "without an aggregate": len(self._ghost_keys),
+                "different": len(self._differences),
+                "overwritten": len(self._overwritten_keys),
+                "misplaced": len(self._misplaced),
+            }
+            is_done = not any(counts.values()) or is_delivered or not grace_period.seconds_left
             # For the next poll: consumers see the records of a transaction shortly after its offset was committed.
             is_delivered = is_confirmed_by(read_slot(self._connection, slot_name), position)
-            return Observation(
-                is_done or None, f"{counts[0]} missing, {counts[1]} without an aggregate, {counts[2]} different"
-            )
+            return Observation(is_done or None, ", ".join(f"{count} {name}" for name, count in counts.items()))
 
         wait_for(subject, poll, seconds=self._deadline.seconds_left, interval=POLL_INTERVAL_S)
 
     def stuck_aggregates(self, aggregate_type: str) -> list[StuckAggregate]:
-        latest, row_keys = self._topic.by_key, {row["key"] for row in self._rows}
-        kinds: dict[Kind, set[str]] = {
-            "missing": self._missing_keys - row_keys,
-            "ghost": self._ghost_keys - row_keys,
-            "different": self._differences.keys() - row_keys,
+        latest = self._topic.by_key
+        entries = {row["key"]: _stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self._rows}
+        kinds: dict[Kind, Collection[str]] = {
+            "missing": self._missing_keys,
+            "ghost": self._ghost_keys,
+            "overwritten": self._overwritten_keys,
+            "different": self._differences,
+            "misplaced": self._misplaced,
         }
-        return [
-            *(_stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self._rows),
-            *(self._stuck_key(aggregate_type, key, kind) for kind, keys in kinds.items() for key in keys),
-        ]
+        for kind, keys in kinds.items():
+            entries |= {key: self._stuck_key(aggregate_type, key, kind) for key in keys if key not in entries}
+        return [replace(entry, partitions=self._misplaced.get(key, ())) for key, entry in entries.items()]
 
     def _stuck_key(self, aggregate_type: str, key: str, kind: Kind) -> StuckAggregate:
         if kind == "missing":
             return StuckAggregate(aggregate_type, key, kind)
         record, difference = self._topic.by_key[key], self._differences.get(key)
-        fields = difference.fields if difference else ()
+        fields = difference.fields if difference and kind == "different" else ()
         return StuckAggregate(aggregate_type, key, kind, record.event_id, record.event_time, fields)
 
     def _update(self) -> None:
@@ -238,6 +258,13 @@ class _TypeComparison:
             # An aggregate whose state or record has changed since then is being updated.
             differences = self._read_differences(self._differences.keys() & keys_with_state)
             self._differences = {k: entry for k, entry in differences.items() if entry == self._differences[k]}
+        self._overwritten_keys &= self._read_overwritten()
+        misplaced = self._topic.misplaced_states()
+        self._misplaced = {key: misplaced[key] for key in self._misplaced.keys() & misplaced.keys()}
+
+    def _read_overwritten(self) -> set[str]:
+        """Return the keys of which compaction retains an older state, without those that are missing or a ghost."""
+        return {key for key, is_state in self._topic.overwritten.items() if is_state or not self._business_table}
 
     def _read_differences(self, keys: Collection[str]) -> dict[str, Difference]:
         """Return how the values of the records of `keys` differ from the current states."""

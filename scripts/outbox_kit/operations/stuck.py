@@ -8,8 +8,9 @@ from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
+from outbox_kit.operations.misplaced_states import write_tombstones
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
-from outbox_kit.progress import Reporter
+from outbox_kit.progress import Reporter, plural
 
 
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
@@ -37,6 +38,23 @@ def keys_to_resend(deployment: Deployment, aggregates: Iterable[StuckAggregate])
             "add `backfill` (table, key, query) for this type, or emit the states again from the service",
         )
     return keys
+
+
+def delete_misplaced(deployment: Deployment, aggregates: Iterable[StuckAggregate], progress: Reporter) -> None:
+    """Write a tombstone into each wrong partition in which an aggregate has a state.
+
+    The connector cannot write it, because it sends every record of a key to the partition of the key. resend() writes
+    the latest state afterwards, for readers that apply a tombstone to the key in all partitions.
+    Raises UnreachableError, RejectedError.
+    """
+    tombstones: dict[str, list[tuple[str, int]]] = {}
+    for entry in aggregates:
+        topic = deployment.pipeline.topic_of(entry.aggregate_type)
+        tombstones.setdefault(topic, []).extend((entry.key, number) for number in entry.partitions)
+    for topic, places in tombstones.items():
+        if places:
+            progress(f"write {plural(len(places), 'tombstone')} into wrong partitions of topic {topic}")
+            write_tombstones(deployment.environment.kafka, topic, places)
 
 
 def resend(

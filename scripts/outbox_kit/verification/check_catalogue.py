@@ -88,7 +88,8 @@ The interfaces that `verify` uses do not return the following. Monitor these val
   was deleted and created again. If `delete.retention.ms` of a topic was lower for some time, Kafka may have removed
   tombstones before a job read them: no check finds this afterwards, so run `outbox-reconcile`.
 - Producers and connectors outside this Connect cluster that write to the topics. `--states` finds the states that they
-  replaced, except those whose outbox row has been deleted and that exist in the database.
+  replaced, or that compaction will remove because of their records; not states without an outbox row that compaction
+  has already replaced and whose values are not compared.
 - Timeouts in `postgresql.conf`. `postgres.connector-role` reads those that are set for the role or the database.
 - Which client changed a row without an event, or wrote an old state to the outbox. `states.equal` finds the keys and
   fields; the source database does not record the client.

@@ -69,7 +69,8 @@ def _compared(states: ComparedStates) -> Finding:
 
 @COMPARISON_RULES.rule(
     "states.complete",
-    condition="the topics contain the newest state of every aggregate, and no state without an aggregate",
+    condition="the topics contain the newest state of every aggregate, after its older states and in its partition, "
+    "and no state without an aggregate",
     remedy="run `outbox status` and fix what it reports, then run `outbox stuck --resend`",
 )
 def _complete(states: ComparedStates) -> Finding:

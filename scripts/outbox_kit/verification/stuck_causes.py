@@ -14,6 +14,10 @@ from outbox_kit.postgres import client as postgres_client
 
 UUID_FORM = re.compile(r"\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?")
 CANARY_ARRIVED = "the canary, which is newer, has arrived: the connector does not send these rows again"
+OTHER_PRODUCER = (
+    "records that the connector does not send in this order, or to this partition, are on the topic: another producer, "
+    "such as MirrorMaker or a second connector, has written them, or the live config has another partitioner"
+)
 
 
 def likely_causes(comparison: StateComparison, result: ComparisonResult, *, canary_arrived: bool) -> list[str]:
@@ -23,6 +27,8 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
         return []
     has_lost_rows = any(entry.kind in ("missing", "stale") for entry in stuck)
     causes = [CANARY_ARRIVED] if canary_arrived and has_lost_rows else []
+    if any(entry.kind == "overwritten" or entry.partitions for entry in stuck):
+        causes.append(OTHER_PRODUCER)
     causes += _reformatted_keys(comparison, result)
     for read_causes in (_cascading_deletions, _deleted_records, _other_topics):
         with suppress(OutboxKitError):
@@ -45,8 +51,8 @@ def _reformatted_keys(comparison: StateComparison, result: ComparisonResult) -> 
 
 
 def canonical_key(key: str) -> str:
-    """Return the same text for the forms of one UUID, one number or one padded text that services commonly write."""
-    text = key.strip().lower()
+    """Return the same text for the forms of one UUID, number, padded or quoted text that services commonly write."""
+    text = key.strip().strip('"').lower()
     if UUID_FORM.fullmatch(text):
         return text.strip("{}").replace("-", "")
     return text.lstrip("0") if text.isdecimal() else text

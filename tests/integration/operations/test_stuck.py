@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 from tests.integration.support import Deploy, in_process, live_keys, run_remedy, wait_record
 from tests.integration.transforms.test_records import book, send
 
@@ -234,6 +235,36 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
         "states.schema-ids": Status.PASS,
         "states.dead-letters": Status.PASS,
     }
+
+
+def test_remedy_heals_records_of_another_producer(
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older record after the newest one, as from MirrorMaker, and a state in a partition of another hash."""
+    monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
+    overwritten, misplaced = str(uuid4()), str(uuid4())
+    first = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", overwritten, book(overwritten), table=TABLE))
+    states = {key: book(key, price=2) for key in (overwritten, misplaced)}
+    for key, state in states.items():
+        newest = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, state, table=TABLE))
+    keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for key, state in states.items():
+            connection.execute("update stuck_book set state = %s where id = %s", (json.dumps(state), key))
+    producer = Producer({"bootstrap.servers": pipeline.environment.kafka.bootstrap_servers, "log_level": 0})
+    for record, partition in ((first, first.partition()), (newest, (newest.partition() + 1) % 4)):
+        producer.produce(TOPIC, record.value(), record.key(), partition, headers=record.headers())
+    assert producer.flush(10) == 0
+    wait_old_enough(pipeline)
+    assert list_reasons(1) == {overwritten: "overwritten", misplaced: "misplaced"}
+    file = pipeline.templates.parent / f"{NAME}.yaml"
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        failed = check_states(pipeline)["states.complete"]
+        run_remedy(failed, CommonOptions(file, pipeline.environment.name).arguments, connection.execute)
+        [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
+    wait_record(pipeline, TOPIC, 4, event)
+    wait_old_enough(pipeline)
+    assert check_states(pipeline)["states.complete"].status is Status.PASS
 
 
 def test_compares_by_the_business_table_when_the_outbox_is_empty(

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 
 from outbox_kit.errors import RefusedError, WaitTimeoutError
+from outbox_kit.kafka.murmur2 import partition_of
 
 
 @pytest.fixture
@@ -29,6 +30,77 @@ def test_uses_the_latest_record_of_a_key(topic: FakeTopic) -> None:
         "b": "same sequence, later offset",
     }
     assert state.keys_with_state() == {"a"}
+
+
+OLD, NEW = "0001_1", "0001_2"
+
+
+@pytest.mark.parametrize(
+    ("records", "overwritten", "has_state"),
+    [
+        ([Record(b"a", b"x", OLD, "1"), Record(b"a", b"y", NEW, "2")], {}, True),
+        ([Record(b"a", b"y", NEW, "2"), Record(b"a", b"x", OLD, "1")], {"a": True}, True),
+        ([Record(b"a", b"y", NEW, "2"), Record(b"a", b"x", "", "")], {"a": True}, True),
+        ([Record(b"a", b"y", NEW, "2"), Record(b"a", None, OLD, "1")], {"a": False}, False),
+        ([Record(b"a", None, NEW, "2"), Record(b"a", b"x", OLD, "1")], {"a": True}, True),
+        ([Record(b"a", b"y", NEW, "2"), Record(b"a", b"x", OLD, "1"), Record(b"a", b"y", OLD, "2")], {}, True),
+        ([Record(b"a", b"y", NEW, "2"), Record(b"a", b"x", OLD, "1"), Record(b"a", b"z", "0001_3", "3")], {}, True),
+    ],
+    ids=[
+        "in order",
+        "an older record follows",
+        "a record without headers follows",
+        "an older tombstone follows",
+        "an older state follows a tombstone",
+        "both delivered again, with a lower sequence",
+        "the current state was sent again",
+    ],
+)
+def test_compaction_retains_the_last_record(
+    topic: FakeTopic, records: list[Record], overwritten: dict[str, bool], has_state: bool
+) -> None:
+    topic.append(*records)
+    state = topic.latest_records()
+    state.read()
+    assert state.overwritten == overwritten
+    assert state.keys_with_state() == ({"a"} if has_state else set())
+
+
+HOME = partition_of(b"a", 4)
+AWAY = (HOME + 1) % 4
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("records", "misplaced"),
+    [
+        ([Record(b"a", b"x", OLD, number=HOME)], ()),
+        ([Record(b"a", b"x", OLD, number=AWAY)], (AWAY,)),
+        ([Record(b"a", b"x", OLD, number=AWAY), Record(b"a", b"y", NEW, number=HOME)], (AWAY,)),
+        ([Record(b"a", b"x", OLD, number=HOME), Record(b"a", b"x", OLD, number=AWAY)], (AWAY,)),
+        ([Record(b"a", b"x", OLD, number=HOME), Record(b"a", None, NEW, number=AWAY)], (HOME,)),
+        ([Record(b"a", None, NEW, number=HOME), Record(b"a", None, "", number=AWAY)], ()),
+        ([Record(b"\0\0\0\0\7\2a", b"x", OLD, number=number) for number in (HOME, AWAY)], ()),
+    ],
+    ids=["at home", "away", "old state away", "a copy away", "tombstone away", "tombstones", "key with a schema id"],
+)
+def test_lists_states_that_no_later_record_replaces(
+    monkeypatch: pytest.MonkeyPatch, records: list[Record], misplaced: tuple[int, ...], in_order: bool
+) -> None:
+    """Partitions are read in any order."""
+    topic = FakeTopic(monkeypatch, partitions=4)
+    topic.append(*(records if in_order else reversed(records)))
+    state = topic.latest_records(hashed_keys=True)
+    state.read()
+    assert state.misplaced_states() == ({"a": misplaced} if misplaced else {})
+
+
+def test_with_a_partition_field_the_newest_record_determines_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = FakeTopic(monkeypatch, partitions=4)
+    topic.append(Record(b"a", b"x", OLD, number=HOME), Record(b"b", b"x", NEW, number=3), Record(b"b", b"x", OLD))
+    state = topic.latest_records()
+    state.read()
+    assert state.misplaced_states() == {"b": (0,)}
 
 
 def test_a_topic_is_read_once_and_then_incrementally(topic: FakeTopic) -> None:

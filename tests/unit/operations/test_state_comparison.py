@@ -14,6 +14,7 @@ from tests.unit.operations.samples import backfilled
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.kafka.latest_records import LatestRecord
+from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.operations import state_comparison
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate, is_confirmed
@@ -199,6 +200,41 @@ def test_describes_stuck_aggregates(books: Deployment, topic: FakeTopic, databas
         StuckAggregate("book", "g", "ghost", "e", "2099-01-01T00:00:00Z"),
         StuckAggregate("book", "k", "missing", "due", "2026-11-20T18:31:38+00:00"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "newest", "older", "expected"),
+    [
+        ({"a"}, b"new", b"old", [("a", "overwritten")]),
+        ({"a"}, b"new", None, [("a", "missing")]),
+        (set(), None, b"old", [("a", "ghost")]),
+    ],
+    ids=["an older state", "an older tombstone", "an older state of a deleted aggregate"],
+)
+def test_lists_aggregates_of_which_compaction_retains_an_older_record(
+    books: Deployment,
+    topic: FakeTopic,
+    database: Database,
+    keys: set[str],
+    newest: bytes | None,
+    older: bytes | None,
+    expected: list[tuple[str, str]],
+) -> None:
+    """The newest outbox row has arrived, but another producer has written an older record after it."""
+    topic.append(Record(b"a", newest, AFTER, "new"), Record(b"a", older, BEFORE, "old"))
+    database.rows, database.keys = {"book": [row("a")]}, [keys]
+    assert stuck(books) == expected
+
+
+def test_lists_the_wrong_partitions_of_a_stuck_aggregate(
+    books: Deployment, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = FakeTopic(monkeypatch, partitions=2)
+    home = partition_of(b"a", 2)
+    topic.append(Record(b"a", b"x", AFTER, "new", home), Record(b"a", b"x", BEFORE, "old", 1 - home))
+    database.keys = [{"a"}]
+    [entry] = StateComparison(books, 0.05).run(silent).stuck
+    assert (entry.kind, entry.partitions) == ("misplaced", (1 - home,))
 
 
 class _Decoder:

@@ -47,3 +47,15 @@ def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeyp
     assert stuck.resend(deployment, keys, silent, tombstones={"book": ("b",)}) == 2
     assert stuck.resend(deployment, keys, silent, tombstones={}) == 2
     assert calls == [("book", ["a", "b"], ("b",)), ("book", ["a", "b"], ())]
+
+
+def test_deletes_misplaced_states_by_topic(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, list[tuple[str, int]]]] = []
+    monkeypatch.setattr(stuck, "write_tombstones", lambda _, topic, places: written.append((topic, places)))
+    aggregates = [
+        StuckAggregate("author", "a", "missing"),
+        StuckAggregate("book", "b", "misplaced", partitions=(1, 3)),
+        StuckAggregate("book", "c", "ghost", partitions=(2,)),
+    ]
+    stuck.delete_misplaced(deployed(), aggregates, silent)
+    assert written == [("library.book", [("b", 1), ("b", 3), ("c", 2)])]

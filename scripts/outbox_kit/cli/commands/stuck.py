@@ -51,4 +51,5 @@ def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[Stuc
     """Write the latest states after the tombstones among them were confirmed; return the number of outbox rows."""
     keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
     tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
+    stuck_aggregates.delete_misplaced(deployment, aggregates, print_message)
     return stuck_aggregates.resend(deployment, keys, print_message, tombstones=tombstones)
