@@ -20,6 +20,12 @@ SEPARATELY_CHECKED_SETTINGS = frozenset(
     {"cleanup.policy", "min.insync.replicas", "max.message.bytes", "message.timestamp.after.max.ms"}
 )
 
+RETENTION_OF_TOMBSTONES = "delete.retention.ms"
+MISSED_TOMBSTONES = (
+    "if a Spark job did not run while delete.retention.ms was lower, run `outbox-reconcile`: Kafka may have removed "
+    "tombstones that the job has not read"
+)
+
 
 @dataclass(frozen=True)
 class KafkaState:
@@ -241,14 +247,18 @@ def _timestamps(state: KafkaState) -> Finding:
 
 @RULES.rule("kafka.topic-settings", condition="all other topic settings are as declared", remedy="run `outbox apply`")
 def _settings(state: KafkaState) -> Finding:
-    return _differences_finding(
-        [
-            f"{topic.name}: {key} is {actual}, not {desired}"
-            for topic in state.existing_topics
-            for key, (actual, desired) in different_settings(topic, state.actual[topic.name]).items()
-            if key not in SEPARATELY_CHECKED_SETTINGS
-        ]
+    differences = [
+        (topic.name, key, actual, desired)
+        for topic in state.existing_topics
+        for key, (actual, desired) in different_settings(topic, state.actual[topic.name]).items()
+        if key not in SEPARATELY_CHECKED_SETTINGS
+    ]
+    texts = [f"{name}: {key} is {actual}, not {desired}" for name, key, actual, desired in differences]
+    missed_tombstones = any(
+        key == RETENTION_OF_TOMBSTONES and int(actual or 0) < int(desired) for _, key, actual, desired in differences
     )
+    remedy = f"run `outbox apply`; {MISSED_TOMBSTONES}" if missed_tombstones else ""
+    return replace(_differences_finding(texts), remedy=remedy)
 
 
 @RULES.rule(

@@ -55,7 +55,8 @@ def _partitions(state: LiveState) -> Finding:
 @RULES.rule(
     "path.record-size",
     condition="a record of the router's maximum size is within the limits of the producer and the topic",
-    remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`",
+    remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`, then "
+    "`outbox restart` if the task has failed",
 )
 def _record_size(state: LiveState) -> Finding:
     config, expected = state.config, "max.record.bytes of the router within the limits of producer and topics"

@@ -83,6 +83,15 @@ def test_setting_fails_exactly_its_check(
     assert not_passed(changed(state, "library.book", **settings)) == {identifier: seen}
 
 
+@pytest.mark.parametrize(("milliseconds", "is_lower"), [("1000", True), ("9999999999", False)])
+def test_a_lower_retention_of_tombstones_may_have_removed_some(
+    state: KafkaState, milliseconds: str, is_lower: bool
+) -> None:
+    check = run(changed(state, "library.book", delete_retention_ms=milliseconds))["kafka.topic-settings"]
+    assert check.status is Status.FAIL
+    assert ("outbox-reconcile" in check.remedy) == is_lower
+
+
 def internal(state: KafkaState, actual: ActualTopic | None, *, named: bool = True) -> Check:
     """Return the check of the internal topics, of which the config topic is `actual`."""
     config_topic = InternalTopic("config_topic", "connect-configs", named, actual)
