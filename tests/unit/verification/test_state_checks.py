@@ -127,6 +127,7 @@ UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
     ("ghost", "live", "is_other_form"),
     [
         (UUID.upper(), UUID, True),
+        (f'"{UUID}"', UUID, True),
         (UUID, UUID.replace("-", ""), True),
         (f"{{{UUID}}}", UUID, True),
         ("0042", "42", True),
