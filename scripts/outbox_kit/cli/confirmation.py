@@ -15,7 +15,8 @@ from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
 from outbox_kit.operations import deletion_guard
-from outbox_kit.progress import plural
+from outbox_kit.operations.misplaced_states import MisplacedState
+from outbox_kit.progress import plural, shortened_list
 
 ConfirmOption = Annotated[
     str | None,
@@ -77,6 +78,20 @@ def confirm_tombstones(
         action = f"Write {plural(sum(len(entry.keys) for entry in deletions), 'tombstone')}"
         confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
     return {entry.aggregate_type: entry.keys for entry in deletions}
+
+
+def confirm_misplaced(
+    common: CommonOptions, deployment: Deployment, by_topic: Mapping[str, Collection[MisplacedState]]
+) -> None:
+    """Show the tombstones that a command would write into wrong partitions, and ask whether to write them."""
+    for topic, states in by_topic.items():
+        keys = shortened_list(sorted({state.key for state in states}), deletion_guard.MAX_LISTED_KEYS)
+        print_message(
+            f"{plural(len(states), 'tombstone')} for states in wrong partitions of topic {topic}; keys: {keys}"
+        )
+    if by_topic:
+        action = f"Write {plural(sum(map(len, by_topic.values())), 'tombstone')} directly to Kafka"
+        confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
 
 
 def _parse_limit(text: str) -> deletion_guard.DeletionLimit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
 
@@ -67,8 +67,8 @@ class LatestRecords:
         self.by_key: dict[str, LatestRecord] = {}
         self.overwritten: dict[str, bool] = {}
         """Keys whose newest record is followed by an older one, and whether that is a state. Compaction retains it."""
-        self._states: dict[str, dict[int, bool]] = {}
-        """Whether the last record is a state, by key and partition, of keys with a record in a wrong partition."""
+        self._last: dict[str, dict[int, LatestRecord]] = {}
+        """Last record by key and partition, of keys with a record in a wrong partition."""
         if self.sample:
             self.sample.clear()
 
@@ -100,13 +100,16 @@ class LatestRecords:
         """Return the keys of which compaction retains a state."""
         return {key for key in self.by_key if self._has_state(key)}
 
-    def misplaced_states(self) -> dict[str, tuple[int, ...]]:
-        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key."""
-        misplaced: dict[str, tuple[int, ...]] = {}
-        for key, states in self._states.items():
-            partitions = [number for number, is_state in states.items() if is_state and self._is_wrong(key, number)]
-            if partitions:
-                misplaced[key] = tuple(sorted(partitions))
+    def misplaced_states(self) -> dict[str, dict[int, str]]:
+        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key.
+
+        The values are the source_sequence of the state, or of the newest record of the key if the state has none.
+        """
+        misplaced: dict[str, dict[int, str]] = {}
+        for key, records in self._last.items():
+            wrong = {n: record for n, record in records.items() if record.has_state and self._is_wrong(key, n)}
+            if wrong:
+                misplaced[key] = {n: wrong[n].sequence or self.by_key[key].sequence for n in sorted(wrong)}
         return misplaced
 
     def _is_wrong(self, key: str, partition: int) -> bool:
@@ -169,7 +172,7 @@ class LatestRecords:
     def _add_partition(self, key: str, newest: LatestRecord | None, record: LatestRecord) -> None:
         if newest is None:
             if self._hashed_keys and self._home(key) != record.partition:
-                self._states[key] = {record.partition: record.has_state}
-        elif key in self._states or newest.partition != record.partition:
-            states = self._states.setdefault(key, {newest.partition: self._has_state(key)})
-            states[record.partition] = record.has_state
+                self._last[key] = {record.partition: record}
+        elif key in self._last or newest.partition != record.partition:
+            retained = replace(newest, has_state=self._has_state(key))
+            self._last.setdefault(key, {newest.partition: retained})[record.partition] = record

@@ -8,7 +8,7 @@ from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
-from outbox_kit.operations.misplaced_states import write_tombstones
+from outbox_kit.operations.misplaced_states import MisplacedState, write_tombstones
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
 from outbox_kit.progress import Reporter, plural
 
@@ -40,21 +40,31 @@ def keys_to_resend(deployment: Deployment, aggregates: Iterable[StuckAggregate])
     return keys
 
 
-def delete_misplaced(deployment: Deployment, aggregates: Iterable[StuckAggregate], progress: Reporter) -> None:
+def misplaced_states(
+    deployment: Deployment, aggregates: Iterable[StuckAggregate]
+) -> dict[str, tuple[MisplacedState, ...]]:
+    """Return the states in wrong partitions, by topic."""
+    by_topic: dict[str, tuple[MisplacedState, ...]] = {}
+    for entry in aggregates:
+        states = tuple(MisplacedState(entry.key, number, text) for number, text in entry.partitions.items())
+        if states:
+            topic = deployment.pipeline.topic_of(entry.aggregate_type)
+            by_topic[topic] = (*by_topic.get(topic, ()), *states)
+    return by_topic
+
+
+def delete_misplaced(
+    deployment: Deployment, by_topic: Mapping[str, Collection[MisplacedState]], progress: Reporter
+) -> None:
     """Write a tombstone into each wrong partition in which an aggregate has a state.
 
     The connector cannot write it, because it sends every record of a key to the partition of the key. resend() writes
     the latest state afterwards, for readers that apply a tombstone to the key in all partitions.
     Raises UnreachableError, RejectedError.
     """
-    tombstones: dict[str, list[tuple[str, int]]] = {}
-    for entry in aggregates:
-        topic = deployment.pipeline.topic_of(entry.aggregate_type)
-        tombstones.setdefault(topic, []).extend((entry.key, number) for number in entry.partitions)
-    for topic, places in tombstones.items():
-        if places:
-            progress(f"write {plural(len(places), 'tombstone')} into wrong partitions of topic {topic}")
-            write_tombstones(deployment.environment.kafka, topic, places)
+    for topic, states in by_topic.items():
+        progress(f"write {plural(len(states), 'tombstone')} into wrong partitions of topic {topic}")
+        write_tombstones(deployment.environment.kafka, topic, states)
 
 
 def resend(

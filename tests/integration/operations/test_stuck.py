@@ -9,12 +9,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from tests.integration.support import Deploy, in_process, live_keys, run_remedy, wait_record
+from tests.integration.support import Deploy, in_process, live_keys, records, run_remedy, wait_record
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.topic_reader import text_headers
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -263,6 +264,9 @@ def test_remedy_heals_records_of_another_producer(
         run_remedy(failed, CommonOptions(file, pipeline.environment.name).arguments, connection.execute)
         [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
     wait_record(pipeline, TOPIC, 4, event)
+    [tombstone] = [item for item in records(pipeline, TOPIC, 4) if item.key() == newest.key() and item.value() is None]
+    # Tables that are ordered by source_sequence do not accept a record without it.
+    assert text_headers(tombstone)["source_sequence"] == text_headers(newest)["source_sequence"]
     wait_old_enough(pipeline)
     assert check_states(pipeline)["states.complete"].status is Status.PASS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +25,6 @@ from outbox_kit.verification import canary, verify
 from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
 from outbox_kit.verification.check_catalogue import REMEDIES_RUN_BY_TESTS
 
-VERIFY_SECONDS = 3
 FOR_EVER = str(2**63 - 1)
 REJECTED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.NotNullViolation)
 PREFIX = "transforms.outbox.aggregate."
@@ -301,18 +299,13 @@ def test_documentation_counts_the_remedies_that_are_run() -> None:
     assert run_here == {name for name in REMEDIES_RUN_BY_TESTS if not name.startswith("states.")}
 
 
-def test_passes_within_seconds(bench: Bench) -> None:
-    seconds = []
-    for _ in range(2):  # the first run also imports modules and connects
-        started = time.monotonic()
-        checks = verify(bench.deployment, silent, canary_seconds=None)
-        seconds.append(time.monotonic() - started)
+def test_passes_while_nothing_is_broken(bench: Bench) -> None:
+    checks = verify(bench.deployment, silent, canary_seconds=None)
     assert [check.id for check in checks] == IDS
     unknown = {check.id for check in checks if check.status is Status.UNKNOWN}
     unset = {"kafka.cluster"} if not (bench.deployment.lock() or pytest.fail("no lock")).cluster_id else set()
     assert unknown == {*unset, *(item for item in IDS if item.startswith("canary."))}
     assert {check.id for check in checks if check.status in (Status.FAIL, Status.WARN)} == set()
-    assert min(seconds) < VERIFY_SECONDS
 
 
 @pytest.mark.parametrize("case", BREAKAGES, ids=lambda case: case.title)

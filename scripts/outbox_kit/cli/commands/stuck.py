@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_tombstones
+from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_misplaced, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
@@ -51,5 +51,7 @@ def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[Stuc
     """Write the latest states after the tombstones among them were confirmed; return the number of outbox rows."""
     keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
     tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
-    stuck_aggregates.delete_misplaced(deployment, aggregates, print_message)
+    misplaced = stuck_aggregates.misplaced_states(deployment, aggregates)
+    confirm_misplaced(common, deployment, misplaced)
+    stuck_aggregates.delete_misplaced(deployment, misplaced, print_message)
     return stuck_aggregates.resend(deployment, keys, print_message, tombstones=tombstones)
