@@ -9,7 +9,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +332,23 @@ def test_limits_time_and_memory_of_a_template(
     (tmp_path / "hostile.json.j2").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"MemoryError|rendering takes over"):
         render_connector(with_connector(library, template="hostile"), environment, None, tmp_path)
+
+
+def test_the_process_of_a_template_inherits_no_secret(
+    library: Pipeline, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, environments = subprocess.run, list[dict[str, str]]()
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
+        environments.append(options["env"])
+        return start(command, **options)
+
+    monkeypatch.setenv("OUTBOX_ADMIN_PASSWORD", "planted")
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "own.json.j2").write_text('{"a": "b"}', encoding="utf-8")
+    assert render_connector(with_connector(library, template="own"), environment, None, tmp_path) == {"a": "b"}
+    assert len(environments) == 1
+    assert "planted" not in environments[0].values()
 
 
 def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: Environment, tmp_path: Path) -> None:

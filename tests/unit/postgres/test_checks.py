@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.remedies import commands_of
 from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
 from outbox_kit.pipeline import Environment, Pipeline
@@ -262,14 +263,34 @@ def test_accepts_limits_that_are_not_reached(state: DatabaseState) -> None:
 
 
 def test_remedy_of_the_role_contains_each_statement(state: DatabaseState) -> None:
-    limits = replace(LIMITS, can_use_schema=False, settings={"lock_timeout": "1s"})
+    limits = replace(
+        LIMITS, can_use_schema=False, seconds_to_expiry=-1, connection_limit=0, settings={"lock_timeout": "1s"}
+    )
     actual = run(replace(state, additional=replace(DETAILS, role_limits=limits, can_emit=False)))
     statements = [
         'grant usage on schema "public" to "reader"',
         'grant execute on function pg_logical_emit_message(boolean, text, text, boolean) to "reader"',
+        """alter role "reader" valid until 'infinity'""",
+        'alter role "reader" connection limit -1',
         'alter role "reader" in database "library" set "lock_timeout" = 0',
     ]
     assert actual["postgres.connector-role"].remedy.startswith(f"run `{'; '.join(statements)}` as an administrator")
+
+
+@pytest.mark.parametrize("foreign", [{"plugin": "test_decoding"}, {"database": "other"}])
+def test_remedy_of_a_foreign_slot_replaces_the_slot(state: DatabaseState, foreign: dict[str, Any]) -> None:
+    """`apply --recover` refuses such a slot while it exists."""
+    remedy = run(replace(state, actual=replace(DEPLOYED, slot=replace(SLOT, **foreign))))["postgres.slot"].remedy
+    actual = [command.split(" ")[:3] for command in commands_of(remedy)]
+    assert actual[:2] == [["outbox", "stop"], ["select", "pg_drop_replication_slot('library_outbox')"]]
+    assert actual[2] == ["outbox", "apply", "--recover"]
+
+
+def test_remedy_of_a_column_changes_its_type(state: DatabaseState) -> None:
+    columns = {**DEPLOYED.columns, "payload": "json"}
+    remedy = run(replace(state, actual=replace(DEPLOYED, columns=columns)))["postgres.table"].remedy
+    statement = 'alter table "public"."outbox_event" alter column "payload" type jsonb using "payload"::jsonb'
+    assert commands_of(remedy)[0] == statement
 
 
 def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from tests.unit.fake_postgres import FakeCursor
 
+from outbox_common.error_text import postgres_message
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Environment, Login
 from outbox_kit.postgres import client
@@ -115,3 +116,10 @@ def test_quotes_the_table_because_to_regclass_converts_names_to_lower_case() -> 
     client.read_role(connection, "reader", "Shop.Event")
     assert parameters[:2] == [('"Shop"."Event"',)] * 2
     assert parameters[2:] == [{"role": "reader", "table": '"Shop"."Event"', "schema": "Shop"}]
+
+
+def test_a_rejected_value_is_reported_without_the_value() -> None:
+    """Messages of class 22 quote the value, which can be a secret or a payload."""
+    error = psycopg.errors.InvalidTextRepresentation('invalid input syntax for type uuid: "planted"')
+    assert postgres_message(error) == "a value was rejected, SQLSTATE 22P02"
+    assert postgres_message(psycopg.errors.UndefinedTable("no table\nDETAIL: planted")) == "no table"

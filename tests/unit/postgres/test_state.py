@@ -233,6 +233,14 @@ def test_rejects_states_that_could_lose_rows(
     assert hint in caught.value.hint
 
 
+def test_a_dropped_table_is_created_and_published(library: Pipeline, environment: Environment) -> None:
+    """PostgreSQL has removed the table from the publication, so that no row can be lost by an `apply`."""
+    dropped = replace(DEPLOYED, columns={}, table_oid=None, publication={**PUBLICATION, "tables": []})
+    refuse_unsafe(library, dropped, LOCKED)
+    changes = diff(library, environment, dropped, LOCKED)
+    assert [(change.kind, change.action) for change in changes] == [("table", "create"), ("publication", "update")]
+
+
 def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
     with pytest.raises(RefusedError, match="contract: tenant, the partition_field of book, is missing"):
         refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)

@@ -79,6 +79,16 @@ def test_psycopg_quotes_the_table() -> None:
     assert text.startswith('insert into "my schema"."x""; drop table y; --" ("id", ')
 
 
+def test_statements_contain_the_columns_of_the_pipeline_file() -> None:
+    table, additional = OutboxTable(columns={"aggregate_id": "order number"}), ("region",)
+    for_psycopg = psycopg_writer.insert_statement(table, additional).as_string(None)
+    statement = sqlalchemy_writer.insert_statement(table, additional)
+    for_sqlalchemy = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    for text in (for_psycopg, for_sqlalchemy):
+        names = text.partition("(")[2].partition(")")[0].replace('"', "").split(", ")
+        assert sorted(names) == ["aggregate_type", "event_type", "headers", "id", "order number", "payload", "region"]
+
+
 def test_sqlalchemy_quotes_the_table() -> None:
     statement = sqlalchemy_writer.insert_statement(OutboxTable('my schema.x"; :y %'), ())
     text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]

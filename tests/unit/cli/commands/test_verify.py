@@ -136,6 +136,7 @@ def test_results_cannot_control_the_terminal(check_runs: list[list[Check]], monk
         done = CliRunner().invoke(app, ["verify", *arguments])
         assert r"found \x1b[2J" in done.stdout
         assert "\x1b" not in done.output
+        assert [line for line in done.output.splitlines() if line.startswith("forged")] == []
 
 
 def test_every_rejects_an_interval_below_one_second(check_runs: list[list[Check]]) -> None:
