@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.unit.fake_postgres import FakeCursor
+from tests.unit.fake_postgres import FakeCursor, FakePostgres
 
 from outbox_common.error_text import postgres_message
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
@@ -123,3 +123,11 @@ def test_a_rejected_value_is_reported_without_the_value() -> None:
     error = psycopg.errors.InvalidTextRepresentation('invalid input syntax for type uuid: "planted"')
     assert postgres_message(error) == "a value was rejected, SQLSTATE 22P02"
     assert postgres_message(psycopg.errors.UndefinedTable("no table\nDETAIL: planted")) == "no table"
+
+
+def test_the_time_limit_applies_to_each_statement(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, a query of `verify` that waits for a lock."""
+    options: dict[str, object] = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **given: options.update(given) or FakePostgres().connect(user="u"))
+    with client.connected(environment.source, seconds=5):
+        assert (options["connect_timeout"], options["options"]) == (5, "-c statement_timeout=5000")
