@@ -30,6 +30,7 @@ targets:
 CATALOG_SECRETS = {
     "header.X-Api-Key": "k4fka",
     "header.Authorization": "Bearer k4fka",
+    "header.X-Session": "k4fka",
     "credential": "id:k4fka",
     "token": "k4fka",
     "s3.access-key-id": "k4fka",
