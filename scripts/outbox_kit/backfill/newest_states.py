@@ -138,7 +138,7 @@ class AggregateStates:
                 # With hidden rows, an existing aggregate would look like a deleted one.
                 connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
         except psycopg.errors.InsufficientPrivilege as error:
-            raise privilege_error(connection, self._config_key, error) from None
+            raise privilege_error(connection, self._config_key, self.backfill, error) from None
         except psycopg.Error as error:
             message = f"{self._config_key}.query: {postgres_message(error)}"
             raise ConfigurationError(message, "run the query in psql, and correct it in the pipeline file") from None

@@ -55,8 +55,8 @@ IS_JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n
 IS_SQL_NULL: LiteralString = "{payload} is null"
 
 
-class RowSecurityError(RejectedError):
-    """Row security hides rows of a business table from the login: its states cannot be compared or sent."""
+class UnreadableStatesError(RejectedError):
+    """The login lacks a privilege for a `backfill` query, or row security hides rows: no state is compared or sent."""
 
 
 def latest_events(
@@ -96,7 +96,7 @@ def latest_events(
 def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QUERY_TIMEOUT_S) -> set[str]:
     """Return the keys of all aggregates for which the backfill query returns a state.
 
-    Raises ConfigurationError if the query refers to a table or column that does not exist, and RowSecurityError.
+    Raises ConfigurationError if PostgreSQL rejects the query or its values, and UnreadableStatesError.
     """
     all_keys = sql.SQL("array(select {} from {})").format(*_key_and_table(backfill)).as_string(None)
     query = LIVE_KEYS.replace("{query}", _query_of_keys(backfill, all_keys))
@@ -134,12 +134,12 @@ def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, 
             refuse_row_security(connection)
             # Without parameters, psycopg does not interpret `%` in the query.
             return connection.execute(query.encode()).fetchall()
-    except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+    except errors.InsufficientPrivilege as error:
+        raise privilege_error(connection, f"backfill of table {backfill.table}", backfill, error) from None
+    except (errors.ProgrammingError, errors.DataError) as error:
         message = f"backfill of table {backfill.table}: {error.diag.message_primary}"
         hint = "correct `table`, `key` and `query` of this `backfill` in the pipeline file"
         raise ConfigurationError(message, hint) from None
-    except errors.InsufficientPrivilege as error:
-        raise privilege_error(connection, f"backfill of table {backfill.table}", error) from None
 
 
 def refuse_row_security(connection: Connection) -> None:
@@ -147,13 +147,24 @@ def refuse_row_security(connection: Connection) -> None:
     connection.execute("set local row_security = off")
 
 
-def privilege_error(connection: Connection, subject: str, error: errors.InsufficientPrivilege) -> RejectedError:
+def privilege_error(
+    connection: Connection, subject: str, backfill: Backfill, error: errors.InsufficientPrivilege
+) -> UnreadableStatesError:
     """Return the error to raise for a query that lacks a privilege, or from which row security hides rows."""
-    message, role = f"{subject}: {error.diag.message_primary}", connection.info.user
-    if "row-level security" not in message:
-        return RejectedError(message, f"grant the privilege to role {role}")
-    statement = sql.SQL("alter role {} bypassrls").format(sql.Identifier(role)).as_string(None)
-    return RowSecurityError(message, f"run `{statement}` as a superuser")
+    message, role = f"{subject}: {error.diag.message_primary}", sql.Identifier(connection.info.user)
+    schema, table = backfill.table.split(".", maxsplit=1)
+    if "row-level security" in message:
+        statement, grantor = sql.SQL("alter role {} bypassrls").format(role), "a superuser"
+    elif message.endswith(f"permission denied for table {table}"):
+        # A backfill locks the rows, for which it needs UPDATE.
+        qualified_name = ddl.qualified_name(backfill.table)
+        statement, grantor = sql.SQL("grant select, update on {} to {}").format(qualified_name, role), "its owner"
+    elif message.endswith(f"permission denied for schema {schema}"):
+        statement = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), role)
+        grantor = "its owner"
+    else:
+        return UnreadableStatesError(message, f"grant the privilege to role {connection.info.user}")
+    return UnreadableStatesError(message, f"run `{statement.as_string(None)}` as {grantor}")
 
 
 def _set_query_timeout(connection: Connection, seconds: float) -> None:

@@ -83,11 +83,16 @@ def _identity(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.wal-level",
-    condition="wal_level is `logical`, as logical decoding requires",
+    condition="wal_level is `logical`, as logical decoding requires, also after the next restart of the server",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
 def _wal_level(state: DatabaseState) -> Finding:
-    return Finding(state.actual.wal_level == "logical", state.actual.wal_level, "logical")
+    level = state.actual.wal_level
+    if level == "logical" and state.additional.wal_level_changes:
+        # With a logical slot and another wal_level, the server does not start.
+        remedy = "run `alter system set wal_level = logical`, then `select pg_reload_conf()`, as a superuser"
+        return Finding(False, "another value from the next restart of the server on", "logical", remedy)
+    return Finding(level == "logical", level, "logical")
 
 
 @RULES.rule(
@@ -124,6 +129,7 @@ def _privileges(state: DatabaseState) -> dict[str, bool]:
     return {
         "login": bool(role.get("can_login")),
         "replication": bool(role.get("can_replicate")),
+        "connect on the database": limits.can_connect,
         "usage on the schema": not has_table or limits.can_use_schema,
         "select on the table": not has_table or limits.can_select,
         "execute pg_logical_emit_message": state.additional.can_emit,
@@ -135,7 +141,8 @@ def _missing_privileges(state: DatabaseState) -> Iterator[RoleProblem]:
     name = state.environment.source.connector.user
     missing = [privilege for privilege, granted in _privileges(state).items() if not granted]
     if missing:
-        statements = privilege_statements(name, state.pipeline.source.table, state.actual.version)
+        actual, table = state.actual, state.pipeline.source.table
+        statements = privilege_statements(name, actual.database, table, actual.version)
         joined_statements = sql.SQL("; ").join(statements[privilege] for privilege in missing)
         yield RoleProblem(f"{name} lacks {', '.join(missing)}", joined_statements)
 
@@ -189,6 +196,10 @@ def _table_identity(state: DatabaseState) -> Finding:
         actual = "no table" if actual_oid is None else "the lock file has no oid of the table"
         return Finding(None, actual, expected, "run `outbox apply`, which records the oid")
     remedy = f'run `outbox apply --allow "table {state.pipeline.source.table}"`; then {resend_steps(state.pipeline)}'
+    publication = state.actual.publication
+    if publication is not None and state.pipeline.source.table not in publication["tables"]:
+        # The publication still contains the renamed previous table. `apply` refuses until it contains the new one.
+        remedy = f"run `{ddl.alter_publication(state.pipeline.source)[0].as_string(None)}`; then {remedy}"
     passed = not has_new_table(state.actual, state.locked_source)
     return Finding(passed, f"oid {actual_oid}", f"oid {state.locked_source.table_oid}, {expected}", remedy)
 

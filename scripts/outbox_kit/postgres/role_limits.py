@@ -32,6 +32,7 @@ LIMITS: LiteralString = """
              as seconds_to_expiry,
            case when r.rolsuper then -1 else r.rolconnlimit end as connection_limit,
            (select count(*) from pg_stat_activity a where a.usesysid = r.oid)::int as connections,
+           has_database_privilege(r.oid, current_database(), 'connect') as can_connect,
            coalesce((select has_schema_privilege(r.oid, n.oid, 'usage') from pg_namespace n
                      where n.nspname = %(schema)s), false) as can_use_schema,
            coalesce(has_table_privilege(r.oid, to_regclass(%(table)s), 'select'), false) as can_select
@@ -57,6 +58,7 @@ class RoleLimits:
     seconds_to_expiry: int | None = None
     connection_limit: int = -1
     connections: int = 0
+    can_connect: bool = False
     can_use_schema: bool = False
     can_select: bool = False
     settings: dict[str, str] = field(default_factory=dict)
@@ -103,7 +105,7 @@ def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[Rol
             yield RoleProblem(f"{name} of {role} is {value}", statement, Severity.WARNING)
 
 
-def privilege_statements(role: str, table: str, version: int) -> dict[str, sql.Composed]:
+def privilege_statements(role: str, database: str, table: str, version: int) -> dict[str, sql.Composed]:
     """Return the statement that grants each privilege to the role, by the name of the privilege in the check."""
     usage, select = ddl.grant_read(role, table)
     identifier = sql.Identifier(role)
@@ -112,6 +114,9 @@ def privilege_statements(role: str, table: str, version: int) -> dict[str, sql.C
     return {
         "login": sql.SQL("alter role {} login").format(identifier),
         "replication": sql.SQL("alter role {} replication").format(identifier),
+        "connect on the database": sql.SQL("grant connect on database {} to {}").format(
+            sql.Identifier(database), identifier
+        ),
         "usage on the schema": usage,
         "select on the table": select,
         "execute pg_logical_emit_message": emit,

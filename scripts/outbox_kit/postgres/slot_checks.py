@@ -62,7 +62,8 @@ def _tolerated_operations(source: Source) -> set[str]:
 
 @RULES.rule(
     "postgres.publication-filter",
-    condition="the publication has no row filter and no column list; excluded data is lost without an error",
+    condition="the publication has no row filter and no column list, and no column of the contract is generated; "
+    "excluded data is lost without an error",
     remedy="run `alter publication PUBLICATION set table TABLE`, without WHERE and without columns, then "
     f"{RESEND_HINT}",
 )
@@ -71,13 +72,16 @@ def _publication_filter(state: DatabaseState) -> Finding:
     actual, published = state.actual, state.additional.published_columns
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
+    source = state.pipeline.source
+    fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
+    required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
+    unpublished_columns = required_columns & set(state.additional.generated_columns) - set(published or ())
+    if unpublished_columns:
+        return _generated_columns(state, sorted(unpublished_columns), expected)
     if actual.publication is None or published is None:
         if actual.publication is not None and actual.version < COLUMN_LISTS_SINCE:
             return Finding(True, expected, expected)
         return Finding(None, "no publication, or the table is not in the publication", expected)
-    source = state.pipeline.source
-    fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
-    required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
     excluded_columns = sorted(required_columns & set(actual.columns) - set(published))
     problems = ["a row filter"] if actual.publication["filtered"] else []
     problems += [f"a column list without {', '.join(excluded_columns)}"] if excluded_columns else []
@@ -86,6 +90,24 @@ def _publication_filter(state: DatabaseState) -> Finding:
         # The connector fails in rows without these columns. In the WAL, such rows remain without them.
         remedy = f"{remedy}; then {_replacement_remedy(state.pipeline)}"
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
+
+
+def _generated_columns(state: DatabaseState, names: list[str], expected: str) -> Finding:
+    """Return the finding for columns of the contract that are not published because they are generated."""
+    expressions, source = state.additional.generated_columns, state.pipeline.source
+    actual = ", ".join(f"{name} is generated always as ({expressions[name]}), which is not published" for name in names)
+    options = {name: key for key, name in source.columns.model_dump().items()}
+    originals = {options.get(name, ""): expressions[name].strip('"') for name in names}
+    if "" not in originals and set(originals.values()) <= set(state.actual.columns):
+        # The rows in the WAL have the original columns, so that no row is lost.
+        settings = ", ".join(f"source.columns.{option}: {original}" for option, original in originals.items())
+        return Finding(False, actual, expected, f"set {settings} in the pipeline file, then run `outbox apply`")
+    actions = [sql.SQL("alter column {} drop expression").format(sql.Identifier(name)) for name in names]
+    table, joined_actions = ddl.qualified_name(source.table), sql.SQL(", ").join(actions)
+    statement = sql.SQL("alter table {} {}").format(table, joined_actions).as_string(None)
+    replacement = _replacement_remedy(state.pipeline)
+    remedy = f"run `{statement}`, and let the service write {', '.join(names)}; then {replacement}"
+    return Finding(False, actual, expected, remedy)
 
 
 @RULES.rule(

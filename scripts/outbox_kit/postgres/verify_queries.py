@@ -27,6 +27,13 @@ USED_RESOURCES: LiteralString = """
 NULLABLE_COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and not attnotnull"""
+# Logical decoding omits generated columns, unless the publication of PostgreSQL 18 or later includes them.
+GENERATED_COLUMNS: LiteralString = """
+    select a.attname as name, pg_get_expr(d.adbin, d.adrelid) as expression
+    from pg_attribute a join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+    where a.attrelid = to_regclass(%s) and a.attgenerated <> '' and not a.attisdropped"""
+# After a reload of the configuration, the setting has a value that becomes effective at the next restart.
+PENDING_WAL_LEVEL: LiteralString = "select pending_restart as pending from pg_settings where name = 'wal_level'"
 CHECK_CONSTRAINTS: LiteralString = """
     select pg_get_constraintdef(oid) as text from pg_constraint where conrelid = to_regclass(%s) and contype = 'c'"""
 PUBLISHED_COLUMNS: LiteralString = """
@@ -61,7 +68,7 @@ class AdditionalState:
 
     `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
     the rows could not be read; `sampling_error` then has the reason. `clock_skew_s` is positive if the server's clock
-    is ahead of the clock of this machine.
+    is ahead of the clock of this machine. `generated_columns` are the expressions of generated columns by name.
     """
 
     settings: dict[str, int]
@@ -77,6 +84,8 @@ class AdditionalState:
     hooks: TriggersAndRules = field(default_factory=TriggersAndRules)
     sampling_error: str = ""
     other_tables: tuple[OtherTable, ...] = ()
+    generated_columns: dict[str, str] = field(default_factory=dict)
+    wal_level_changes: bool = False
 
 
 def read_additional_state(
@@ -104,6 +113,8 @@ def read_additional_state(
         hooks=read_triggers_and_rules(connection, source.table) if source.uses_table else TriggersAndRules(),
         sampling_error=sampling_error,
         other_tables=read_other_tables(connection, source) if source.uses_table else (),
+        generated_columns={row["name"]: row["expression"] for row in connection.execute(GENERATED_COLUMNS, parameters)},
+        wal_level_changes=bool(connection.execute(PENDING_WAL_LEVEL).fetchall()[0]["pending"]),
     )
 
 

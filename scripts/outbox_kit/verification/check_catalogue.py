@@ -167,6 +167,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "postgres.table",
         "postgres.table-identity",
         "postgres.triggers",
+        "postgres.wal-level",
         "registry.compatibility",
         "registry.ids",
         "states.complete",
@@ -186,7 +187,6 @@ REMEDIES_NOT_RUN = {
         "states.compared",
     ),
     "The remedy is a change of the database server, or of its hardware": (
-        "postgres.wal-level",
         "postgres.clock",
         "postgres.free-wal-senders",
         "postgres.slot-retained",

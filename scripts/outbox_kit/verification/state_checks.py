@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError, RefusedError
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import DeadLetter
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
 from outbox_kit.pipeline import Pipeline
-from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.progress import Reporter, plural, shortened_list
 from outbox_kit.repair_commands import backfill_steps
 from outbox_kit.rules import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
@@ -201,8 +201,9 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
         return skip_rules(RULES, "there is no outbox table: events are messages (source.message_prefix)")
     try:
         result = comparison.run(progress)
-    except RowSecurityError as error:
-        finding = Finding(False, error.message, "rows of every aggregate are visible", error.hint, Severity.ERROR)
+    except (UnreadableStatesError, ConfigurationError) as error:
+        # These errors last until somebody corrects them. A skipped comparison would conceal wrong states until then.
+        finding = Finding(False, error.message, "the states of every aggregate can be read", error.hint, Severity.ERROR)
         compared_rule, *other_rules = RULES
         return [compared_rule.check(finding), *skip_rules(other_rules, f"see {compared_rule.id}")]
     except OutboxKitError as error:

@@ -30,7 +30,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.operations.deletion_guard import read_deletions
 from outbox_kit.postgres import aggregate_queries
-from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.postgres.client import connected
 from outbox_kit.progress import silent
 
@@ -307,20 +307,26 @@ def test_a_record_whose_key_no_row_can_have_gets_a_tombstone(store: Deployment, 
         republish(store, "mended", ["x", "01"], silent)
 
 
-def test_rows_hidden_by_row_security_are_refused(store: Deployment) -> None:
+def test_rows_that_the_login_cannot_read_are_refused(store: Deployment) -> None:
     """Otherwise they would look like deleted aggregates."""
     with connected(store.environment.source) as connection, connection.transaction(force_rollback=True):
         connection.execute("alter table store_plain enable row level security")
         connection.execute("create role store_reader")
         connection.execute("grant select on store_plain to store_reader")
         connection.execute("set local role store_reader")
-        with pytest.raises(RowSecurityError, match="store_plain"):
+        with pytest.raises(UnreadableStatesError, match="store_plain"):
             open_states(connection, store.pipeline, "plain", delete=False)
         backfill_section = store.pipeline.aggregates["plain"].backfill
         assert backfill_section is not None
         for read in (aggregate_queries.live_keys, partial(aggregate_queries.states, keys=["1"])):
-            with pytest.raises(RowSecurityError, match="store_plain"):
+            with pytest.raises(UnreadableStatesError, match="store_plain"):
                 read(connection, backfill_section)
+        connection.execute("reset role; alter table store_plain disable row level security")
+        connection.execute("revoke all on store_plain from store_reader; set local role store_reader")
+        with pytest.raises(UnreadableStatesError, match="permission denied for table store_plain") as raised:
+            open_states(connection, store.pipeline, "plain", delete=False)
+        grantee = f'"{connection.info.user}"'
+        assert raised.value.hint == f'run `grant select, update on "public"."store_plain" to {grantee}` as its owner'
 
 
 def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:

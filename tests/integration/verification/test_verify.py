@@ -105,6 +105,12 @@ BREAKAGES = [
     Breakage("postgres.free-slots", b.use_all_slots),
     Breakage("postgres.free-wal-senders", b.use_all_senders),
     Breakage(
+        "postgres.wal-level",
+        lambda bench, _: bench.server_setting("wal_level", "replica"),
+        lambda bench: bench.server_setting("wal_level", None),
+        heals=True,
+    ),
+    Breakage(
         "postgres.idle-slot-timeout",
         lambda bench, _: bench.server_setting("idle_replication_slot_timeout", "'1h'"),
         lambda bench: bench.server_setting("idle_replication_slot_timeout", None),
@@ -248,7 +254,6 @@ BREAKAGES = [
 ]
 NOT_BROKEN_HERE = {
     "postgres.primary": "a standby is another server: tests/unit/postgres/test_checks.py",
-    "postgres.wal-level": "a server with a logical slot does not start under another one: test_checks.py",
     "postgres.row-security": "the login of the stack is a superuser: test_verify_postgres.py",
     "postgres.clock": "a server's clock cannot be set: tests/unit/postgres/test_checks.py",
     "postgres.slot-failover": "on a separate server: test_verify_postgres.py",

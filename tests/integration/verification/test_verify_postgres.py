@@ -154,6 +154,17 @@ ALL_VERSIONS = [
         'grant usage on schema "public" to public, "reader"',
     ),
     (
+        "postgres.connector-role",
+        "revoke connect on database library from public",
+        'grant connect on database "library" to public, "reader"',
+    ),
+    (
+        "postgres.publication-filter",
+        "alter table outbox_event rename column payload to body;"
+        "alter table outbox_event add column payload jsonb generated always as (body) stored",
+        "alter table outbox_event drop column payload; alter table outbox_event rename column body to payload",
+    ),
+    (
         "postgres.triggers",
         "create function nulls() returns trigger language plpgsql as 'begin new.payload = null; return new; end';"
         "create trigger nulls before insert on outbox_event for each row execute function nulls()",

@@ -65,7 +65,7 @@ DETAILS = AdditionalState(
     published_columns=[*COLUMN_TYPES, "seq"],
     can_emit=True,
     moved_key_counts={},
-    role_limits=RoleLimits(can_use_schema=True, can_select=True),
+    role_limits=RoleLimits(can_connect=True, can_use_schema=True, can_select=True),
 )
 EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None, table_oid=None)
 LOCKED = LockedSource(

@@ -62,6 +62,7 @@ CASES = [
     Case("postgres.identity", "system identifier 7302, timeline 1", {"system_identifier": "7302"}),
     Case("postgres.identity", "system identifier 7301, timeline 2", {"timeline": 2}),
     Case("postgres.wal-level", "replica", {"wal_level": "replica"}),
+    Case("postgres.wal-level", "another value from the next restart of the server on", {}, {"wal_level_changes": True}),
     Case(
         "postgres.connector-role",
         "no role reader",
@@ -72,13 +73,19 @@ CASES = [
         "postgres.connector-role",
         "reader lacks usage on the schema",
         {"role": {**ROLE, "can_read": False}},
-        {"role_limits": RoleLimits(can_select=True)},
+        {"role_limits": replace(LIMITS, can_use_schema=False)},
     ),
     Case(
         "postgres.connector-role",
         "reader lacks select on the table",
         {"role": {**ROLE, "can_read": False}},
-        {"role_limits": RoleLimits(can_use_schema=True)},
+        {"role_limits": replace(LIMITS, can_select=False)},
+    ),
+    Case(
+        "postgres.connector-role",
+        "reader lacks connect on the database",
+        {},
+        {"role_limits": replace(LIMITS, can_connect=False)},
     ),
     Case(
         "postgres.connector-role",
@@ -184,6 +191,12 @@ CASES = [
         "a column list without headers, payload",
         {},
         {"published_columns": PUBLISHED_COLUMNS},
+    ),
+    Case(
+        "postgres.publication-filter",
+        "payload is generated always as (body), which is not published",
+        {"version": 140000},
+        {"published_columns": None, "generated_columns": {"payload": "body"}},
     ),
     Case("postgres.publication-older-than-slot", "oid 17000", {"publication": {**PUBLICATION, "oid": 17000}}),
     Case("postgres.slot", "no slot library_outbox", {"slot": None}),
@@ -291,6 +304,37 @@ def test_remedy_of_a_column_changes_its_type(state: DatabaseState) -> None:
     remedy = run(replace(state, actual=replace(DEPLOYED, columns=columns)))["postgres.table"].remedy
     statement = 'alter table "public"."outbox_event" alter column "payload" type jsonb using "payload"::jsonb'
     assert commands_of(remedy)[0] == statement
+
+
+@pytest.mark.parametrize(
+    ("expression", "step"),
+    [
+        ("body", "set source.columns.payload: body in the pipeline file, then run `outbox apply`"),
+        (
+            "to_jsonb(body)",
+            'run `alter table "public"."outbox_event" alter column "payload" drop expression`, and let ',
+        ),
+    ],
+)
+def test_remedy_of_a_generated_column(state: DatabaseState, expression: str, step: str) -> None:
+    actual = replace(DEPLOYED, columns={**COLUMN_TYPES, "body": "jsonb"})
+    published_columns = [*(COLUMN_TYPES.keys() - {"payload"}), "body"]
+    additional = replace(DETAILS, published_columns=published_columns, generated_columns={"payload": expression})
+    check = run(replace(state, actual=actual, additional=additional))["postgres.publication-filter"]
+    assert check.remedy.startswith(step)
+    assert ("pg_drop_replication_slot" in check.remedy) is (expression != "body")
+
+
+def test_accepts_generated_columns_that_are_published_or_not_used(state: DatabaseState) -> None:
+    additional = replace(DETAILS, generated_columns={"payload": "body", "search": "to_tsvector(body)"})
+    assert failing(replace(state, additional=additional)) == {}
+
+
+def test_remedy_of_a_renamed_table_first_changes_the_publication(state: DatabaseState) -> None:
+    """Without this step, `apply` refuses."""
+    actual = replace(DEPLOYED, table_oid=16401, publication={**PUBLICATION, "tables": ["public.old"]})
+    check = run(replace(state, actual=actual))["postgres.table-identity"]
+    assert check.remedy.startswith('run `alter publication "library_outbox" set table "public"."outbox_event"`; then ')
 
 
 def test_reports_excess_wal_without_failing_delivery(state: DatabaseState) -> None:

@@ -11,12 +11,12 @@ from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError, RefusedError, WaitTimeoutError
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, WaitTimeoutError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.dead_letters import DeadLetter, Place
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
-from outbox_kit.postgres.aggregate_queries import RowSecurityError
+from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.progress import silent
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
 from outbox_kit.rules import Check, Status
@@ -100,10 +100,12 @@ def test_lists_aggregates_with_other_values(
     assert ("book k (title)" in actual["states.equal"].seen) is bool(different)
 
 
-def test_hidden_rows_of_a_business_table_fail_the_comparison(
-    deployed: Deployed, check: Callable[..., dict[str, Check]]
+@pytest.mark.parametrize("error_type", [UnreadableStatesError, ConfigurationError])
+def test_unreadable_business_tables_fail_the_comparison(
+    deployed: Deployed, check: Callable[..., dict[str, Check]], error_type: type[OutboxKitError]
 ) -> None:
-    actual = check(deployed(), RowSecurityError("hidden", "run `alter role admin bypassrls`"), [])
+    """A comparison that is always skipped would never report a wrong state."""
+    actual = check(deployed(), error_type("hidden", "run `alter role admin bypassrls`"), [])
     assert statuses(actual) == [Status.FAIL, Status.UNKNOWN, Status.UNKNOWN, Status.UNKNOWN, Status.UNKNOWN]
     assert "`alter role admin bypassrls`" in actual["states.compared"].remedy
 
