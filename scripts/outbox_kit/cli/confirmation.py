@@ -14,9 +14,9 @@ from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
-from outbox_kit.operations import deletion_guard
-from outbox_kit.operations.misplaced_states import MisplacedState
-from outbox_kit.progress import plural, shortened_list
+from outbox_kit.operations import deletion_guard, misplaced_states
+from outbox_kit.operations.misplaced_states import MisplacedStates
+from outbox_kit.progress import plural
 
 ConfirmOption = Annotated[
     str | None,
@@ -81,16 +81,17 @@ def confirm_tombstones(
 
 
 def confirm_misplaced(
-    common: CommonOptions, deployment: Deployment, by_topic: Mapping[str, Collection[MisplacedState]]
+    common: CommonOptions, deployment: Deployment, found: Collection[MisplacedStates], limit: str
 ) -> None:
-    """Show the tombstones that a command would write into wrong partitions, and ask whether to write them."""
-    for topic, states in by_topic.items():
-        keys = shortened_list(sorted({state.key for state in states}), deletion_guard.MAX_LISTED_KEYS)
-        print_message(
-            f"{plural(len(states), 'tombstone')} for states in wrong partitions of topic {topic}; keys: {keys}"
-        )
-    if by_topic:
-        action = f"Write {plural(sum(map(len, by_topic.values())), 'tombstone')} directly to Kafka"
+    """Show the tombstones that a command would write into wrong partitions, and ask whether to write them.
+
+    Raises RefusedError if the tombstones exceed the limit, or if the latest states would not follow them.
+    """
+    misplaced_states.refuse_unsafe(deployment, found, _parse_limit(limit))
+    for states in found:
+        print_message(states.text)
+    if found:
+        action = f"Write {plural(sum(len(states.places) for states in found), 'tombstone')} directly to Kafka"
         confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
 
 

@@ -120,9 +120,7 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    # Without a source in the lock file, only the records show which source epochs the connector has written.
-    written_epoch = highest_epoch(deployment) if lock.source is None else 0
-    epoch = max(lock.source_epoch, written_epoch, _connector_epoch(deployment)) + 1
+    epoch = max(lock.source_epoch, highest_epoch(deployment), _connector_epoch(deployment)) + 1
     return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
 
 

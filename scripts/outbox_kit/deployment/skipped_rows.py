@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_kit import lsn
+from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.preconditions import highest_sequence
 from outbox_kit.errors import RefusedError
@@ -28,11 +29,20 @@ def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | 
         return
     with postgres_client.connected(deployment.environment.source) as connection:
         count = count_between(connection, source, after=confirmed, upto=offset_lsn)
-    if not count or WalPosition(lock.source_epoch, confirmed).precedes(highest_sequence(deployment)):
+    if not count or not _has_sequences(deployment, lock):
+        return
+    if WalPosition(lock.source_epoch, confirmed).precedes(highest_sequence(deployment)):
         return
     raise RefusedError(
         f"the offset of connector {deployment.pipeline.connector.name!r} is at {lsn.describe(offset_lsn)}, beyond slot "
         f"{source.slot!r} at {lsn.describe(confirmed)}, and no topic has a record of the {plural(count, 'event')} in "
         "between, which the connector would skip",
-        "run `outbox offsets reset`, which lets the connector send them; to skip them, run `outbox resume --skip-rows`",
+        "run `outbox offsets reset`, which lets the connector send them; to skip them, run `outbox stop`, then "
+        "`outbox resume --skip-rows`",
     )
+
+
+def _has_sequences(deployment: Deployment, lock: Lock) -> bool:
+    """Return whether the records of the connector show its position: only OutboxRouter writes source_sequence."""
+    config = deployment.connect.config(deployment.pipeline.connector.name)
+    return connect_state.epoch(deployment.render(lock) if config is None else config) > 0

@@ -100,20 +100,21 @@ class LatestRecords:
         """Return the keys of which compaction retains a state."""
         return {key for key in self.by_key if self._has_state(key)}
 
-    def misplaced_states(self) -> dict[str, dict[int, str]]:
-        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key.
-
-        The values are the source_sequence of the state, or of the newest record of the key if the state has none.
-        """
-        misplaced: dict[str, dict[int, str]] = {}
+    def misplaced_states(self) -> dict[str, tuple[int, ...]]:
+        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key."""
+        misplaced: dict[str, tuple[int, ...]] = {}
         for key, records in self._last.items():
-            wrong = {n: record for n, record in records.items() if record.has_state and self._is_wrong(key, n)}
+            wrong = [
+                record.partition for record in records.values() if record.has_state and self._is_wrong(key, record)
+            ]
             if wrong:
-                misplaced[key] = {n: wrong[n].sequence or self.by_key[key].sequence for n in sorted(wrong)}
+                misplaced[key] = tuple(sorted(wrong))
         return misplaced
 
-    def _is_wrong(self, key: str, partition: int) -> bool:
-        newest = self.by_key[key]
+    def _is_wrong(self, key: str, record: LatestRecord) -> bool:
+        newest, partition = self.by_key[key], record.partition
+        if not self._hashed_keys and record.sequence >= newest.sequence:
+            return False  # either of two copies can be the one in the right partition
         was_deleted = not newest.has_state and newest.partition != partition
         return was_deleted or partition != self._home(key)
 

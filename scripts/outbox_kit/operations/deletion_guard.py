@@ -71,9 +71,13 @@ class DeletionLimit:
 
     def allows(self, deletions: Deletions) -> bool:
         """Return whether the tombstones may be written. Only a number allows them if the business table is empty."""
-        if self.number is not None:
-            return len(deletions.keys) <= self.number
-        return not deletions.table_is_empty and deletions.percent <= (self.percent or 0)
+        if self.number is None and deletions.table_is_empty:
+            return False
+        return self.allows_count(len(deletions.keys), deletions.percent)
+
+    def allows_count(self, count: int, percent: float) -> bool:
+        """Return whether this number of tombstones, and their percentage of the states on the topic, is allowed."""
+        return count <= self.number if self.number is not None else percent <= (self.percent or 0)
 
 
 def read_deletions(

@@ -17,7 +17,7 @@ key or of its newest tombstone (`misplaced`), which no later record replaces.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -45,7 +45,7 @@ class StuckAggregate:
     """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
 
     `fields` are the fields of a record of kind `different` that differ. `partitions` are the wrong partitions in which
-    the key, which can have any kind, has a state, with the source_sequence of a tombstone that deletes it.
+    the key, which can have any kind, has a state.
     """
 
     aggregate_type: str
@@ -54,7 +54,7 @@ class StuckAggregate:
     event_id: str = ""
     since: str = ""
     fields: tuple[str, ...] = ()
-    partitions: Mapping[int, str] = field(default_factory=dict)
+    partitions: tuple[int, ...] = ()
 
     @property
     def problem(self) -> str:
@@ -233,7 +233,7 @@ class _TypeComparison:
         }
         for kind, keys in kinds.items():
             entries |= {key: self._stuck_key(aggregate_type, key, kind) for key in keys if key not in entries}
-        return [replace(entry, partitions=self._misplaced.get(key, {})) for key, entry in entries.items()]
+        return [replace(entry, partitions=self._misplaced.get(key, ())) for key, entry in entries.items()]
 
     def _stuck_key(self, aggregate_type: str, key: str, kind: Kind) -> StuckAggregate:
         if kind == "missing":

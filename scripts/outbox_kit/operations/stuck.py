@@ -8,9 +8,9 @@ from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
-from outbox_kit.operations.misplaced_states import MisplacedState, write_tombstones
+from outbox_kit.operations.misplaced_states import MisplacedStates, write_tombstones
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
-from outbox_kit.progress import Reporter, plural
+from outbox_kit.progress import Reporter
 
 
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
@@ -40,45 +40,25 @@ def keys_to_resend(deployment: Deployment, aggregates: Iterable[StuckAggregate])
     return keys
 
 
-def misplaced_states(
-    deployment: Deployment, aggregates: Iterable[StuckAggregate]
-) -> dict[str, tuple[MisplacedState, ...]]:
-    """Return the states in wrong partitions, by topic."""
-    by_topic: dict[str, tuple[MisplacedState, ...]] = {}
-    for entry in aggregates:
-        states = tuple(MisplacedState(entry.key, number, text) for number, text in entry.partitions.items())
-        if states:
-            topic = deployment.pipeline.topic_of(entry.aggregate_type)
-            by_topic[topic] = (*by_topic.get(topic, ()), *states)
-    return by_topic
-
-
-def delete_misplaced(
-    deployment: Deployment, by_topic: Mapping[str, Collection[MisplacedState]], progress: Reporter
-) -> None:
-    """Write a tombstone into each wrong partition in which an aggregate has a state.
-
-    The connector cannot write it, because it sends every record of a key to the partition of the key. resend() writes
-    the latest state afterwards, for readers that apply a tombstone to the key in all partitions.
-    Raises UnreachableError, RejectedError.
-    """
-    for topic, states in by_topic.items():
-        progress(f"write {plural(len(states), 'tombstone')} into wrong partitions of topic {topic}")
-        write_tombstones(deployment.environment.kafka, topic, states)
-
-
 def resend(
     deployment: Deployment,
     keys: Mapping[str, Collection[str]],
     progress: Reporter,
     *,
     tombstones: Mapping[str, Collection[str]],
+    misplaced: Mapping[str, MisplacedStates],
 ) -> int:
     """Write the latest state of each aggregate to the outbox, by type; return the number of rows.
 
-    `tombstones` are the keys, by type, for which a tombstone is written if the aggregate was deleted.
+    `tombstones` are the keys, by type, for which a tombstone is written if the aggregate was deleted. The `misplaced`
+    states are deleted first, for readers that apply a tombstone to the key in all partitions.
     """
-    return sum(
-        backfill.republish(deployment, name, keys[name], progress, tombstones=tombstones.get(name, ()), exact=True)
-        for name in keys
-    )
+    row_count = 0
+    for name in keys:
+        if name in misplaced:
+            progress(f"write {misplaced[name].text}")
+            write_tombstones(deployment, misplaced[name])
+        row_count += backfill.republish(
+            deployment, name, keys[name], progress, tombstones=tombstones.get(name, ()), exact=True
+        )
+    return row_count

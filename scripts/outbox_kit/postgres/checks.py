@@ -206,10 +206,11 @@ def _table_identity(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.other-tables",
-    condition="no child of the outbox table (INHERITS) has rows, which are never delivered, nor a table of its name in "
-    "another schema that no publication contains (a warning)",
+    condition="no child of the outbox table (INHERITS) has rows, nor a table of its name in another schema that no "
+    "publication contains; if services insert there, these rows are never delivered",
     remedy="let the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
     f"`alter table ... rename to ...` for the other table, then run {RESEND_HINT}",
+    severity=Severity.WARNING,
 )
 def _other_tables(state: DatabaseState) -> Finding:
     expected = "no other table with rows"
@@ -219,15 +220,13 @@ def _other_tables(state: DatabaseState) -> Finding:
     unknown = ", ".join(table.text for table in state.additional.other_tables if table.has_rows is None)
     if unknown and not tables:
         return Finding(None, f"cannot read {unknown}", expected, "grant select on the table to the login of `verify`")
-    children = [table for table in tables if table.parents]
     commands = ", ".join(f"`{text}`" for table in tables for text in table.statements)
     # The rows are not moved to the outbox table: there, they would replace newer states of their aggregates.
     remedy = (
         f"let every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
         f"this pipeline: run {commands}, which keeps the rows; then {resend_steps(state.pipeline)}"
     )
-    severity = Severity.ERROR if children else Severity.WARNING
-    return Finding(not tables, ", ".join(table.text for table in tables) or expected, expected, remedy, severity)
+    return Finding(not tables, ", ".join(table.text for table in tables) or expected, expected, remedy)
 
 
 @RULES.rule(

@@ -81,11 +81,14 @@ def read_other_tables(connection: Connection, source: Source) -> tuple[OtherTabl
 
 
 def _tables_with_rows(connection: Connection, tables: list[OtherTable]) -> list[OtherTable]:
-    """Return the tables that contain rows; all tables, with unknown `has_rows`, if the query takes too long."""
+    """Return the tables that contain rows; all of them, with unknown `has_rows`, if the query fails.
+
+    A migration of another pipeline can lock or drop one of the tables.
+    """
     query = sql.SQL("exists (select from only {})")
     flags = sql.SQL(", ").join(query.format(table.identifier) for table in tables)
     try:
         has_rows = connection.execute(sql.SQL("select array[{}]::bool[] as flags").format(flags)).fetchall()[0]["flags"]
-    except errors.QueryCanceled:
+    except (errors.QueryCanceled, errors.LockNotAvailable, errors.UndefinedTable):
         return [replace(table, has_rows=None) for table in tables]
     return list(compress(tables, has_rows))

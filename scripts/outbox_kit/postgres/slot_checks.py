@@ -17,6 +17,7 @@ from outbox_kit.rules import Finding, Rules, Severity
 MEGABYTE = 2**20
 RETAINED_MB_WITHOUT_LIMIT = 10_240
 COLUMN_LISTS_SINCE = 150000
+GENERATED_COLUMNS_SINCE = 180000
 RULES = Rules[DatabaseState]()
 
 
@@ -75,7 +76,9 @@ def _publication_filter(state: DatabaseState) -> Finding:
     source = state.pipeline.source
     fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
     required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
-    unpublished_columns = required_columns & set(state.additional.generated_columns) - set(published or ())
+    # Before PostgreSQL 18 no publication includes generated columns, although PostgreSQL 15 lists them.
+    published_columns = set(published or ()) if actual.version >= GENERATED_COLUMNS_SINCE else set()
+    unpublished_columns = required_columns & set(state.additional.generated_columns) - published_columns
     if unpublished_columns:
         return _generated_columns(state, sorted(unpublished_columns), expected)
     if actual.publication is None or published is None:

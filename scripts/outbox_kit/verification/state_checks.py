@@ -99,13 +99,19 @@ def _stuck_remedy(states: ComparedStates) -> str:
         )
     # A state of the outbox table whose aggregate was deleted becomes a tombstone too.
     deleted = Counter(entry.aggregate_type for entry in stuck if entry.kind == "ghost")
-    if not deleted:
+    misplaced = Counter({name: 0 for name in types})
+    for entry in stuck:
+        misplaced[entry.aggregate_type] += len(entry.partitions)
+    limit = max(*Counter(entry.aggregate_type for entry in stuck).values(), *misplaced.values())
+    command = f"`outbox stuck --resend --max-deletions {limit}`, which asks before it writes"
+    if not deleted and not any(misplaced.values()):
         return ""
+    if not deleted:
+        return f"run `outbox status` and fix what it reports, then run {command} tombstones into wrong partitions"
     tables = ", ".join(f"{count} of {name} from {_table(states, name)}" for name, count in sorted(deleted.items()))
-    limit = max(Counter(entry.aggregate_type for entry in stuck).values())
     return (
         f"run `outbox status` and fix what it reports; if these aggregates were deleted on purpose ({tables}), run "
-        f"`outbox stuck --resend --max-deletions {limit}`, which asks before it writes their tombstones"
+        f"{command} their tombstones"
     )
 
 

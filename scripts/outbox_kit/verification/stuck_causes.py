@@ -27,13 +27,27 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
         return []
     has_lost_rows = any(entry.kind in ("missing", "stale") for entry in stuck)
     causes = [CANARY_ARRIVED] if canary_arrived and has_lost_rows else []
-    if any(entry.kind == "overwritten" or entry.partitions for entry in stuck):
-        causes.append(OTHER_PRODUCER)
+    causes += _other_producers(comparison, stuck)
     causes += _reformatted_keys(comparison, result)
     for read_causes in (_cascading_deletions, _deleted_records, _other_topics):
         with suppress(OutboxKitError):
             causes += [*read_causes(comparison, stuck)]
     return causes
+
+
+def _other_producers(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
+    """Yield why records are in wrong partitions or in a wrong order."""
+    aggregates, grown_topics = comparison.deployment.pipeline.aggregates, set[str]()
+    types = sorted({entry.aggregate_type for entry in stuck if entry.kind == "overwritten" or entry.partitions})
+    for name in types:
+        count, declared_count = comparison.topic(name).partition_count, aggregates[name].partitions
+        if count != declared_count:
+            grown_topics.add(name)
+            topic = comparison.deployment.pipeline.topic_of(name)
+            actual = f"topic {topic} has {count} partitions instead of {declared_count}"
+            yield f"{actual}: see docs/operations.md, Adding partitions"
+    if grown_topics != set(types):
+        yield OTHER_PRODUCER
 
 
 def _reformatted_keys(comparison: StateComparison, result: ComparisonResult) -> Iterator[str]:
@@ -62,6 +76,8 @@ def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate
     """Yield the foreign keys that delete business rows of ghosts without the service, which writes the tombstones."""
     aggregates = comparison.deployment.pipeline.aggregates
     tables = {name: entry.table for name in _types(stuck, "ghost") if (entry := aggregates[name].backfill)}
+    if not tables:
+        return
     with postgres_client.connected(comparison.deployment.environment.source) as connection:
         for table in tables.values():
             for name, parent in aggregate_queries.cascading_foreign_keys(connection, table).items():

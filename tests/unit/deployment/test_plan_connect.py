@@ -160,6 +160,18 @@ def test_lock_for_recovery_without_a_lock_file(
     assert lock_for(deployed(), recover=True) == expected
 
 
+def test_lock_for_recovery_exceeds_every_epoch_on_the_topics(
+    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file was reverted, and the connector no longer exists."""
+    monkeypatch.setattr(plan, "highest_epoch", lambda _: 7)
+    deployment = deployed()
+    deployment.write_lock(lock)
+    recovering = lock_for(deployment, recover=True)
+    assert recovering is not None
+    assert recovering.source_epoch == 8
+
+
 def test_recovery_increments_the_epoch_of_the_connector_if_the_lock_file_is_outdated(
     serve: Serve, deployed: Deployed, lock: Lock
 ) -> None:

@@ -65,13 +65,21 @@ def test_rejects_a_connector_without_an_offset(deployment: Deployment, connect: 
 
 
 def test_rejects_an_offset_beyond_rows_that_no_topic_has(
-    deployment: Deployment, database: FakePostgres, lock: Lock, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment,
+    database: FakePostgres,
+    connect: FakeConnect,
+    lock: Lock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database.actual = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=CONFIRMED - 100, active=False))
     database.is_read = lambda: False
     deployment.write_lock(lock.model_copy(update={"config": {}}))
     refuse_unsafe_start(deployment, require_connector(deployment))
     database.events = 2
+    config = connect.configs[NAME]
+    connect.configs[NAME] = {}
+    refuse_unsafe_start(deployment, require_connector(deployment))  # EventRouter: records have no source_sequence
+    connect.configs[NAME] = config
     for before in ("", f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED - 101:016x}"):
         monkeypatch.setattr(skipped_rows, "highest_sequence", lambda _, sequence=before: sequence)
         with pytest.raises(RefusedError, match="no topic has a record of the 2 events in between") as refused:

@@ -10,7 +10,6 @@ from tests.unit.operations.samples import backfilled
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations import stuck
-from outbox_kit.operations.misplaced_states import MisplacedState
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
 from outbox_kit.progress import silent
 
@@ -45,22 +44,6 @@ def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeyp
     actual = [StuckAggregate("book", "a", "missing"), StuckAggregate("book", "b", "ghost")]
     deployment = backfilled(deployed(), "book")
     keys = stuck.keys_to_resend(deployment, actual)
-    assert stuck.resend(deployment, keys, silent, tombstones={"book": ("b",)}) == 2
-    assert stuck.resend(deployment, keys, silent, tombstones={}) == 2
+    assert stuck.resend(deployment, keys, silent, tombstones={"book": ("b",)}, misplaced={}) == 2
+    assert stuck.resend(deployment, keys, silent, tombstones={}, misplaced={}) == 2
     assert calls == [("book", ["a", "b"], ("b",)), ("book", ["a", "b"], ())]
-
-
-def test_deletes_misplaced_states_by_topic(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[tuple[str, Collection[MisplacedState]]] = []
-    monkeypatch.setattr(stuck, "write_tombstones", lambda _, topic, states: written.append((topic, states)))
-    aggregates = [
-        StuckAggregate("author", "a", "missing"),
-        StuckAggregate("book", "b", "misplaced", partitions={1: "s1", 3: "s3"}),
-        StuckAggregate("book", "c", "ghost", partitions={2: ""}),
-    ]
-    deployment = deployed()
-    stuck.delete_misplaced(deployment, stuck.misplaced_states(deployment, aggregates), silent)
-    states = (MisplacedState("b", 1, "s1"), MisplacedState("b", 3, "s3"), MisplacedState("c", 2, ""))
-    assert written == [("library.book", states)]
-    # A table that is ordered by source_sequence does not accept records without it.
-    assert [state.headers for state in states] == [[("source_sequence", "s1")], [("source_sequence", "s3")], []]

@@ -437,14 +437,6 @@ def test_reports_a_login_without_select_privilege(state: DatabaseState) -> None:
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "no permission to read the table")
 
 
-def test_only_children_certainly_have_undelivered_rows(state: DatabaseState) -> None:
-    other, child = OtherTable("tenant", "outbox_event"), OtherTable("public", "late", ("public.outbox_event",))
-    tables = {Severity.WARNING: (other,), Severity.ERROR: (other, child)}
-    for severity, found in tables.items():
-        additional = replace(DETAILS, other_tables=found)
-        assert run(replace(state, additional=additional))["postgres.other-tables"].severity is severity
-
-
 def test_other_tables_are_unknown_if_they_cannot_be_read(state: DatabaseState) -> None:
     additional = replace(DETAILS, other_tables=(OtherTable("tenant", "outbox_event", has_rows=None),))
     actual = run(replace(state, additional=additional))["postgres.other-tables"]

@@ -14,6 +14,7 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import stuck as stuck_aggregates
 from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.progress import plural
 
@@ -51,7 +52,6 @@ def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[Stuc
     """Write the latest states after the tombstones among them were confirmed; return the number of outbox rows."""
     keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
     tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
-    misplaced = stuck_aggregates.misplaced_states(deployment, aggregates)
-    confirm_misplaced(common, deployment, misplaced)
-    stuck_aggregates.delete_misplaced(deployment, misplaced, print_message)
-    return stuck_aggregates.resend(deployment, keys, print_message, tombstones=tombstones)
+    misplaced = misplaced_states(deployment, aggregates)
+    confirm_misplaced(common, deployment, list(misplaced.values()), max_deletions)
+    return stuck_aggregates.resend(deployment, keys, print_message, tombstones=tombstones, misplaced=misplaced)

@@ -247,7 +247,7 @@ def test_stuck(
     assert len(calls) == (2 if "--resend" in line and code < 2 else 0)
     assert ("no record on the topic" in done.stdout) == bool(aggregates)
     if code < 2:
-        entries = [{**vars(entry), "fields": [], "partitions": {}} for entry in aggregates]
+        entries = [{**vars(entry), "fields": [], "partitions": []} for entry in aggregates]
         assert json.loads(document.stdout) == {"stuck": entries, "resent": resent}
 
 

@@ -1,0 +1,85 @@
+"""Deletion of states in wrong partitions, without a broker. With one: tests/integration/operations/test_stuck.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_topic import FakeTopic, Record
+
+from outbox_kit.connect.state import EPOCH_KEY
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+from outbox_kit.operations import misplaced_states as module
+from outbox_kit.operations.deletion_guard import DeletionLimit
+from outbox_kit.operations.misplaced_states import MisplacedStates, misplaced_states, refuse_unsafe, write_tombstones
+from outbox_kit.operations.state_comparison import StuckAggregate
+
+STATES = MisplacedStates("book", "library.book", (("a", 1),))
+
+
+def test_lists_misplaced_states_by_type(deployed: Callable[..., Deployment]) -> None:
+    aggregates = [
+        StuckAggregate("author", "a", "missing"),
+        StuckAggregate("book", "b", "misplaced", partitions=(1, 3)),
+        StuckAggregate("book", "c", "ghost", partitions=(2,)),
+    ]
+    places = (("b", 1), ("b", 3), ("c", 2))
+    assert misplaced_states(deployed(), aggregates) == {"book": MisplacedStates("book", "library.book", places)}
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
+    """Topic with the partitions of the pipeline file, and one of ten states in a wrong partition."""
+    monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
+    topic = FakeTopic(monkeypatch, partitions=4)
+    topic.append(*(Record(str(number).encode(), b"x", "1") for number in range(9)), Record(b"a", b"x", "1", number=1))
+    return topic
+
+
+def refuse(deployment: Deployment, limit: str) -> None:
+    refuse_unsafe(deployment, [STATES], DeletionLimit.parse(limit))
+
+
+@pytest.mark.parametrize(("limit", "is_allowed"), [("5%", False), ("10%", True), ("0", False), ("1", True)])
+def test_limits_the_tombstones(deployment: Deployment, topic: FakeTopic, limit: str, is_allowed: bool) -> None:
+    assert topic.records
+    if is_allowed:
+        refuse(deployment, limit)
+        return
+    with pytest.raises(RefusedError, match=r"--max-deletions does not allow 1 tombstone .*\(10\.0 % of the states\)"):
+        refuse(deployment, limit)
+
+
+def test_refuses_a_topic_with_added_partitions(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
+    FakeTopic(monkeypatch, partitions=5).append(Record(b"a", b"x", "1", number=1))
+    with pytest.raises(RefusedError, match="has 5 partitions, but the pipeline file has 4"):
+        refuse(deployment, "100%")
+
+
+@pytest.mark.parametrize("state", ["STOPPED", "PAUSED"])
+def test_refuses_while_the_connector_does_not_run(
+    deployment: Deployment, connect: FakeConnect, topic: FakeTopic, state: str
+) -> None:
+    assert topic.records
+    connect.states = dict.fromkeys(connect.states, state)
+    with pytest.raises(RefusedError, match="the latest states would not follow the tombstones"):
+        refuse(deployment, "100%")
+
+
+@pytest.mark.parametrize("epoch", ["0", "2"])
+def test_only_a_connector_with_sequences_gives_tombstones_headers(
+    deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch, epoch: str
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(
+        module, "_produce", lambda _, topic, tombstones: written.extend((topic, *t) for t in tombstones)
+    )
+    connect.configs = {name: {EPOCH_KEY: epoch} for name in connect.configs}
+    write_tombstones(deployment, STATES)
+    [(topic, key, partition, headers)] = written
+    assert (topic, key, partition) == ("library.book", "a", 1)
+    assert dict(headers).get("source_sequence") == ("0000_0000000000000000-0000000000000000" if epoch == "2" else None)
