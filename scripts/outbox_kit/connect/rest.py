@@ -35,8 +35,12 @@ GATEWAY_STATUSES = (502, 504)
 WORKER_DOWN_STATUSES = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
 TIMED_OUT_MESSAGE = "request timed out"
+# Kafka's RestClient: the error of a request that a worker could not forward to the leader of the group.
+FORWARDING_MESSAGE = "io error trying to forward rest request"
+# With one of these causes, the leader has not received the request. The group elects another leader.
+LEADER_UNREACHABLE_MESSAGES = ("connect timeout", "connection refused", "no route to host", "unresolvedaddress")
 # Errors of a write whose outcome the worker does not know begin with one of these texts.
-UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets")
+UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets", FORWARDING_MESSAGE)
 # While a worker starts, its HTTP server responds to each request with a page for HTTP 404 instead of a JSON document.
 HTTP_SERVER_OF_CONNECT = "Jetty"
 STARTING_HINT = "run the command again in a minute; if the message remains, check connect.url in the environment file"
@@ -46,7 +50,7 @@ UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox
 
 
 class RebalanceError(RejectedError):
-    """The worker group is rebalancing; retryable."""
+    """The worker group is rebalancing, or will do so because its leader is unreachable; retryable."""
 
 
 class NotFoundError(RejectedError):
@@ -66,8 +70,13 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error message reports a rebalance. Other messages can quote a name that contains such words."""
+    """Return whether an error message reports a rebalance or an unreachable leader, which causes one.
+
+    Other messages can quote a name that contains such words.
+    """
     message = reason.lower()
+    if message.startswith(FORWARDING_MESSAGE):
+        return any(fragment in message for fragment in LEADER_UNREACHABLE_MESSAGES)
     quotes_name = message.endswith("already exists") or message.startswith(TIMED_OUT_MESSAGE)
     return not quotes_name and any(fragment in message for fragment in REBALANCE_MESSAGES)
 
