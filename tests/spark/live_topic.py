@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from kafka_log import START, Log, Schemas
+from kafka_log import START, Log, Record, Schemas
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import ReadRange
@@ -59,9 +59,13 @@ class LiveTopic:
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
         offsets = dict(state.end_offsets)
         for record in reversed(self.log.records):
-            if START + timedelta(seconds=record.offset) >= time:
+            if self.timestamp(record) >= time:
                 offsets[record.partition] = record.offset
         return offsets
+
+    @staticmethod
+    def timestamp(record: Record) -> datetime:
+        return START + timedelta(seconds=record.offset)
 
     @contextmanager
     def registry(self) -> Iterator[Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import psycopg
+import pytest
 from kafka_log import Log, Schemas
 from live_topic import LiveTopic
 from msgspec import structs
@@ -28,8 +31,9 @@ from outbox_spark.jobs.model import (
 )
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.materialize_table import Totals, outcome_of
-from outbox_spark.sinks import TargetTable, open_table
+from outbox_spark.sinks import PostgresTable, TargetTable, open_table
 from outbox_spark.sinks.iceberg.catalog import table_name
+from outbox_spark.sinks.lake.table import LakeTable
 
 
 @dataclass
@@ -103,6 +107,12 @@ class Target:
     def state(self, *names: str) -> dict[str, dict[str, Any]]:
         """Return the named columns by key."""
         return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], datetime]) -> None:
+    """Replace the clocks of all targets."""
+    for table in (PostgresTable, LakeTable):
+        monkeypatch.setattr(table, "current_time", lambda _: clock())
 
 
 def staging_tables(target: Target) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
-from outbox_spark.sinks.postgres.progress import read_progress
+from outbox_spark.sinks.postgres.progress import read_progress, server_time
 from outbox_spark.sinks.postgres.statements import TableStatements
 
 _READ_ONLY = "-c default_transaction_read_only=on"
@@ -84,8 +84,8 @@ def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter = lambda _: None) -> Preview:
     """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads records."""
-    committed = _read_progress(job, spark, report)
-    retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed)
+    committed, time = _read_progress(job, spark, report)
+    retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)
     retention.check_missed_tombstones(read_range)
     new_partitions = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
@@ -93,18 +93,22 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Repo
     return Preview(job, committed, read_range, warning, None, new_partitions)
 
 
-def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:
+def _read_progress(
+    job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter
+) -> tuple[TableProgress | None, datetime]:
+    """Return the progress of the table, and the time of the target."""
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
     with open_table(spark(), job, report) as table:
-        return table.committed()
+        return table.committed(), table.current_time()
 
 
-def _read_postgres_progress(target: PostgresTarget, table: str) -> TableProgress | None:
+def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TableProgress | None, datetime]:
     """Read the progress without locking the table, because a run may be active."""
     try:
         with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
-            return read_progress(connection, TableStatements(target.schema, table))[1]
+            progress = read_progress(connection, TableStatements(target.schema, table))[1]
+            return progress, server_time(connection)
     except psycopg.Error as error:
         raise unreachable(target, error) from error
 

@@ -27,7 +27,7 @@ from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.compare_source import compare_with_source
 from outbox_spark.runs.compare_topic import DIFFERENCES, DifferenceKind, compare_with_topic
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.missed_tombstones import TombstoneRetention, now
+from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import count_unrepaired, repair_table
 from outbox_spark.sinks import open_table
 
@@ -81,12 +81,10 @@ def _catch_up_if_tombstones_missed(spark: SparkSession, job: MaterializeJob, top
     Unread tombstones may be compacted away at any time, so a repair up to the committed offsets would be incomplete.
     """
     with open_table(spark, job, report) as table:
-        requested_at = now()
         committed = table.committed()
-        description = topic.describe()
-    retention = TombstoneRetention(job, description, committed, requested_at)
-    if committed is None or not retention.may_miss_tombstones(resolve_range(description, committed)):
-        return
+        retention = TombstoneRetention.start(job, table, topic, committed)
+        if committed is None or not retention.may_miss_tombstones(resolve_range(retention.topic, committed)):
+            return
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
     materialize(spark, structs.replace(job, options=options), report, topic=topic)
 

@@ -12,6 +12,7 @@ from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic
 
 BEGINNING = "beginning"
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def replay(
@@ -21,7 +22,9 @@ def replay(
 
     Raises ConfigurationError for an invalid time, and RefusedError as `replay_range` does.
     """
-    start = state.start_offsets if replay_from == BEGINNING else topic.offsets_at(state, parse_time(replay_from))
+    # The log start offset is lower than the first record after compaction, and thus lower than the ledger's start.
+    since = _EPOCH if replay_from == BEGINNING else parse_time(replay_from)
+    start = topic.offsets_at(state, since)
     ledger_since = committed.ledger_since if committed else None
     ledger_start = None if ledger_since is None else topic.offsets_at(state, ledger_since)
     return replay_range(read_range, committed, start, ledger_start, replay_from)

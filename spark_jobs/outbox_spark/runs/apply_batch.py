@@ -68,9 +68,12 @@ def apply(
     read_range: ReadRange,
     topic: Topic,
     registry: SchemaRegistry,
-    advance: Callable[[TableProgress], TableProgress] = lambda progress: progress,
+    advance: Callable[[TableProgress, datetime | None], TableProgress] = lambda progress, _: progress,
 ) -> AppliedBatch:
-    """Reduce, decode and write one range of the topic. `advance` maps the progress at its end to the committed one."""
+    """Reduce, decode and write one range of the topic.
+
+    `advance` returns the progress to commit, from the progress at the end of the range and the newest Kafka timestamp.
+    """
     spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
@@ -84,7 +87,7 @@ def apply(
             decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
             _check_quarantine_limit(job, decoded)
         label_spark_jobs(spark, job, "write")
-        progress = advance(read_range.progress_after(committed, ordering))
+        progress = advance(read_range.progress_after(committed, ordering), decoded.summary.newest_timestamp)
         rows, counts, summary = decoded.rows, decoded.counts, decoded.summary
         batch = Batch(rows, counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged)
         written = table.write(batch)

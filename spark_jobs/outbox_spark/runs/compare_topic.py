@@ -11,13 +11,13 @@ pass is no longer in the topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
@@ -28,7 +28,6 @@ from outbox_spark.jobs.model import MaterializeJob, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
-from outbox_spark.runs.missed_tombstones import now
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, SchemaReferences, newest_of, summarize
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import TargetTable
@@ -85,6 +84,8 @@ class _Scan:
     """State of the scan: the number of passes so far, and the offsets up to which they have read the topic."""
 
     topic: TopicDescription
+    clock: Callable[[], datetime]
+    """Returns the time of the target."""
     pass_count: int = 0
     is_complete: bool = False
     message: str = ""
@@ -101,7 +102,7 @@ def compare_with_topic(
     committed = table.committed()
     if committed is None:
         raise RefusedError(f"{job}: the table does not exist yet", "run `outbox-materialize`")
-    scan = _Scan(topic.describe())
+    scan = _Scan(topic.describe(), table.current_time)
     scan_range = committed_range(scan.topic, committed)
     records = persist(stack, newest_of(job, topic, scan_range))
     with allow_topic_reads(records.sparkSession):
@@ -203,18 +204,24 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
     keys = newest_of(job, topic, pass_range)
     keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # The time is a number, because collect() would return a timestamp in the driver's time zone.
-    counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
+    oldest, newest = F.unix_micros(F.min("_timestamp")), F.unix_micros(F.max("_timestamp"))
+    counts = keys.agg(F.count(F.lit(1)).alias("keys"), oldest.alias("oldest"), newest.alias("newest"))
     with allow_topic_reads(keys.sparkSession):
         row = counts.collect()[0]
     scan.pass_count += 1
-    min_lag_seconds = scan.topic.min_compaction_lag.total_seconds()
-    if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < min_lag_seconds:
+    if row["keys"] and _age_of_oldest(row, scan.clock()) < scan.topic.min_compaction_lag:
         # The log cleaner does not compact a segment while one of its records is younger than the lag.
         scan.is_complete = True
         scan.message = f"all records of pass {scan.pass_count} are younger than min.compaction.lag.ms"
     else:
         scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets, {row['keys']} keys"
     return keys.select(KEY_COLUMN)
+
+
+def _age_of_oldest(timestamps: Row, target_time: datetime) -> timedelta:
+    """Return the age of the oldest record, by the latest of three clocks: that of a slow clock would be too low."""
+    present = max(target_time.timestamp(), datetime.now(UTC).timestamp(), timestamps["newest"] / 1e6)
+    return timedelta(seconds=present - timestamps["oldest"] / 1e6)
 
 
 def _decode_differences(

@@ -17,7 +17,7 @@ from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.batches import Batches
 from outbox_spark.runs.compare_topic import DifferenceKind, compare_with_topic
-from outbox_spark.runs.missed_tombstones import TombstoneRetention, now
+from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import repair_table
 from outbox_spark.sinks import TargetTable, open_table
 
@@ -47,8 +47,7 @@ def materialize(
     topic = topic or topic_of(spark, job)
     with open_table(spark, job, report) as table:
         committed = table.committed()
-        requested_at = now()  # before the end offsets are requested: later records are newer
-        retention = TombstoneRetention(job, topic.describe(), committed, requested_at)
+        retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)

@@ -6,26 +6,29 @@ tombstone was written after this time. A run sets it, with its last batch, to th
 offsets. Earlier batches do not change it, because unread records may be older than the run. A run that reads, or ends,
 later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the table
 with the topic and commits the time. If it crashes before this commit, the next run compares them.
+
+The time is that of the target, because the clocks of drivers can differ. Ledger entries expire by Kafka timestamps: the
+current time is at most the newest timestamp that the run has read, so that a wrong clock alone removes no entry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription
+from outbox_spark.kafka.topic_access import Topic
+from outbox_spark.sinks import TargetTable
 
 EXPIRE_EVERY = timedelta(hours=1)
+MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
+"""Difference between clocks up to which `committed_at` may be later than the present."""
 _MAX_HOURS = 72
 """Longer durations are shown in days."""
 _HINT = "run `outbox-reconcile --repair`, which deletes the rows whose tombstones were missed, or run `outbox-rebuild`"
-
-
-def now() -> datetime:
-    """Return the current time of the driver's clock."""
-    return datetime.now(UTC)
 
 
 @dataclass
@@ -35,9 +38,22 @@ class TombstoneRetention:
     job: MaterializeJob
     topic: TopicDescription
     previous: TableProgress | None
-    requested_at: datetime = field(default_factory=now)
+    requested_at: datetime
+    """Time before the end offsets were requested: unread tombstones are newer."""
+    clock: Callable[[], datetime]
+    """Returns the time of the target; also the clock of `requested_at`."""
     expire_before: datetime | None = None
     """Time before which ledger entries must be removed; set together with a new `ledger_since`."""
+    _newest_timestamp: datetime | None = field(default=None, init=False)
+    """Newest Kafka timestamp of the batches so far."""
+
+    @classmethod
+    def start(
+        cls, job: MaterializeJob, table: TargetTable, topic: Topic, previous: TableProgress | None
+    ) -> TombstoneRetention:
+        """Request the topic's description for a run of the table."""
+        requested_at = table.current_time()
+        return cls(job, topic.describe(), previous, requested_at, table.current_time)
 
     @property
     def since(self) -> datetime | None:
@@ -51,20 +67,29 @@ class TombstoneRetention:
         Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
         """
         half_retention = self.topic.delete_retention / 2
-        return self.since is None or (half_retention > timedelta(0) and self.requested_at - self.since > half_retention)
+        return self._is_unknown or (half_retention > timedelta(0) and self._age > half_retention)
 
     def may_miss_tombstones(self, read_range: ReadRange) -> bool:
         """Whether tombstones may have been removed before the range is read."""
-        if self.since is None:
+        if self._is_unknown:
             return True
-        return not read_range.is_empty and now() - self.since > self.topic.delete_retention
+        return not read_range.is_empty and self._age > self.topic.delete_retention
+
+    @property
+    def _age(self) -> timedelta:
+        return self.clock() - (self.since or self.requested_at)
+
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether the time of the last update is unknown, or later than the present: a clock was wrong."""
+        return self.since is None or self.since - self.requested_at > MAX_CLOCK_DIFFERENCE
 
     def warning(self) -> str:
         """Return the warning that tombstones may have been missed."""
         retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
-        if self.since is None:
+        if self._is_unknown:
             return f"{self.job}: the time of the last update is unknown and {retention}: the run may miss tombstones"
-        age = _duration(now() - self.since)
+        age = _duration(self._age)
         return f"{self.job}: the table was last up to date {age} ago and {retention}: the run may miss tombstones"
 
     def check_missed_tombstones(self, read_range: ReadRange) -> None:
@@ -76,8 +101,14 @@ class TombstoneRetention:
         """Return the error of a job with `missed_tombstones: refuse`."""
         return RefusedError(self.warning(), _HINT)
 
-    def advance(self, after_batch: TableProgress, *, read_range: ReadRange, is_last: bool) -> TableProgress:
-        """Return the progress to commit with a batch; `is_last`: whether it ends at the end offsets of the topic."""
+    def advance(
+        self, after_batch: TableProgress, newest_timestamp: datetime | None, *, read_range: ReadRange, is_last: bool
+    ) -> TableProgress:
+        """Return the progress to commit with a batch; `is_last`: whether it ends at the end offsets of the topic.
+
+        `newest_timestamp` is the newest Kafka timestamp of the batch; None if the batch has no records.
+        """
+        self._newest_timestamp = max(filter(None, (self._newest_timestamp, newest_timestamp)), default=None)
         committed_at = self.since
         if is_last:
             committed_at = None if self.may_miss_tombstones(read_range) else self.requested_at
@@ -88,7 +119,10 @@ class TombstoneRetention:
             progress = replace(progress, offsets=offsets)
         if not is_last:
             return progress
-        before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
+        if self._newest_timestamp is None:
+            return progress
+        present = min(self.requested_at, self._newest_timestamp)
+        before = present - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
             # Ledger entries that are older are removed at the next expiry, which saves a query of the ledger now.
             return replace(progress, ledger_since=before)

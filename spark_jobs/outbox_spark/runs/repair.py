@@ -30,7 +30,8 @@ def repair_table(
     is_selected = F.col("_kind").isin(*[kind.value for kind in kinds])
     written, committed = WriteCounts(), comparison.committed
     newest = comparison.newest.where(is_selected & F.col("_reason").isNull()).drop("_kind")
-    deletions = _tombstones(comparison.absent.where(is_selected), comparison.newest.drop("_kind"))
+    absent, rows = comparison.absent.where(is_selected), comparison.newest.drop("_kind")
+    deletions = _tombstones(absent, rows, table.current_time())
     sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
     # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
     for rows, is_last in ((newest, False), (deletions, True)):
@@ -45,7 +46,7 @@ def repair_table(
     return written
 
 
-def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
+def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame:
     """Return tombstones for rows without a record in the topic, in the form of decode().
 
     A tombstone has the version of its row, with the next offset: (`_sequence`, `_partition_epoch`, `_offset` + 1).
@@ -56,8 +57,8 @@ def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
       before it.
     - The offsets of different keys differ, unlike the end offset of the topic: PostgreSQL detects incomplete staging
       by counting offsets.
-    The timestamp is the current time: the time of the deletion is unknown, and the ledger must retain the entry for its
-    whole TTL.
+    The timestamp is `time`, the current time: the time of the deletion is unknown, and the ledger must retain the entry
+    for its whole TTL.
     """
     values: dict[str, Column] = {
         KEY_COLUMN: F.col(KEY_COLUMN),
@@ -65,7 +66,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
         "_partition_epoch": F.col("_partition_epoch"),
         "_partition": F.col("_partition"),
         "_offset": F.col("_offset") + F.lit(1),
-        "_timestamp": F.current_timestamp(),
+        "_timestamp": F.lit(time),
         "_deleted": F.lit(True),
     }
     return absent.select(

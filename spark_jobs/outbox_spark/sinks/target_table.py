@@ -60,6 +60,9 @@ class TargetTable(Protocol):
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+    def current_time(self) -> datetime:
+        """Return the time of the target's clock; of the driver's clock if the target has none. Only inside `with`."""
+
     def committed(self) -> TableProgress | None:
         """Return the table's progress; None if there is no table. Raises RefusedError for a table without progress."""
 

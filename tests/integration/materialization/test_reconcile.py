@@ -6,7 +6,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import fastavro
 import psycopg
@@ -34,7 +34,6 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, RegistrySettings
 from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.missed_tombstones import now
 
 TOPIC = "zombies.thing"
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -155,12 +154,15 @@ def rows(state: StackState, table: str = "zombie") -> dict[str, int]:
 def test_detects_and_repairs_a_missed_tombstone(
     spark: SparkSession, state: StackState, admin: AdminClient, job: MaterializeJob
 ) -> None:
-    sender, before = Sender(state), now()
+    sender, before = Sender(state), datetime.now(UTC)
     for n, key in enumerate(("kept", "removed", "changed")):
         sender.send(key, n)
     topic = describe(job.kafka, TOPIC)
     assert (topic.delete_retention, topic.min_compaction_lag) == (timedelta(0), timedelta(seconds=0.001))
-    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, now())) == ({0: 0}, topic.end_offsets)
+    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, datetime.now(UTC))) == (
+        {0: 0},
+        topic.end_offsets,
+    )
     materialize(spark, job, print)
     sender.send("removed", None)
     compacted_away(state, sender, "removed")

@@ -163,7 +163,7 @@ def preview_of(
     state: TopicDescription = STATE,
     missed: MissedTombstones = MissedTombstones.RECONCILE,
 ) -> Preview:
-    monkeypatch.setattr(module, "_read_progress", lambda *_: committed)
+    monkeypatch.setattr(module, "_read_progress", lambda *_: (committed, datetime.now(UTC)))
     monkeypatch.setattr(module, "describe", lambda *_: state)
     return preview(
         structs.replace(job_for(DeltaTarget("/lake")), options=MaterializeOptions(missed_tombstones=missed)), no_spark
@@ -251,7 +251,10 @@ def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run uses a separate query, which must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    actual = module._read_progress(postgres_target.job, no_spark, lambda _: None)
+    actual, time = module._read_progress(postgres_target.job, no_spark, lambda _: None)
     assert actual == postgres_target.committed()
+    assert actual is not None
+    assert actual.committed_at is not None
+    assert actual.committed_at < time
     assert actual is not None
     assert actual.run == 1

@@ -10,12 +10,12 @@ from kafka_log import START, Log, Schemas, framed, sequence
 from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target
+from tables import Target, set_clock
 
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, Ordering, Outcome, ReadRange, TableProgress
 from outbox_spark.kafka.replay import parse_time, replay_range
-from outbox_spark.runs import materialize_table, missed_tombstones
+from outbox_spark.runs import materialize_table
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -37,8 +37,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
 ) -> None:
     """The tombstone was compacted; an older record of the key was sent again after it."""
     clock = START + timedelta(minutes=1)
-    for module in (missed_tombstones, materialize_table):
-        monkeypatch.setattr(module, "now", lambda: clock)
+    set_clock(monkeypatch, lambda: clock)
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)
@@ -60,6 +59,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
     assert replay(target, live, (START + timedelta(seconds=3)).isoformat()).records == 1
     # Records 0 and 1 are now older than the retention of the ledger.
     clock = START + timedelta(hours=2)
+    log.ends[0] = int(timedelta(hours=2).total_seconds())
     put(log, "d", 5)
     replay(target, live, clock.isoformat(), ttl=timedelta(hours=2) - timedelta(seconds=2))
     assert target.rows("__tombstones") != []
@@ -67,6 +67,21 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
         replay(target, live, "beginning")
     assert "outbox-rebuild" in refused.value.hint
     assert replay(target, live, (START + timedelta(seconds=2)).isoformat()).records == 2
+
+
+def test_replays_from_the_beginning_after_compaction_of_the_first_records(
+    spark: SparkSession, delta_target: Target
+) -> None:
+    """The log starts at offset 0, but its first record has a higher offset."""
+    log = Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    put(log, "a", 3)
+    live = LiveTopic(spark, log, SCHEMAS)
+    replay(delta_target, live, "beginning")
+    log.records = log.records[1:]
+    outcome = replay(delta_target, live, "beginning", ttl=timedelta(seconds=1))
+    assert (outcome.offsets_from, outcome.records) == ({0: 1}, 2)
 
 
 # Without Spark.

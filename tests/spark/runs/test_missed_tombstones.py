@@ -10,7 +10,7 @@ from kafka_log import START, Log
 from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target
+from tables import Target, set_clock
 from things import SCHEMAS, delete, put
 
 from outbox_spark.errors import RefusedError
@@ -24,7 +24,7 @@ from outbox_spark.jobs.model import (
     TableProgress,
 )
 from outbox_spark.kafka.offset_ranges import TopicDescription
-from outbox_spark.runs import materialize_table, missed_tombstones
+from outbox_spark.runs import materialize_table
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 
@@ -35,15 +35,14 @@ Clock = Callable[[timedelta], None]
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return a function that advances the driver's clock, which starts shortly after the log's records."""
+    """Return a function that advances the clock of the target, which starts shortly after the log's records."""
     time = START + timedelta(minutes=1)
 
     def move(by: timedelta) -> None:
         nonlocal time
         time += by
 
-    for module in (missed_tombstones, materialize_table):
-        monkeypatch.setattr(module, "now", lambda: time)
+    set_clock(monkeypatch, lambda: time)
     return move
 
 
@@ -60,6 +59,11 @@ def run(
     job = structs.replace(target.job, options=MaterializeOptions(**options))  # type: ignore[arg-type]
     messages = [] if messages is None else messages
     return materialize(target.spark, job, messages.append, max_records, topic=live.topic())
+
+
+def skip_offsets(log: Log, count: int) -> None:
+    """Let the next record of partition 0 follow after `count` offsets, which are seconds in its timestamp."""
+    log.ends[0] += count
 
 
 def lose_tombstone(live: LiveTopic) -> None:
@@ -125,14 +129,38 @@ def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target
     run(target, live, tombstone_ttl=DAY_SECONDS // 2)
     assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
     later(DAY * 3 / 4)
+    skip_offsets(live.log, DAY_SECONDS * 3 // 4)
     delete(live.log, "b", 5)
     live.delete_retention = DAY * 9
     run(target, live, tombstone_ttl=DAY_SECONDS // 2)
-    # Both records are older than the clock of the test by more than the time to live.
-    assert target.rows("__tombstones") == []
+    assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["b"]
     committed = target.committed()
     assert committed is not None
-    assert committed.ledger_since == START + timedelta(minutes=1) + DAY / 4
+    assert committed.ledger_since == live.timestamp(live.log.records[-1]) - DAY / 2
+
+
+def test_fast_clock_removes_no_ledger_entries(spark: SparkSession, target: Target, later: Clock) -> None:
+    """An older state of a deleted key is sent again while the clock of the target is a month fast."""
+    live = two_rows(spark)
+    delete(live.log, "a", 3)
+    run(target, live, tombstone_ttl=DAY_SECONDS)
+    later(DAY * 31)
+    put(live.log, "c", 4)
+    run(target, live, tombstone_ttl=DAY_SECONDS)
+    put(live.log, "a", 1)
+    run(target, live, tombstone_ttl=DAY_SECONDS)
+    assert set(target.state()) == {"b", "c"}
+    assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
+
+
+def test_compares_after_a_run_with_a_fast_clock(spark: SparkSession, target: Target, later: Clock) -> None:
+    live = two_rows(spark)
+    later(DAY * 31)
+    run(target, live)
+    lose_tombstone(live)
+    later(-DAY * 29)
+    run(target, live)
+    assert set(target.state()) == {"b", "c"}
 
 
 # Decisions, without Spark.
@@ -146,26 +174,26 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
 
 
 def retention_of(target: Target, previous: TableProgress | None, **options: object) -> TombstoneRetention:
-    return TombstoneRetention(
-        structs.replace(target.job, options=MaterializeOptions(**options)), STATE, previous, missed_tombstones.now()
-    )  # type: ignore[arg-type]
+    job = structs.replace(target.job, options=MaterializeOptions(**options))  # type: ignore[arg-type]
+    clock = target.open().current_time
+    return TombstoneRetention(job, STATE, previous, clock(), clock)
 
 
 @pytest.fixture
-def noon(later: Clock) -> datetime:
+def noon(delta_target: Target, later: Clock) -> datetime:
     del later
-    return missed_tombstones.now()
+    return delta_target.open().current_time()
 
 
 def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
     due = retention_of(delta_target, progress(at))
-    assert due.advance(progress(noon), read_range=SOME, is_last=False).committed_at == at
-    assert due.advance(progress(noon), read_range=SOME, is_last=True).committed_at == noon
+    assert due.advance(progress(noon), noon, read_range=SOME, is_last=False).committed_at == at
+    assert due.advance(progress(noon), noon, read_range=SOME, is_last=True).committed_at == noon
     late = retention_of(delta_target, progress(noon - 2 * DAY))
-    assert late.advance(progress(noon), read_range=SOME, is_last=True).committed_at is None
+    assert late.advance(progress(noon), noon, read_range=SOME, is_last=True).committed_at is None
     unknown = retention_of(delta_target, progress(None))
-    assert unknown.advance(progress(noon), read_range=NOTHING, is_last=True).committed_at is None
+    assert unknown.advance(progress(noon), noon, read_range=NOTHING, is_last=True).committed_at is None
     assert unknown.may_miss_tombstones(NOTHING)
     assert unknown.commit_is_due
 
@@ -177,9 +205,9 @@ def test_compares_after_a_first_run_longer_than_the_retention(
     assert not first.may_miss_tombstones(SOME)
     later(2 * DAY)
     assert first.may_miss_tombstones(SOME)
-    assert first.advance(progress(noon), read_range=SOME, is_last=True).committed_at is None
+    assert first.advance(progress(noon), noon, read_range=SOME, is_last=True).committed_at is None
     # If the run stops before the last batch, the time of its start is committed.
-    assert first.advance(progress(None), read_range=SOME, is_last=False).committed_at == noon
+    assert first.advance(progress(None), noon, read_range=SOME, is_last=False).committed_at == noon
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
@@ -187,20 +215,22 @@ def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime
     quiet = retention_of(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
     assert not quiet.may_miss_tombstones(NOTHING)
-    assert quiet.advance(progress(noon), read_range=NOTHING, is_last=True).committed_at == noon
+    assert quiet.advance(progress(noon), noon, read_range=NOTHING, is_last=True).committed_at == noon
 
 
 def test_expires_the_ledger_at_most_hourly(delta_target: Target, noon: datetime) -> None:
     first = retention_of(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
-    assert first.advance(progress(noon), read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY
+    assert first.advance(progress(noon), noon, read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY
     assert first.expire_before is None
     recent = retention_of(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
-    assert recent.advance(fresh, read_range=SOME, is_last=True).ledger_since == fresh.ledger_since
+    assert recent.advance(fresh, noon, read_range=SOME, is_last=True).ledger_since == fresh.ledger_since
     assert recent.expire_before is None
     old = progress(noon, noon - 30 * DAY - timedelta(minutes=61))
-    assert recent.advance(old, read_range=SOME, is_last=False).ledger_since == old.ledger_since
-    assert recent.advance(old, read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY == recent.expire_before
+    assert recent.advance(old, noon, read_range=SOME, is_last=False).ledger_since == old.ledger_since
+    assert (
+        recent.advance(old, noon, read_range=SOME, is_last=True).ledger_since == noon - 30 * DAY == recent.expire_before
+    )
 
 
 def test_stores_times_with_their_zone(noon: datetime) -> None:

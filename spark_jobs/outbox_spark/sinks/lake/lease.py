@@ -81,6 +81,8 @@ class Lease:
         self._file: Any = jvm.org.apache.hadoop.fs.Path(path)
         self._token = secrets.token_hex(8)
         self._lost_to: str | None = None
+        self.written_at: datetime | None = None
+        """Time of the last write of the file, by the clock of the store; None before `acquire`."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -183,6 +185,8 @@ class Lease:
             stream.write(bytearray(json.dumps(asdict(holder)).encode()))
         finally:
             stream.close()
+        modified_at = self._file_system().getFileStatus(self._file).getModificationTime()
+        self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
         """Return the holder; None if there is no file. An incomplete file counts as a lease since it was written."""

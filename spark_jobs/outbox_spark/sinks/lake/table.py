@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from types import TracebackType
@@ -88,6 +88,11 @@ class LakeTable(NoEarlyStaging, ABC):
     ) -> None:
         if self._lease is not None:
             self._lease.release()
+
+    def current_time(self) -> datetime:
+        """Return the time at which the store wrote the lease; the driver's time if the table has no lease."""
+        written_at = None if self._lease is None else self._lease.written_at
+        return written_at or datetime.now(UTC)
 
     def committed(self) -> TableProgress | None:
         """Return the latest progress in the table's commits; commits of other jobs (compaction, ...) contain none."""

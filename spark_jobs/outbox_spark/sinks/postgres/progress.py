@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
@@ -27,6 +29,14 @@ def read_progress(connection: Connection, statements: TableStatements) -> tuple[
     if progress is None:
         raise foreign_table_error(statements)
     return run, TableProgress.from_json(progress, f"the progress of {statements.label}")
+
+
+def server_time(connection: Connection) -> datetime:
+    """Return the time of the server's clock."""
+    row = connection.execute("select clock_timestamp()").fetchone()
+    assert row is not None  # noqa: S101 - for the type checker: the query returns one row
+    time: datetime = row[0]
+    return time
 
 
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:

@@ -53,6 +53,7 @@ from outbox_spark.sinks.postgres.progress import (
     foreign_table_error,
     lock_run,
     read_progress,
+    server_time,
     write_progress,
 )
 from outbox_spark.sinks.postgres.replace import replace_content
@@ -111,6 +112,11 @@ class PostgresTable:
             with suppress(psycopg.Error):
                 unlock(self._opened, self._lock_key)
             self._opened.close()
+
+    def current_time(self) -> datetime:
+        """Return the server's time."""
+        with self._server_errors():
+            return server_time(self._connection)
 
     def committed(self) -> TableProgress | None:
         """Return the progress; None if the table does not exist or was dropped, so that the entire topic is read."""
