@@ -171,9 +171,9 @@ test-full: test test-cluster ## Run `test` and the long tests: all targets, the 
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
-fuzz: setup ## Run random sequences of events against PostgreSQL and Delta, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each target.
+fuzz: setup ## Run random sequences of events against all targets, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each target. OUTBOX_FUZZ_TARGET=iceberg selects one.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
-		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/runs/test_state_machine.py
+		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' -k '$(OUTBOX_FUZZ_TARGET)' tests/spark/runs/test_state_machine.py
 
 bench-plan: setup ## Measure the duration of a plan without changes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py

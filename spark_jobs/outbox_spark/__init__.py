@@ -1,1 +1,40 @@
-"""Spark jobs that materialize compacted topics into PostgreSQL, Delta and Iceberg tables."""
+"""Spark jobs that materialize compacted topics into PostgreSQL, Delta and Iceberg tables.
+
+The names in `__all__` are the API for programs with a Spark session of their own, see docs/embedding.md. They are
+loaded on first use, so that the import of this package is fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
+    from outbox_spark.jobs.model import MaterializeJob, Outcome, Status
+    from outbox_spark.library import load_jobs, materialize, read_changes, read_jobs, read_state
+
+__all__ = [
+    "ConfigurationError",
+    "MaterializeJob",
+    "OutboxKitError",
+    "Outcome",
+    "OverlapError",
+    "RefusedError",
+    "SchemaError",
+    "Status",
+    "load_jobs",
+    "materialize",
+    "read_changes",
+    "read_jobs",
+    "read_state",
+]
+
+_MODULES = ("outbox_spark.errors", "outbox_spark.jobs.model", "outbox_spark.library")
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    modules = map(import_module, _MODULES)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kafka_log import Log, Schemas
@@ -18,9 +19,9 @@ SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "i
 
 
 @contextmanager
-def topic_in_memory(log: Log) -> Iterator[None]:
+def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[None]:
     """Make runs read `log`. When the metrics query the lag, the topic has three more offsets."""
-    ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
+    ends, schemas = log.end(), Schemas({1: schema or SCHEMA}, 1)
     state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_access, "describe", lambda *_: state)
@@ -34,6 +35,9 @@ def topic_in_memory(log: Log) -> Iterator[None]:
         )
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
+        )
+        patch.setattr(
+            "outbox_spark.decoding.schema_cache.SchemaRegistry.all_versions", lambda _, subject: schemas.recent(subject)
         )
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)

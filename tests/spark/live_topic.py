@@ -15,6 +15,7 @@ from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic
+from outbox_spark.session.run_session import active_session
 
 
 @dataclass
@@ -54,7 +55,7 @@ class LiveTopic:
     def records(self, read_range: ReadRange) -> DataFrame:
         self.reads.append(read_range)
         self.before_read(read_range)
-        return self.log.read(self.spark, read_range)
+        return self.log.read(active_session(), read_range)
 
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
         offsets = dict(state.end_offsets)

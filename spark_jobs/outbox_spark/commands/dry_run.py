@@ -19,6 +19,7 @@ from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
+from outbox_spark.session.run_session import run_session
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
 from outbox_spark.sinks.postgres.progress import read_progress, server_time
@@ -99,7 +100,7 @@ def _read_progress(
     """Return the progress of the table, and the time of the target."""
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
-    with open_table(spark(), job, report) as table:
+    with run_session(spark(), job) as session, open_table(session, job, report) as table:
         return table.committed(), table.current_time()
 
 

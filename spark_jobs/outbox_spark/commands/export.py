@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks.iceberg.catalog import table_name
 
 
@@ -26,14 +27,19 @@ def export(
 ) -> None:
     """Write the rows of every lake table to one file in `folder`/<target>/<table>; replace an earlier export."""
     for job in jobs:
-        rows = _rows(spark, job)
-        if rows is not None:
-            path = folder.resolve() / job.target_name / job.table
-            writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
-            if file_format is ExportFormat.JSON:
-                # Write timestamps with microseconds and UTC offset, whatever the settings of the session.
-                writer = writer.options(**JSON_OPTIONS)
-            writer.save(path.as_uri())
+        _export(spark, job, folder, file_format)
+
+
+@in_run_session
+def _export(spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat) -> None:
+    rows = _rows(spark, job)
+    if rows is not None:
+        path = folder.resolve() / job.target_name / job.table
+        writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
+        if file_format is ExportFormat.JSON:
+            # Write timestamps with microseconds and UTC offset.
+            writer = writer.options(**JSON_OPTIONS)
+        writer.save(path.as_uri())
 
 
 def _rows(spark: SparkSession, job: MaterializeJob) -> DataFrame | None:

@@ -15,6 +15,7 @@ from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 
 
@@ -32,6 +33,7 @@ class MaintainedTable:
     """Whether the failure is retryable; None without a failure."""
 
 
+@in_run_session
 def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
     with open_table(spark, job, report) as table:
         summary = table.maintain()

@@ -21,7 +21,7 @@ from outbox_spark.errors import ConfigurationError, OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status, offsets_json, time_json
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.apply_batch import AppliedBatch
-from outbox_spark.session.stage_metrics import StageMetrics
+from outbox_spark.session.stage_metrics import StageMetrics, group_of
 
 STDERR = "-"
 _KEYS = (
@@ -111,12 +111,12 @@ class Metrics:
         }
         self._write(job, "run", values)
 
-    def _stage_figures(self) -> dict[str, int] | None:
-        """Return the figures of the stages since the last line; None if Spark is not attached or does not respond."""
+    def _stage_figures(self, job: MaterializeJob) -> dict[str, int] | None:
+        """Return the figures of the job's stages since the last line; None without a response of Spark."""
         if self._stages is None:
             return None
         try:
-            return self._stages.since_last()
+            return self._stages.since_last(group_of(job))
         except Exception:  # the JVM may have ended, and figures must not stop a run
             return None
 
@@ -128,7 +128,7 @@ class Metrics:
             **dict.fromkeys(_KEYS),
             "committed_at": time_json(self._committed_at),
             **values,
-            "spark": self._stage_figures(),
+            "spark": self._stage_figures(job),
         }
         try:
             self._stream.write(json.dumps(line) + "\n")

@@ -10,6 +10,7 @@ from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_spark.commands.exit_codes import EXIT_CODES
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs import job_file
+from outbox_spark.jobs.loading import pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
 
@@ -74,12 +75,6 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
             message = f"--environment {options.environment} cannot be used with --job {options.job}"
             raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
         return job_file.read_jobs(options.job, **selected)
-    try:
-        # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
-        with ended_by_ctrl_c():
-            from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
-    except ImportError as error:
-        message = f"reading a pipeline file requires the Python package {error.name}"
-        hint = "install the wheel of a release of outbox-kit (docs/releasing.md), or use a job file with --job"
-        raise ConfigurationError(message, hint) from error
+    with ended_by_ctrl_c():
+        load_jobs = pipeline_loader()
     return load_jobs(options.pipeline, options.environment, **selected)

@@ -19,6 +19,7 @@ from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, R
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.target_table import TargetTable
 
@@ -29,6 +30,7 @@ _MAX_SHADOW_NAME_LENGTH = 45
 """Maximum length of a shadow table's name: PostgreSQL limits the name of its staging table, which is longer."""
 
 
+@in_run_session
 def rebuild(
     spark: SparkSession,
     job: MaterializeJob,

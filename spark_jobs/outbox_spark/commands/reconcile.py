@@ -29,11 +29,13 @@ from outbox_spark.runs.compare_topic import DIFFERENCES, DifferenceKind, compare
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import count_unrepaired, repair_table
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 
 EXAMPLES = 10
 
 
+@in_run_session
 def reconcile(
     spark: SparkSession,
     job: MaterializeJob,

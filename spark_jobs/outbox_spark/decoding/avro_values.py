@@ -30,6 +30,9 @@ _END_NAME = "outbox__end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End", "size": len(_END_BYTES)}}
 
+_REBASE_MODE = {"datetimeRebaseMode": "CORRECTED"}
+"""Option of from_avro that overrides the setting of the session in which the rows are evaluated."""
+
 
 def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
     """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
@@ -73,7 +76,7 @@ def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expr
         # The second argument is the writer schema, avroSchema the reader schema. With PERMISSIVE, a body that cannot be
         # decoded does not fail the run: its fields are NULL.
         writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
-        options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE"}
+        options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE", **_REBASE_MODE}
         record = from_avro(body, writer_schema_with_end_field, options)
         has_schema = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
         result = F.when(has_schema, record) if result is None else result.when(has_schema, record)
@@ -89,7 +92,9 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
     """Return the default of a field of `schema`, as decoded from a record that was written without the field."""
     record_schema = {"type": "record", "name": "outbox.Default", "fields": [field]}
     empty_schema = {**record_schema, "fields": []}
-    return from_avro(F.lit(b""), json.dumps(empty_schema), {"avroSchema": schema.text(record_schema)})[field["name"]]
+    return from_avro(F.lit(b""), json.dumps(empty_schema), {"avroSchema": schema.text(record_schema), **_REBASE_MODE})[
+        field["name"]
+    ]
 
 
 def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:

@@ -18,7 +18,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, 
 from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY_REASONS, Reason
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RecordFormat
-from outbox_spark.session.expressions import cached_expressions
+from outbox_spark.session.expressions import AnySession, cached_expressions
 
 UnsupportedCondition = Callable[[Column, Expression], Expression | None]
 """Condition under which a target cannot store a value of a column; None if the target can store every value."""
@@ -85,11 +85,12 @@ def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
 
     Raises SchemaError for a type that Spark does not support.
     """
-    return _types_of(spark, tuple(columns), reader_schema)
+    return _types_of(AnySession(spark), tuple(columns), reader_schema)
 
 
 @lru_cache(maxsize=256)
-def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
+def _types_of(session: AnySession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
+    spark = session.spark()
     record = from_avro(F.lit(None).cast("binary"), reader_schema)
     decoded = spark.range(1).select(record.alias("record"))
     try:

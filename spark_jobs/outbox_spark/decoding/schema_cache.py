@@ -53,8 +53,16 @@ class SchemaRegistry:
 
     def recent(self, subject: str) -> dict[int | str, str]:
         """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit those not in Avro."""
+        return self._versions(subject, _RECENT_VERSION_COUNT)
+
+    def all_versions(self, subject: str) -> dict[int | str, str]:
+        """Return the schemas of all versions of a subject and all cached schemas, like `recent`."""
+        return self._versions(subject, 0)
+
+    def _versions(self, subject: str, count: int) -> dict[int | str, str]:
+        """Return the schemas of the latest `count` versions, or of all if `count` is 0, and all cached schemas."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
-        for number in numbers[-_RECENT_VERSION_COUNT:]:
+        for number in numbers[-count:]:
             if (subject, number) not in self._requested_versions:
                 self._requested_versions.add((subject, number))
                 with suppress(SchemaError):  # reported only if a record has this schema

@@ -83,13 +83,14 @@ def _configured_reader(spark: SparkSession) -> Reader:
 
 def select_columns(records: DataFrame) -> DataFrame:
     """Return COLUMNS of every record of `records`, which have range_reader.RECORD_COLUMNS."""
-    frame, spark = records.select(*_columns()), records.sparkSession
+    frame, spark = records.select(*record_columns()), records.sparkSession
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.PersistedRows.withReadCheck(frame._jdf), spark)
 
 
 @cached_expressions
-def _columns() -> list[Column]:
+def record_columns() -> list[Column]:
+    """Return the expressions of COLUMNS over range_reader.RECORD_COLUMNS."""
     headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),

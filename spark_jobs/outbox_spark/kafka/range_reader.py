@@ -49,5 +49,23 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: Read
     return spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
+def stream_records(
+    spark: SparkSession, kafka: Mapping[str, str], topic: str, starting_offsets: str, max_offsets: int | None
+) -> DataFrame:
+    """Return the records of a topic as a stream, with the columns of read_records. `max_offsets` is per micro-batch.
+
+    The query fails if the log no longer has the offsets that it has to read.
+    """
+    options = {
+        **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
+        "subscribe": topic,
+        "startingOffsets": starting_offsets,
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        **({} if max_offsets is None else {"maxOffsetsPerTrigger": str(max_offsets)}),
+    }
+    return spark.readStream.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
+
+
 def _offsets_text(topic: str, offsets: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})

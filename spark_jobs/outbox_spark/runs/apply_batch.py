@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN
@@ -35,6 +35,7 @@ from outbox_spark.session.persisted import (
     forbid_topic_reads,
     persist,
 )
+from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import label_spark_jobs
 from outbox_spark.sinks import Batch, StagedRows, TargetTable
 
@@ -74,7 +75,7 @@ def apply(
 
     `advance` returns the progress to commit, from the progress at the end of the range and the newest Kafka timestamp.
     """
-    spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
+    spark, decoder = active_session(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
         decoder.check_table(spark)

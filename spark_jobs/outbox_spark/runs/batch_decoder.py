@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from outbox_spark.decoding.columns import columns_of
+from outbox_spark.decoding.columns import Column, columns_of
 from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat
 from outbox_spark.runs.newest_per_key import SchemaReferences, schemas_are_expected
-from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED_IDS = 5
 WriterSchemas = Mapping[int | str, str]
 """Schemas, by the id or GUID with which records refer to them."""
 
 
+class ColumnStore(Protocol):
+    """The part of TargetTable that decoding uses."""
+
+    def check(self, columns: Sequence[Column], schema: StructType) -> None: ...
+
+    @staticmethod
+    def is_unsupported(column: Column, value: Expression) -> Expression | None: ...
+
+
+class NoTable:
+    """Decoding without a table: all columns and values are valid."""
+
+    def check(self, columns: Sequence[Column], schema: StructType) -> None:
+        """Do nothing."""
+
+    @staticmethod
+    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
+        """Return None."""
+        return None
+
+
 class BatchDecoder:
     """Decoder for the records of one job; the schemas come from the registry."""
 
-    def __init__(self, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry) -> None:
+    def __init__(self, job: MaterializeJob, table: ColumnStore, registry: SchemaRegistry) -> None:
         subject = self._subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
         self._is_avro = job.options.value_format is RecordFormat.AVRO
@@ -41,9 +63,13 @@ class BatchDecoder:
 
         Schemas that the reader schema cannot read are omitted: they are an error only if a record has such a schema.
         """
-        if not self._is_avro:
-            return {}
-        schemas = self._registry.recent(self._subject)
+        return self._compatible(self._registry.recent(self._subject)) if self._is_avro else {}
+
+    def all_schemas(self) -> WriterSchemas:
+        """Return the schemas of all versions of the subject that the reader schema can read."""
+        return self._compatible(self._registry.all_versions(self._subject)) if self._is_avro else {}
+
+    def _compatible(self, schemas: WriterSchemas) -> WriterSchemas:
         return {key: schemas[key] for key in sorted(schemas, key=str) if self._is_compatible(schemas[key])}
 
     def likely_schemas_suffice(self, metrics: Mapping[str, Any]) -> bool:

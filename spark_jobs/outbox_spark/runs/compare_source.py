@@ -28,6 +28,7 @@ from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
 
@@ -51,6 +52,7 @@ class SourceDifferences:
     """Number of keys that differed in the first snapshot, including changes in transit."""
 
 
+@in_run_session
 def compare_with_source(
     spark: SparkSession,
     job: MaterializeJob,

@@ -19,6 +19,7 @@ from outbox_spark.runs.batches import Batches
 from outbox_spark.runs.compare_topic import DifferenceKind, compare_with_topic
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import repair_table
+from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
@@ -29,6 +30,7 @@ OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
 """Called after each commit with the batch's range and the number of remaining offsets. It may raise to end the run."""
 
 
+@in_run_session
 def materialize(
     spark: SparkSession,
     job: MaterializeJob,

@@ -90,6 +90,14 @@ def newest_per_key(
     return grouped.agg(*_newest_and_sums()).select(*_latest_columns(partition_epoch))
 
 
+def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
+    """Return LATEST_COLUMNS of every record (newest_reader.COLUMNS), with partition epoch 0."""
+    names = ("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
+    with_key = records.select(*_with_key_text(key_format))
+    newest = with_key.select("key", F.struct(*names).alias("newest"), "_records", "_kinds")
+    return newest.select(*_latest_columns(0)).select(*LATEST_COLUMNS)
+
+
 @cached_expressions
 def _with_key_text(key_format: RecordFormat) -> list[Column]:
     key = key_text(F.col("key"), F.col("key_id_header"), key_format)

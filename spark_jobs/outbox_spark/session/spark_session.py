@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from outbox_common.secret_patterns import NAME_PATTERN, VALUE_PATTERN
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.session import version_check
-from outbox_spark.session.class_path import has_class
+from outbox_spark.session.requirements import ALL_CLASSES, DELTA_EXTENSION, ICEBERG_EXTENSION, check_jars
+from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS
 
 JARS_VARIABLE = "OUTBOX_SPARK_JARS"
 _DEFAULT_JARS_FOLDER = Path("build/runtime/spark/jars")
@@ -25,25 +26,9 @@ _DRIVER_MEMORY = "1g"
 # of the heap for short-lived objects (the default is a third), garbage collection runs half as often.
 _GC_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 
-# Set before the session is created, and again on the session, because spark-submit's driver may have created it.
-RUNTIME_SETTINGS: Mapping[str, str] = {
-    # Spark formats timestamps in this time zone; sinks/postgres/staging.py appends its UTC offset, +00.
-    "spark.sql.session.timeZone": "UTC",
-    # Overflows and invalid casts raise an error instead of returning NULL. This is also the default of Spark 4.
-    "spark.sql.ansi.enabled": "true",
-    # Spark's default list without kafka: the DSv2 reader of the Kafka source reads headers in a tenth of the time.
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Lets adaptive execution coalesce the partitions of persisted frames, because each use runs a task per partition.
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Persisted rows are read only once or twice, so that compressing their columns takes longer than it saves.
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
 _STATIC_SETTINGS: Mapping[str, str] = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
-    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
+    "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.ui.showConsoleProgress": "false",
     # Event log and UI hide settings whose name or value matches: Spark's default, and the patterns of outbox-kit.
     "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",
@@ -69,16 +54,6 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "16",
 }
 
-# One class of each required jar.
-_REQUIRED_CLASSES = (
-    "org.apache.spark.sql.kafka010.KafkaSourceProvider",
-    "org.apache.spark.sql.avro.AvroDataToCatalyst",
-    "org.postgresql.Driver",
-    "io.delta.sql.DeltaSparkSessionExtension",
-    "org.apache.iceberg.spark.SparkCatalog",
-    "io.outboxkit.spark.CopyRows",
-)
-
 
 def start_session(name: str = "outbox-materialize") -> SparkSession:
     """Start Spark, or return the session of spark-submit's driver.
@@ -90,7 +65,7 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     version_check.check_pyspark()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(name)
-    settings = {**_STATIC_SETTINGS, **RUNTIME_SETTINGS}
+    settings = {**_STATIC_SETTINGS, **PINNED_SETTINGS}
     if not is_submitted:
         settings |= _in_process_settings()
         builder = builder.master(_in_process_master())
@@ -103,9 +78,11 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
             raise version_check.java_start_error() from error
         raise
     _redirect_java_stdout(session)
-    _check_jars(session)
-    version_check.check_session(session, _REQUIRED_CLASSES)
-    for key, value in RUNTIME_SETTINGS.items():
+    jar_hint = f"pass its jar to spark-submit, or add it to the folder of {JARS_VARIABLE}; see docs/materialization.md"
+    check_jars(session, ALL_CLASSES, jar_hint)
+    version_check.check_session(session, ALL_CLASSES)
+    # Again, because spark-submit's driver may have created the session.
+    for key, value in PINNED_SETTINGS.items():
         session.conf.set(key, value)
     return session
 
@@ -160,12 +137,3 @@ def _jars_folder() -> Path:
             return folder.resolve()
     message = f"no jars for Spark in {', '.join(map(str, folders))}"
     raise ConfigurationError(message, f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars")
-
-
-def _check_jars(session: SparkSession) -> None:
-    """Raise ConfigurationError when the jar of a required class is not on the class path."""
-    for name in _REQUIRED_CLASSES:
-        if not has_class(session, name):
-            message = f"class {name} is not on Spark's class path"
-            hint = f"pass its jar to spark-submit, or add it to the folder of {JARS_VARIABLE}"
-            raise ConfigurationError(message, f"{hint}; see docs/materialization.md")

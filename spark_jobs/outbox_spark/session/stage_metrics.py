@@ -6,6 +6,7 @@ UI is disabled, and reading it requires no callback from the JVM.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -37,36 +38,50 @@ METRIC_METHODS = {
 def label_spark_jobs(spark: SparkSession, job: MaterializeJob, step: str) -> None:
     """Set the group (the job) and the description (job and step) of the next Spark jobs of this thread."""
     # With interruptOnCancel, as in Spark SQL without a job group, the other tasks of a failed job are interrupted.
-    spark.sparkContext.setJobGroup(f"{JOB_GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
+    spark.sparkContext.setJobGroup(group_of(job), f"{job}: {step}", interruptOnCancel=True)
+
+
+def group_of(job: MaterializeJob) -> str:
+    """Return the group of the Spark jobs of a run."""
+    return f"{JOB_GROUP_PREFIX}{job}"
 
 
 class StageMetrics:
-    """Metrics of the stages that ran since the previous call of `since_last`."""
+    """Metrics of the stages of one job group that ran since the previous call of `since_last`."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext._jsc
         self._spark_context = context.sc()
+        self._tracker = spark.sparkContext.statusTracker()
         self._gateway: Any = spark.sparkContext._gateway
-        self._last_stage = -1
-        self.since_last()
+        self._last_stage = self._newest_stage()
 
-    def since_last(self) -> dict[str, int]:
-        """Return the sums over the stages since the previous call. Called after every batch, so these are its stages.
+    def since_last(self, group: str) -> dict[str, int]:
+        """Return the sums over the group's stages since the previous call, which was after the previous batch.
 
         `peak_execution_memory_bytes` is not a sum over stages, but the largest value of a stage (a sum over its tasks).
         """
-        self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
-        stages = self._stages()
-        new_stages = []
-        for stage_index in range(stages.size()):  # the newest stage is first
-            stage = stages.apply(stage_index)
-            if stage.stageId() <= self._last_stage:
-                break
-            new_stages.append(stage)
-        self._last_stage = max([self._last_stage, *(stage.stageId() for stage in new_stages)])
-        values = {name: [getattr(stage, method)() for stage in new_stages] for name, method in METRIC_METHODS.items()}
+        previous, self._last_stage = self._last_stage, self._newest_stage()
+        ids = self._stage_ids(group)
+        stages = [stage for stage in self._stages_after(previous) if stage.stageId() in ids]
+        values = {name: [getattr(stage, method)() for stage in stages] for name, method in METRIC_METHODS.items()}
         peak = max(values["peak_execution_memory_bytes"], default=0)
         return {**{name: sum(numbers) for name, numbers in values.items()}, "peak_execution_memory_bytes": peak}
+
+    def _newest_stage(self) -> int:
+        """Return the id of the newest stage, after the events of finished stages have been processed; -1 without."""
+        self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
+        stages = self._stages()
+        return int(stages.apply(0).stageId()) if stages.size() else -1
+
+    def _stages_after(self, last_stage: int) -> list[Any]:
+        stages = self._stages()  # the newest stage is first
+        all_stages = (stages.apply(index) for index in range(stages.size()))
+        return list(takewhile(lambda stage: stage.stageId() > last_stage, all_stages))
+
+    def _stage_ids(self, group: str) -> set[int]:
+        jobs = [self._tracker.getJobInfo(number) for number in self._tracker.getJobIdsForGroup(group)]
+        return {stage for job in jobs if job is not None for stage in job.stageIds}
 
     def _stages(self) -> Any:  # noqa: ANN401 - Scala's Seq[StageData]
         no_filter = self._gateway.jvm.java.util.ArrayList()

@@ -31,6 +31,7 @@ from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
 from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.runs import materialize_table
+from outbox_spark.session.run_session import run_session
 from outbox_spark.session.stage_metrics import JOB_GROUP_PREFIX, OBSERVATION, StageMetrics
 
 JOB = job_for(DeltaTarget("/lake"))
@@ -102,11 +103,11 @@ def two_batches(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) ->
     target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="m")
     job, stream = job_for(target), io.StringIO()
     metrics = Metrics(stream, lambda _: None)
-    with topic_in_memory(things()), listening(spark) as listener:
-        metrics.attach(spark)
+    with topic_in_memory(things()), run_session(spark, job) as session, listening(session) as listener:
+        metrics.attach(session)
         metrics.start_run()
         metrics.write_run(
-            job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.write_batch)
+            job, materialize_table.materialize(session, job, lambda _: None, 5, on_batch=metrics.write_batch)
         )
         # Listeners are called shortly after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
@@ -261,9 +262,16 @@ def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, two_batches
     assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}
 
 
-def test_counts_failed_tasks(spark: SparkSession) -> None:
-    work = StageMetrics(spark)
-    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
-        spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()
-    assert work.since_last()["failed_tasks"] >= 1
-    assert work.since_last()["tasks"] == 0
+def test_counts_failed_tasks_of_the_group(spark: SparkSession) -> None:
+    work, context = StageMetrics(spark), spark.sparkContext
+    for group in ("other", "ours"):
+        context.setJobGroup(group, group)
+        with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+            spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit(group), F.col("id")))).collect()
+    spark.range(1).collect()
+    context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
+    spark.range(9).repartition(9).collect()
+    figures = work.since_last("ours")
+    assert figures["failed_tasks"] >= 1
+    assert 1 <= figures["tasks"] <= 3, "of the group only: one of range(1), and tasks beside the one that failed"
+    assert work.since_last("ours")["tasks"] == work.since_last("other")["tasks"] == 0

@@ -20,6 +20,7 @@ from outbox_spark.commands.rebuild import rebuild, shadow_of
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.session.run_session import active_session
 from outbox_spark.sinks import PostgresTable
 from outbox_spark.sinks.iceberg.catalog import table_name
 
@@ -284,7 +285,7 @@ def test_keeps_a_run_committed_during_the_last_step(
         done, runs = materialize(*arguments, **named), runs + 1
         if runs == 2:  # the one after which the shadow replaces the table
             put(log, "e", 8)
-            target.run(log, SCHEMAS)
+            replace(target, spark=active_session()).run(log, SCHEMAS)
         return done
 
     with monkeypatch.context() as patch:

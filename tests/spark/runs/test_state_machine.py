@@ -28,10 +28,11 @@ from kafka_log import POISON, Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark.jobs.model import DeltaTarget, PostgresTarget, ReadRange, TableProgress
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
-from outbox_spark.sinks import DeltaTable, PostgresTable
+from outbox_spark.sinks import DeltaTable, IcebergTable, PostgresTable
 from outbox_spark.sinks.delta.storage import DeltaStorage
+from outbox_spark.sinks.iceberg.storage import IcebergStorage
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.table import LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
@@ -386,5 +387,17 @@ def test_delta_equals_the_oracle_for_random_histories(spark: SparkSession, tmp_p
     def fresh() -> Machine:
         target = Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers))))))
         return Machine(target, DeltaTable, DeltaStorage, Ledger, Quarantine)
+
+    run(fresh, examples=2, steps=10)
+
+
+@pytest.mark.long
+def test_iceberg_equals_the_oracle_for_random_histories(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = count()
+    catalog = {"type": "hadoop", "warehouse": str(tmp_path)}
+
+    def fresh() -> Machine:
+        target = Target(spark, job_for(IcebergTarget(f"machine_{next(numbers)}", catalog)))
+        return Machine(target, IcebergTable, IcebergStorage, Ledger, Quarantine)
 
     run(fresh, examples=2, steps=10)

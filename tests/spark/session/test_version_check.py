@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.session import spark_session, version_check
+from outbox_spark.session.requirements import ALL_CLASSES
 
 JARS = Path(__file__).resolve().parents[3] / "build/runtime/spark/jars"
 
 
 def test_accepts_this_session(spark: SparkSession) -> None:
-    version_check.check_session(spark, spark_session._REQUIRED_CLASSES)
+    version_check.check_session(spark, ALL_CLASSES)
 
 
 def test_accepts_every_resolved_jar() -> None:

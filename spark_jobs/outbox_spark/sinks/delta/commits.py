@@ -9,7 +9,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from outbox_spark.session.run_session import hadoop_configuration
 from outbox_spark.sinks.lake.table import PROGRESS_KEY
+
+_OPERATIONS = frozenset({"WRITE", "MERGE"})
+"""Operations by which the job commits, as Delta names them."""
 
 
 def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
@@ -21,7 +25,7 @@ def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
     delta_log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
     no_option = jvm.scala.Option.apply(None)
     newest_version = delta_log.update(False, no_option, no_option).version()
-    file_system = delta_log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
+    file_system = delta_log.logPath().getFileSystem(hadoop_configuration(spark))
     for version in range(newest_version, -1, -1):
         log_file = jvm.org.apache.hadoop.fs.Path(delta_log.logPath(), f"{version:020d}.json")
         try:
@@ -34,7 +38,13 @@ def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
 
 
 def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the progress in the user metadata of a commit; None if the commit has none."""
+    """Return the progress in the user metadata of a commit that wrote rows; None if the commit has none.
+
+    Other commits, such as OPTIMIZE of another thread in the same Spark session, may contain progress of a run that has
+    not committed its rows.
+    """
+    if commit.get("operation") not in _OPERATIONS:
+        return None
     try:
         metadata = json.loads(commit.get("userMetadata") or "")
     except ValueError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_spark.session.run_session import hadoop_configuration
 from outbox_spark.sinks.delta.commits import read_commits
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
@@ -48,7 +49,7 @@ class DeltaStorage(LakeStorage):
     def drop(self, suffix: str) -> None:
         jvm: Any = self.spark._jvm
         folder = jvm.org.apache.hadoop.fs.Path(self.path + suffix)
-        folder.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(folder, True)
+        folder.getFileSystem(hadoop_configuration(self.spark)).delete(folder, True)
 
     def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
         """Yield the `commitInfo` of the commits of a table, newest first."""

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter
+from outbox_spark.session.run_session import without_rows
 from outbox_spark.sinks.delta.commits import progress_in
 from outbox_spark.sinks.delta.maintenance import compact
 from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
@@ -111,8 +112,7 @@ class DeltaTable(LakeTable):
         return ChangeCounts(*(metrics[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        storage = self._storage
-        self._append(storage.spark.createDataFrame([], storage.read().schema), progress, {})
+        self._append(without_rows(self._storage.read()), progress, {})
         self._find_commit(progress)
 
     def _append(self, rows: DataFrame, progress: dict[str, Any], properties: Mapping[str, str]) -> None:

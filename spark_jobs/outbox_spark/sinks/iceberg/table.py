@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
+from outbox_spark.session.run_session import without_rows
 from outbox_spark.sinks.iceberg.maintenance import compact
 from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
 from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
@@ -121,8 +122,7 @@ class IcebergTable(LakeTable):
         )
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        spark = self._storage.spark
-        no_rows = spark.createDataFrame([], spark.table(self._storage.sql_name()).schema)
+        no_rows = without_rows(self._storage.spark.table(self._storage.sql_name()))
         with self._branch(progress) as branch:
             no_rows.writeTo(branch).append()
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import OverlapError, UnreachableError
 from outbox_spark.jobs.model import Reporter
+from outbox_spark.session.run_session import hadoop_configuration
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
@@ -76,7 +77,7 @@ class Lease:
     ) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self._configuration: Any = spark._jsc.hadoopConfiguration()
+        self._configuration = hadoop_configuration(spark)
         self.path, self._report, self._seconds, self._clock = path, report, seconds, clock
         self._file: Any = jvm.org.apache.hadoop.fs.Path(path)
         self._token = secrets.token_hex(8)

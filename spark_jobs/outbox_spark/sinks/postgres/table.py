@@ -15,7 +15,7 @@ from typing import Any, Self
 import psycopg
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -33,6 +33,7 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
+from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import column_types, comments, relation_exists, schema_exists
 from outbox_spark.sinks.postgres.connection import (
@@ -216,7 +217,7 @@ class PostgresTable:
             "query": query.as_string(self._connection),
             "fetchsize": str(_FETCH_ROWS),
         }
-        return SparkSession.active().read.format("jdbc").options(**options).load()
+        return active_session().read.format("jdbc").options(**options).load()
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries older than `before`, and return their number."""

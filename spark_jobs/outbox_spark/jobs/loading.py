@@ -1,0 +1,19 @@
+"""Loads the reader of pipeline files, which requires outbox_kit; a driver that reads a job file does not need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.jobs.model import MaterializeJob
+
+
+def pipeline_loader() -> Callable[..., list[MaterializeJob]]:
+    """Return from_pipeline.load_jobs. Raises ConfigurationError if a package is missing."""
+    try:
+        from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
+    except ImportError as error:
+        message = f"reading a pipeline file requires the Python package {error.name}"
+        hint = "install the wheel of a release of outbox-kit (docs/releasing.md), or use a job file with --job"
+        raise ConfigurationError(message, hint) from error
+    return load_jobs

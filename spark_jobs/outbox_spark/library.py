@@ -1,0 +1,93 @@
+"""Functions for programs that have a Spark session of their own: notebooks, tasks of Airflow, models of dbt.
+
+They raise OutboxKitError for expected errors. Other exceptions are those of Spark and of the database drivers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.jobs import job_file, loading
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
+from outbox_spark.runs import materialize_table, read_topic
+from outbox_spark.session.requirements import check_application
+from outbox_spark.session.run_session import rows_in, run_session
+
+__all__ = ["load_jobs", "materialize", "read_changes", "read_jobs", "read_state"]
+
+_logger = logging.getLogger("outbox_spark")
+
+
+def materialize(
+    spark: SparkSession,
+    job: MaterializeJob,
+    *,
+    report: Reporter = _logger.info,
+    batch_records: int = materialize_table.BATCH_RECORDS,
+) -> Outcome:
+    """Apply the new records of the job's topic to its table, up to the end of the topic.
+
+    `report` receives progress messages and warnings. Batches that were committed before an error remain committed, and
+    the next call continues after them. Raises ConfigurationError if the application lacks a jar.
+    """
+    check_application(spark, job.target)
+    return materialize_table.materialize(spark, job, report, batch_records)
+
+
+def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
+    """Return the newest state of each key of the job's topic, up to the current end of the topic.
+
+    The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `_reason`. Keys
+    whose newest record is a tombstone have no row. If the newest record is unreadable, `_reason` has the reason as in
+    the quarantine, and the fields are NULL. Every action on the result reads the topic.
+    """
+    check_application(spark)
+    with run_session(spark, job) as session:
+        return rows_in(spark, read_topic.newest_states(session, job))
+
+
+def read_changes(
+    spark: SparkSession,
+    job: MaterializeJob,
+    *,
+    starting_offsets: str = "earliest",
+    max_offsets_per_trigger: int | None = None,
+) -> DataFrame:
+    """Return the records of the job's topic as a streaming DataFrame, one row per record.
+
+    The columns are those of read_state, `_deleted` (the record is a tombstone), and `_schema_id`, `_key`, `_value`
+    (the bytes of an unreadable record). The schemas are those that the registry has at the call. A record with any
+    other schema has the `_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
+    """
+    check_application(spark)
+    with run_session(spark, job) as session:
+        return rows_in(spark, read_topic.changes(session, job, starting_offsets, max_offsets_per_trigger))
+
+
+def load_jobs(
+    pipeline_file: str | Path,
+    environment_name: str = "local",
+    *,
+    aggregates: Collection[str] = (),
+    targets: Collection[str] = (),
+) -> list[MaterializeJob]:
+    """Return the jobs of a pipeline file; empty collections select all. Requires the package outbox_kit.
+
+    Raises ConfigurationError if a file is invalid, no job is selected, or outbox_kit is not installed.
+    """
+    load = loading.pipeline_loader()
+    return load(Path(pipeline_file), environment_name, aggregates=aggregates, targets=targets)
+
+
+def read_jobs(
+    path: str | Path, *, aggregates: Collection[str] = (), targets: Collection[str] = ()
+) -> list[MaterializeJob]:
+    """Return the jobs of a job file (`outbox-materialize --write-job`); empty collections select all.
+
+    Raises ConfigurationError if the file is invalid, no job is selected, or an environment variable is not set.
+    """
+    return job_file.read_jobs(Path(path), aggregates=aggregates, targets=targets)

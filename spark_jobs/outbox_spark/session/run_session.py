@@ -1,0 +1,139 @@
+"""The Spark session of a run: separate from the caller's, with the settings on which results depend.
+
+A commit of Delta or Iceberg takes its metadata from settings of the session. In a shared session, a commit of another
+thread would therefore contain the progress of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import RDD, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.session.class_path import has_class
+from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS, is_copied
+from outbox_spark.session.stage_metrics import label_spark_jobs
+
+_MARK = "spark.outbox.session"
+"""Setting of the sessions of runs, so that a run within a run uses the same session."""
+_JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+"""Local properties of the thread that label_spark_jobs changes."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@contextmanager
+def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSession]:
+    """Yield a new session of the same application, which is this thread's active session inside `with`.
+
+    It has PINNED_SETTINGS and a copy of the settings of `spark` for which `is_copied` is true. Afterwards the active
+    session and the job group of the thread are as before. If `spark` is the session of a run, it is yielded itself.
+    """
+    if spark.conf.get(_MARK, None) is not None:
+        yield spark
+        return
+    session = _new_session(spark)
+    with _active(session), _job_properties_restored(session.sparkContext):
+        label_spark_jobs(session, job, "prepare")
+        yield session
+
+
+def in_run_session(
+    function: Callable[Concatenate[SparkSession, MaterializeJob, _P], _R],
+) -> Callable[Concatenate[SparkSession, MaterializeJob, _P], _R]:
+    """Decorate `function` so that it is called with the session of `run_session` instead of the caller's session."""
+
+    @wraps(function)
+    def wrapper(spark: SparkSession, job: MaterializeJob, /, *arguments: _P.args, **options: _P.kwargs) -> _R:
+        with run_session(spark, job) as session:
+            return function(session, job, *arguments, **options)
+
+    return wrapper
+
+
+def active_session() -> SparkSession:
+    """Return the active session of this thread. PySpark's SparkSession.active() can return that of another thread."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        raise AssertionError("there is no SparkContext")
+    return _python_session(context, _session_class(context).active())
+
+
+def rows_in(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """Return the rows of `frame` as a DataFrame of the session `spark`; expressions keep the settings of `frame`."""
+    jvm: Any = spark._jvm
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def without_rows(frame: DataFrame) -> DataFrame:
+    """Return an empty DataFrame with the schema of `frame`; unlike createDataFrame, change no active session."""
+    spark, jvm = frame.sparkSession, frame.sparkSession._jvm
+    if jvm is None:  # never; for the type checker
+        raise AssertionError("there is no JVM")
+    return DataFrame(spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), frame._jdf.schema()), spark)
+
+
+def hadoop_configuration(spark: SparkSession) -> Any:  # noqa: ANN401 - org.apache.hadoop.conf.Configuration
+    """Return the Hadoop configuration of the session, which includes the settings of spark.conf.set."""
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def _new_session(spark: SparkSession) -> SparkSession:
+    session = _python_session(spark.sparkContext, spark._jsparkSession.newSession())
+    existing, copied = session.conf.getAll, spark.conf.getAll
+    settings = {name: value for name, value in copied.items() if is_copied(name) and existing.get(name) != value}
+    settings |= {**PINNED_SETTINGS, _MARK: "true"}
+    if has_class(spark, DELTA_CATALOG):
+        # The session catalog of the application may be another one, which cannot resolve tables of Delta by path.
+        settings["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  # noqa: ANN401 - py4j's JavaObject
+    """Return the SparkSession of PySpark, whose constructor makes RDD.toDF create DataFrames in that session."""
+    to_df = getattr(RDD, "toDF", None)
+    session = SparkSession(context, java_session)
+    RDD.toDF = to_df  # type: ignore[assignment, method-assign]  # PySpark has set it for an earlier session
+    return session
+
+
+@contextmanager
+def _active(session: SparkSession) -> Iterator[None]:
+    """Make `session` the active session of this thread inside `with`. Code of Iceberg and Delta reads it."""
+    session_class = _session_class(session.sparkContext)
+    previous = session_class.getActiveSession()
+    session_class.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        with suppress(Py4JError):  # the JVM may have ended, but the error of the `with` block must be reported
+            if previous.isDefined():
+                session_class.setActiveSession(previous.get())
+            else:
+                session_class.clearActiveSession()
+
+
+@contextmanager
+def _job_properties_restored(context: SparkContext) -> Iterator[None]:
+    previous = {name: context.getLocalProperty(name) for name in _JOB_PROPERTIES}
+    try:
+        yield
+    finally:
+        with suppress(Py4JError):
+            for name, value in previous.items():
+                context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+
+
+def _session_class(context: SparkContext) -> Any:  # noqa: ANN401 - py4j's JavaClass
+    jvm: Any = context._jvm
+    return jvm.org.apache.spark.sql.classic.SparkSession

@@ -1,0 +1,69 @@
+"""Settings of Spark sessions in which runs read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+_CHANGED_DEFAULTS: Mapping[str, str] = {
+    # Spark formats timestamps in this time zone; sinks/postgres/staging.py appends its UTC offset, +00.
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's default list without kafka: the DSv2 reader of the Kafka source reads headers in a tenth of the time.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # Lets adaptive execution coalesce the partitions of persisted frames, because each use runs a task per partition.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Persisted rows are read only once or twice, so that compressing their columns takes longer than it saves.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+_DEFAULTS: Mapping[str, str] = {
+    # Overflows and invalid casts raise an error instead of returning NULL.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    # How statements and names are parsed and resolved.
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.defaultCatalog": "spark_catalog",
+    "spark.sql.runSQLOnFiles": "true",
+    # How values are converted.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "false",
+    "spark.sql.legacy.sizeOfNull": "false",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    **{
+        f"spark.sql.parquet.{name}RebaseModeIn{direction}": "CORRECTED"
+        for name in ("datetime", "int96")
+        for direction in ("Read", "Write")
+    },
+    # What is read and written.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # The progress of a Delta table and the counts of its commits are in the information about commits.
+    "spark.databricks.delta.commitInfo.enabled": "true",
+    "spark.databricks.delta.history.metricsEnabled": "true",
+}
+"""Defaults of Spark and Delta that the application may have changed."""
+
+PINNED_SETTINGS: Mapping[str, str] = {**_CHANGED_DEFAULTS, **_DEFAULTS}
+"""Settings on which results or throughput depend, whatever the settings of application and caller are."""
+
+_COPIED_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", "spark.sql.adaptive.", "spark.outbox.")
+_COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
+
+
+def is_copied(name: str) -> bool:
+    """Return whether a run uses the caller's setting: of catalogs, file systems, parallelism, and of the jobs.
+
+    Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
+    """
+    return not name.startswith("spark.") or name.startswith(_COPIED_PREFIXES) or name in _COPIED_NAMES

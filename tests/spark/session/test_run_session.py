@@ -1,0 +1,302 @@
+"""Runs in an application that does other work at the same time: separate sessions, and nothing left in the caller's."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from msgspec import structs
+from pyspark import RDD, InheritableThread
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tables import Target
+from things import SCHEMAS, CrashError, put
+
+from outbox_spark.decoding.columns import columns_of
+from outbox_spark.decoding.rows import types_of
+from outbox_spark.errors import OverlapError
+from outbox_spark.jobs.model import Outcome
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.session.run_session import active_session, hadoop_configuration, run_session
+from outbox_spark.session.stage_metrics import StageMetrics, group_of
+from outbox_spark.sinks import DeltaTable, IcebergTable
+from outbox_spark.sinks.lake.merge_sql import MergeStatement
+
+LAKES = ["delta_target", "iceberg_target"]
+NASTY = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "America/St_Johns",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.storeAssignmentPolicy": "LEGACY",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.sources.useV1SourceList": "delta,kafka",
+    "spark.databricks.delta.commitInfo.enabled": "false",
+    "spark.databricks.delta.commitInfo.userMetadata": '{"outbox": {"token": "of the caller"}}',
+    "spark.sql.iceberg.snapshot-property.outbox": '{"token": "of the caller"}',
+    "spark.wap.branch": "audit",
+    "spark.sql.shuffle.partitions": "3",
+}
+
+
+def in_thread(work: Callable[[], Any]) -> Future[Any]:
+    """Run `work` in another thread, and return its result or error."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = InheritableThread(target=run)
+    thread.start()
+    thread.join(240)
+    return future
+
+
+def lake(request: pytest.FixtureRequest, name: str) -> Target:
+    target: Target = request.getfixturevalue(name)
+    return target
+
+
+def run(target: Target, live: LiveTopic) -> Outcome:
+    return materialize(target.spark, target.job, lambda _: None, topic=live.topic())
+
+
+def table_with_files(target: Target) -> tuple[Log, LiveTopic]:
+    """Return a log that two runs have applied to the table, which therefore has at least two files."""
+    log = Log("test.thing")
+    live = LiveTopic(target.spark, log, SCHEMAS)
+    for commit, key in enumerate("abcd"):
+        put(log, key, commit)
+        if commit % 2:
+            run(target, live)
+    return log, live
+
+
+def optimize(target: Target) -> None:
+    """Compact the files of a Delta table in the caller's session."""
+    with target.open() as table:
+        assert isinstance(table, DeltaTable)
+        name = table._storage.sql_name()
+        target.spark.sql(f"OPTIMIZE {name}").collect()
+        assert next(table._storage.commits())["operation"] == "OPTIMIZE"
+        target.spark.sql(f"VACUUM {name}").collect()
+
+
+def insert_into_other(target: Target) -> None:
+    """Write another Iceberg table in the caller's session, and check the summary of its snapshot."""
+    with target.open() as table:
+        assert isinstance(table, IcebergTable)
+        storage = table._storage
+        target.spark.sql(f"CREATE TABLE {storage.sql_name('_other')} USING iceberg AS SELECT 1 AS n").collect()
+        assert not storage.load("_other").currentSnapshot().summary().containsKey("outbox")
+
+
+@pytest.mark.parametrize(("name", "other_work"), [("delta_target", optimize), ("iceberg_target", insert_into_other)])
+def test_commits_of_another_thread_do_not_contain_the_progress(
+    request: pytest.FixtureRequest, name: str, other_work: Callable[[Target], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread works after a run has set the progress, and before its MERGE, which then fails."""
+    target = lake(request, name)
+    log, live = table_with_files(target)
+    put(log, "e", 9)
+    done: list[Future[None]] = []
+
+    def work_and_crash(*_: object) -> str:
+        done.append(in_thread(lambda: other_work(target)))
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("outbox_spark.sinks.lake.lease.Lease.acquire", lambda _: None)
+        patch.setattr(MergeStatement, "sql", work_and_crash)
+        with pytest.raises(CrashError):
+            run(target, live)
+    assert [future.exception() for future in done] == [None]
+    assert run(target, live).records == 1
+    assert set(target.state()) == set("abcde")
+
+
+def test_progress_in_a_commit_of_optimize_is_ignored(delta_target: Target) -> None:
+    """Earlier versions shared the caller's session, so that OPTIMIZE of another thread could commit their progress."""
+    log, live = table_with_files(delta_target)
+    with delta_target.open() as table:
+        assert isinstance(table, DeltaTable)
+        table.committed()
+        assert table._progress is not None
+        progress = {**table._progress, "run": 3, "offsets": {"0": 9, "1": 9}, "token": "of OPTIMIZE"}
+    metadata = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps({"outbox": progress})}
+    with with_settings(delta_target.spark, metadata):
+        optimize(delta_target)
+    put(log, "e", 9)
+    assert run(delta_target, live).records == 1
+    assert set(delta_target.state()) == set("abcde")
+
+
+@contextmanager
+def with_settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+@pytest.mark.parametrize("name", LAKES)
+def test_runs_of_one_application_at_the_same_time(
+    request: pytest.FixtureRequest, spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During the MERGE of a run, another table is merged; a second run of the same table fails.
+
+    Metrics count only the stages of their own run.
+    """
+    target, metrics, merge_sql = lake(request, name), StageMetrics(spark), MergeStatement.sql
+    other = replace(target, job=structs.replace(target.job, table="other"))
+    log, live = table_with_files(target)
+    put(log, "e", 9)
+    overlaps: list[Future[Outcome]] = []
+    tasks: list[int] = []
+
+    def other_runs(*arguments: Any) -> str:  # noqa: ANN401 - of MergeStatement.sql
+        if threading.current_thread() is threading.main_thread():
+            metrics.since_last(group_of(target.job))
+            assert in_thread(lambda: table_with_files(other)).exception() is None
+            overlaps.append(in_thread(lambda: run(target, live)))
+            tasks.append(metrics.since_last(group_of(target.job))["tasks"])
+        return merge_sql(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MergeStatement, "sql", other_runs)
+        assert run(target, live).records == 1
+    assert [type(future.exception()) for future in overlaps] == [OverlapError]
+    assert tasks == [0]
+    assert set(target.state()) == set("abcde")
+    assert set(other.state()) == set("abcd")
+
+
+FIELDS = [
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+]
+ADDED = {"name": "note", "type": "string", "default": 'it\'s a \\\\ "quoted" \\n'}
+RECORD = {"type": "record", "name": "Thing", "fields": FIELDS}
+VALUE: dict[str, Any] = {
+    "at": datetime(1500, 3, 1, 3, 30, 0, 123456, UTC),
+    "day": date(1500, 3, 1),
+    "price": Decimal("1.25"),
+}
+
+
+@pytest.mark.parametrize("name", LAKES)
+def test_settings_of_the_caller_neither_change_rows_nor_are_changed(
+    request: pytest.FixtureRequest, spark: SparkSession, name: str
+) -> None:
+    target = lake(request, name)
+    caller = spark.newSession()
+    for key, value in NASTY.items():
+        caller.conf.set(key, value)
+    caller.range(3).createOrReplaceTempView("mine")
+    log = Log("test.thing")
+    log.append("a", framed(RECORD, 1, VALUE), sequence(1))
+    wider = {**RECORD, "fields": [*FIELDS, ADDED]}
+    wider_schemas = Schemas({1: RECORD, 2: wider}, newest=2)
+    with calls_leave_no_trace(caller):
+        run_as(caller, target, LiveTopic(spark, log, Schemas({1: RECORD}, newest=1)))
+        log.append("b", framed(wider, 2, {**VALUE, "note": "new"}), sequence(2))
+        outcome = run_as(caller, target, LiveTopic(spark, log, wider_schemas))
+    assert (outcome.upserts, outcome.quarantined) == (1, 0)
+    with target.open() as table:
+        assert isinstance(table, DeltaTable | IcebergTable)
+        rows = table._storage.read().select("aggregate_id", "day", "price", "note", F.unix_micros("at").alias("at"))
+        actual = {row.aggregate_id: row.asDict() for row in rows.collect()}
+    micros = (VALUE["at"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    notes = {"a": ADDED["default"], "b": "new"}
+    same = {**VALUE, "at": micros}
+    assert actual == {key: {"aggregate_id": key, **same, "note": note} for key, note in notes.items()}
+
+
+def run_as(caller: SparkSession, target: Target, live: LiveTopic) -> Outcome:
+    return materialize(caller, target.job, lambda _: None, topic=live.topic())
+
+
+@contextmanager
+def calls_leave_no_trace(caller: SparkSession) -> Iterator[None]:
+    """Check that everything that a program shares with the runs is the same after `with`."""
+    context, jvm = caller.sparkContext, caller._jvm
+    assert jvm is not None
+    context.setJobGroup("of the caller", "its description")
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(caller._jsparkSession)
+
+    def state() -> dict[str, Any]:
+        properties = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+        return {
+            "settings": caller.conf.getAll,
+            "views": [table.name for table in caller.catalog.listTables() if table.isTemporary],
+            "properties": {name: context.getLocalProperty(name) for name in properties},
+            "handlers": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+            "stdout": jvm.java.lang.System.identityHashCode(jvm.java.lang.System.out),
+            "to_df": RDD.toDF,
+            "threads": {thread.name for thread in threading.enumerate() if thread.name == "outbox-lease"},
+        }
+
+    before = state()
+    try:
+        yield
+        assert state() == before
+        assert active_session()._jsparkSession.equals(caller._jsparkSession)
+        assert not context._jsc.sc().isStopped()
+    finally:
+        for name in before["properties"]:
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
+
+
+def test_session_has_catalogs_and_credentials_of_the_caller(spark: SparkSession, delta_target: Target) -> None:
+    caller = spark.newSession()
+    caller.conf.set("spark.sql.catalog.mine.uri", "http://catalog")
+    caller.conf.set("fs.s3a.access.key", "key")
+    caller.conf.set("fs.s3a.secret.key", "secret")
+    caller.conf.set("spark.sql.ansi.enabled", "false")
+    with run_session(caller, delta_target.job) as session:
+        assert session.conf.get("spark.sql.catalog.mine.uri") == "http://catalog"
+        configuration = hadoop_configuration(session)
+        assert (configuration.get("fs.s3a.access.key"), configuration.get("fs.s3a.secret.key")) == ("key", "secret")
+        assert session.conf.get("spark.sql.ansi.enabled") == "true"
+        with run_session(session, delta_target.job) as inner:
+            assert inner is session
+    assert spark.conf.get("spark.sql.catalog.mine.uri", None) is None
+
+
+def test_no_cache_retains_the_session_of_a_run(spark: SparkSession, delta_target: Target) -> None:
+    schema = json.dumps({**RECORD, "name": "Unique"})
+    with run_session(spark, delta_target.job) as session:
+        first = types_of(session, columns_of(schema, "t-value"), schema)
+        reference = weakref.ref(session)
+    del session
+    gc.collect()
+    assert reference() is None
+    with run_session(spark, delta_target.job) as session:
+        assert types_of(session, columns_of(schema, "t-value"), schema) is first

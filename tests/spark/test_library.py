@@ -1,0 +1,142 @@
+"""The Python API: the newest states and the changes of a topic in the caller's session, whatever its settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_memory_topic import topic_in_memory
+from job_files import write_job_file
+from kafka_log import Log, as_frame, framed, sequence
+from pyspark.sql import DataFrame, SparkSession
+from tables import Target, job_for
+
+import outbox_spark
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.jobs.job_file import as_text
+from outbox_spark.jobs.model import DeltaTarget
+from outbox_spark.kafka import topic_access
+from outbox_spark.session import requirements
+from outbox_spark.session.requirements import check_application
+
+JOB = job_for(DeltaTarget("/lake"))
+AT = {"type": "long", "logicalType": "timestamp-micros"}
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Thing",
+    "fields": [{"name": "n", "type": "int"}, {"name": "at", "type": AT}],
+}
+OLD = datetime(1500, 3, 1, 3, 30, tzinfo=UTC)
+OLD_MICROS = (OLD - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def thing(n: int) -> bytes:
+    return framed(SCHEMA, 1, {"n": n, "at": OLD})
+
+
+@pytest.fixture
+def log() -> Log:
+    """Return states of a and b, a deletion of c, and records of d that cannot be read."""
+    log = Log("test.thing")
+    for commit, (key, value) in enumerate(
+        [("a", thing(1)), ("b", thing(2)), ("c", thing(3)), ("a", thing(4)), ("c", None), ("d", b"bad")], start=1
+    ):
+        log.append(key, value, sequence(commit))
+    log.append("e", b"\x00\x00\x00\x00\x63rest", sequence(7))
+    return log
+
+
+@pytest.fixture
+def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """Yield a session with unusual settings, in which the topic is `log`; a stream reads its records from files."""
+    session = spark.newSession()
+    settings = {
+        "spark.sql.session.timeZone": "America/St_Johns",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.avro.datetimeRebaseModeInRead": "LEGACY",
+    }
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    as_frame(spark, log.topic, log.records).coalesce(1).write.parquet(str(tmp_path / "topic"))
+    schema = spark.read.parquet(str(tmp_path / "topic")).schema
+
+    def stream(spark: SparkSession, *_: object) -> DataFrame:
+        return spark.readStream.schema(schema).parquet(str(tmp_path / "topic"))
+
+    monkeypatch.setattr(topic_access, "stream_records", stream)
+    with topic_in_memory(log, SCHEMA):
+        yield session
+
+
+def micros(frame: DataFrame) -> dict[tuple[str, int], Any]:
+    """Return the fields and the reason by key and offset."""
+    rows = frame.selectExpr("aggregate_id", "_offset", "n", "unix_micros(at) AS at", "_reason").collect()
+    return {(row.aggregate_id, row._offset): (row.n, row.at, row._reason) for row in rows}
+
+
+def test_reads_the_newest_states(caller: SparkSession) -> None:
+    state = outbox_spark.read_state(caller, JOB)
+    assert state.columns[:3] == ["aggregate_id", "n", "at"]
+    expected = {"a": (4, OLD_MICROS, None), "b": (2, OLD_MICROS, None)}
+    expected |= {"d": (None, None, "not-wire-format"), "e": (None, None, "unknown-schema-id")}
+    assert {key: value for (key, _), value in micros(state).items()} == expected
+    state.createOrReplaceTempView("state")
+    assert caller.sql("SELECT count(*) FROM state").collect()[0][0] == 4, "a frame of the caller's session"
+
+
+def test_streams_every_record(caller: SparkSession) -> None:
+    changes = outbox_spark.read_changes(caller, JOB)
+    assert changes.isStreaming
+    query = changes.writeStream.format("memory").queryName("changes").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    rows = {(row.aggregate_id, row._sequence): row for row in caller.table("changes").collect()}
+    assert len(rows) == 7
+    deleted = {key for key, row in rows.items() if row._deleted}
+    assert deleted == {("c", sequence(5))}
+    assert [rows["a", sequence(number)].n for number in (1, 4)] == [1, 4]
+    assert rows["e", sequence(7)]._reason == "unknown-schema-id"
+    assert bytes(rows["d", sequence(6)]._value) == b"bad"
+    old = caller.table("changes").selectExpr("unix_micros(at)").where("at IS NOT NULL").distinct().collect()
+    assert [row[0] for row in old] == [OLD_MICROS]
+
+
+def test_materializes_in_the_callers_application(caller: SparkSession, delta_target: Target) -> None:
+    outcome = outbox_spark.materialize(caller, delta_target.job)
+    assert (outcome.status, outcome.records, outcome.upserts) == (outbox_spark.Status.CHANGED, 7, 2)
+    assert outbox_spark.materialize(caller, delta_target.job).status is outbox_spark.Status.UNCHANGED
+
+
+def test_reads_a_job_file(tmp_path: Path) -> None:
+    assert outbox_spark.read_jobs(str(write_job_file(tmp_path, as_text([JOB])))) == [JOB]
+
+
+def test_reports_what_the_application_lacks(
+    spark: SparkSession, delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_application(spark, delta_target.job.target)
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        check_application(object())  # type: ignore[arg-type]
+    monkeypatch.setattr(requirements, "_EXTENSIONS", {DeltaTarget: "not.Configured"})
+    with pytest.raises(ConfigurationError, match=r"spark\.sql\.extensions does not contain not\.Configured"):
+        outbox_spark.materialize(spark, delta_target.job)
+    monkeypatch.setattr(requirements, "_TOPIC_CLASSES", ("no.SuchClass",))
+    with pytest.raises(ConfigurationError, match=r"class no\.SuchClass is not on Spark's class path"):
+        outbox_spark.read_state(spark, delta_target.job)
+
+
+def test_import_loads_neither_spark_nor_the_deploy_tool() -> None:
+    program = """
+import json, sys, outbox_spark
+before = [name for name in ("pyspark", "outbox_kit", "msgspec") if name in sys.modules]
+found = [callable(getattr(outbox_spark, name)) for name in outbox_spark.__all__]
+print(json.dumps([before, all(found), "outbox_kit" in sys.modules, hasattr(outbox_spark, "other")]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == [[], True, False, False]
