@@ -21,10 +21,11 @@ def damage(target: Target, key: str, **changed: str | int) -> None:
             name = Identifier(target.job.target.schema, target.job.table)
             connection.execute(SQL(statement).format(name))  # type: ignore[arg-type]
         return
-    target.spark.sql(statement.format(_sql_name(target))).collect()
+    target.spark.sql(statement.format(sql_name(target))).collect()
 
 
-def _sql_name(target: Target) -> str:
+def sql_name(target: Target) -> str:
+    """Return the name of the table in Spark SQL."""
     if isinstance(target.job.target, IcebergTarget):
         return table_name(target.spark, target.job.target, target.job.table)
     return f"delta.`{target.job.target.path}/{target.job.table}`"  # type: ignore[union-attr]

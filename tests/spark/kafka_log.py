@@ -7,19 +7,21 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.jobs.model import ReadRange, TableProgress
 
 SOURCE_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "key binary, value binary, topic string, partition int, offset long, timestamp long, "
     "timestampType int, headers array<struct<key: string, value: binary>>"
 )
 START = datetime(2026, 1, 1, tzinfo=UTC)
+START_MILLIS = int(START.timestamp()) * 1000
 
 
 def sequence(commit: int, event: int = 0, epoch: int = 0) -> str:
@@ -46,6 +48,8 @@ class Record:
     state: object = None
     headers: Mapping[str, bytes] = field(default_factory=dict)
     """Additional headers."""
+    millis: int | None = None
+    """Kafka timestamp; by default START plus one second per offset."""
 
 
 POISON = object()
@@ -71,11 +75,12 @@ class Log:
         state: object = None,
         partition: int | None = None,
         headers: Mapping[str, bytes] | None = None,
+        millis: int | None = None,
     ) -> Record:
         """Append a record to the partition of its key, or to `partition`."""
         raw = key.encode() if isinstance(key, str) else key
         number = sum(raw or b"") % self.partitions if partition is None else partition
-        record = Record(number, self.end()[number], raw, value, sequence, state, headers or {})
+        record = Record(number, self.end()[number], raw, value, sequence, state, headers or {}, millis)
         self.records.append(record)
         self.ends[number] = record.offset + 1
         return record
@@ -112,13 +117,14 @@ def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> Data
             topic,
             record.partition,
             record.offset,
-            START + timedelta(seconds=record.offset),
+            (START_MILLIS + record.offset * 1000 if record.millis is None else record.millis) * 1000,
             0,
             _headers(record),
         )
         for record in records
     ]
-    return spark.createDataFrame(rows, SOURCE_SCHEMA).repartition(2)
+    frame = spark.createDataFrame(rows, SOURCE_SCHEMA).withColumn("timestamp", F.timestamp_micros("timestamp"))
+    return frame.repartition(2)
 
 
 def _headers(record: Record) -> list[tuple[str, bytes]]:

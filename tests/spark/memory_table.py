@@ -52,7 +52,7 @@ class MemoryTable(NoEarlyStaging):
     def write(self, batch: Batch) -> WriteCounts:
         rows = batch.rows.collect()
         assert len(rows) == batch.counts.rows
-        valid = [row for row in rows if row["_reason"] is None]
+        valid = [row for row in rows if row["__outbox_reason"] is None]
         assert len({row[KEY_COLUMN] for row in valid}) == len(valid)
         for row in valid:
             key, version = row[KEY_COLUMN], version_of(row)
@@ -60,11 +60,11 @@ class MemoryTable(NoEarlyStaging):
             if max(version_of(stored) if stored else (), self.deleted.get(key, ())) >= version:
                 continue
             self.rows.pop(key, None)
-            if row["_deleted"]:
+            if row["__outbox_deleted"]:
                 self.deleted[key] = version
             else:
                 self.rows[key] = row
-        quarantined = [row for row in rows if row["_reason"] is not None]
+        quarantined = [row for row in rows if row["__outbox_reason"] is not None]
         self.quarantine += quarantined
         self.progress = batch.committed
         return WriteCounts(len(valid), 0, 0, len(quarantined))
@@ -84,7 +84,7 @@ class MemoryTable(NoEarlyStaging):
 
     def reasons(self) -> dict[bytes, str]:
         """Return the reasons of quarantined records by record key."""
-        return {bytes(row["_key"]): row["_reason"] for row in self.quarantine}
+        return {bytes(row["__outbox_key"]): row["__outbox_reason"] for row in self.quarantine}
 
 
 def version_of(row: Row) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ class Table:
         self.connection.execute(create_staging(self.staging, COLUMNS))
         insert = SQL(
             "insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, "
-            "_deleted, _reason) values (%s, %s, %s, 0, 0, %s, %s, %s, %s)"
+            "__outbox_deleted, __outbox_reason) values (%s, %s, %s, 0, 0, %s, %s, %s, %s)"
         ).format(self.staging)
         rows = [
             (

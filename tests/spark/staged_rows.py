@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 
 STAGED = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
-TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
+TEXT = ["_sequence", "_timestamp", "__outbox_reason", "__outbox_key", "__outbox_value"]
 
 
 def staged_row(key: Column) -> list[Column]:

@@ -26,9 +26,9 @@ WriterSchemaItems = tuple[tuple[int | str, str], ...]
 # bytes only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
 # record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all different, so that
 # surplus bytes cannot produce this value.
-_END_NAME = "outbox__end"
+_END_NAME = "__outbox_end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
-_END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End", "size": len(_END_BYTES)}}
+_END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "__outbox.End", "size": len(_END_BYTES)}}
 
 _REBASE_MODE = {"datetimeRebaseMode": "CORRECTED"}
 """Option of from_avro that overrides the setting of the session in which the rows are evaluated."""
@@ -50,7 +50,7 @@ def _decoded(reader_schema: str, writer_schemas: WriterSchemaItems) -> Expressio
 
 @cached_expressions
 def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
-    value, schema_id, guid = F.col("value"), F.col("schema_id"), F.col("schema_guid")
+    value, schema_id, guid = F.col("value"), F.col("__outbox_schema_id"), F.col("__outbox_schema_guid")
     ids = [key for key, _ in writer_schemas if isinstance(key, int)]
     guids = [key for key, _ in writer_schemas if isinstance(key, str)]
     is_known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
@@ -66,7 +66,7 @@ def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
 def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
     """Return the decoded record, by one from_avro per writer schema; NULL if its schema is not in `writer_schemas`."""
     reader_schema_with_end_field = _with_end_field(reader_schema)
-    body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("schema_guid")), F.lit(_END_BYTES))
+    body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("__outbox_schema_guid")), F.lit(_END_BYTES))
     # NULL with the type of the reader schema, for ranges without a known writer schema (for example tombstones only).
     null_record = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
@@ -78,7 +78,7 @@ def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expr
         writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
         options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE", **_REBASE_MODE}
         record = from_avro(body, writer_schema_with_end_field, options)
-        has_schema = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
+        has_schema = F.col("__outbox_schema_id" if isinstance(key, int) else "__outbox_schema_guid") == key
         result = F.when(has_schema, record) if result is None else result.when(has_schema, record)
     return null_record if result is None else result
 

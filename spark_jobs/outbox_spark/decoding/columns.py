@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -11,14 +11,15 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.avro_schema import Node, Schema, kind_of, load
+from outbox_common.column_names import reserved_by
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
 """Columns of every table with the version, partition, offset and timestamp of the Kafka record of a row."""
 
-OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
-"""Columns with the result of decoding. `_reason`, `_key`, `_value` (binary) are set only for records to quarantine."""
+OUTCOME_COLUMNS = ["__outbox_deleted", "__outbox_reason", "__outbox_schema_id", "__outbox_key", "__outbox_value"]
+"""Columns with the result of decoding. Reason, key and value (binary) are set only for records to quarantine."""
 
 STALE_COLUMN = "_stale"
 """True while the newest record of the key is in quarantine: the row has an older state."""
@@ -27,9 +28,6 @@ DELETED_AT_COLUMN = "_deleted_at"
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
 """In history tables: Kafka timestamps of this version and of its successor; `_valid_to` is NULL without a successor."""
 
-RESERVED_COLUMNS = frozenset(
-    [*METADATA_COLUMNS, *OUTCOME_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]
-)
 MAX_PRECISION = 38  # of Spark's decimal type
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
@@ -183,15 +181,20 @@ def _union_column_type(branches: list[Any]) -> ColumnType:
 
 
 def _check_names(columns: list[Column], subject: str) -> None:
-    used_names = {KEY_COLUMN}
+    check_reserved(columns, subject)
+    used_names = set()
     for column in columns:
         # Column names in Spark and the lake formats are case-insensitive.
         name = column.name.lower()
-        if name == KEY_COLUMN:
-            raise SchemaError(f"{subject}: field {column.name} has the name of the key column", "rename the field")
         if name in used_names:
             message = f"{subject}: the name of field {column.name} differs from that of another field only in case"
             raise SchemaError(message, "rename one of the fields")
-        if name in RESERVED_COLUMNS:
-            raise SchemaError(f"{subject}: field {column.name} has the name of a metadata column", "rename the field")
         used_names.add(name)
+
+
+def check_reserved(columns: Sequence[Column], subject: str, target_kind: str = "") -> None:
+    """Raise SchemaError if a field has a name that tables, jobs or the targets of this kind reserve."""
+    for column in columns:
+        reason = reserved_by(column.name, target_kind)
+        if reason is not None:
+            raise SchemaError(f"{subject}: field {column.name} cannot have this name: {reason}", "rename the field")

@@ -18,6 +18,16 @@ class Reason:
     INVALID = "invalid"
     """Followed by `:<column>`. The record was decoded, but the column's value is not valid for its type."""
 
+    INVALID_KEY = f"{INVALID}:{KEY_COLUMN}"
+    INVALID_SEQUENCE = f"{INVALID}:_sequence"
+    INVALID_TIMESTAMP = f"{INVALID}:_timestamp"
 
-UNREADABLE_KEY_REASONS = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")
-"""Reasons of records that belong to no row, because their key cannot be read."""
+
+REASONS_WITHOUT_ROW = (
+    Reason.NO_KEY,
+    Reason.KEY_NOT_TEXT,
+    Reason.KEY_UNREADABLE,
+    Reason.INVALID_KEY,
+    Reason.INVALID_SEQUENCE,
+)
+"""Reasons of records that belong to no row, because their key cannot be read or their version is unknown."""

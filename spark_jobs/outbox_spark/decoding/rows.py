@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StructType
 from outbox_common.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
-from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY_REASONS, Reason
+from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW, Reason
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import AnySession, cached_expressions
@@ -51,24 +51,30 @@ def decode(
 @cached_expressions
 def _readable_record() -> Expression:
     # NULL for records to quarantine: their bytes are stored, as the target may be unable to store decoded values.
-    return F.when(F.col("_reason").isNull(), F.col("record")).alias("readable")
+    return F.when(F.col("__outbox_reason").isNull(), F.col("record")).alias("readable")
 
 
 @cached_expressions
 def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Expression]:
-    is_quarantined = F.col("_reason").isNotNull()
-    has_key = ~is_quarantined | ~F.col("_reason").isin(*UNREADABLE_KEY_REASONS)
+    is_quarantined = F.col("__outbox_reason").isNotNull()
+    has_key = ~is_quarantined | ~F.col("__outbox_reason").isin(*REASONS_WITHOUT_ROW)
     return [
         F.when(has_key, F.col("key").cast("string")).alias(KEY_COLUMN),
         *[column.value(F.col(f"readable.`{column.name}`")).alias(column.name) for column in columns],
-        *map(F.col, METADATA_COLUMNS),
-        F.col("deleted").alias("_deleted"),
-        F.col("_reason"),
-        F.col("schema_id").alias("_schema_id"),
-        F.when(is_quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
-        F.when(is_quarantined, F.col("value")).alias("_value"),
+        *[_metadata(name) for name in METADATA_COLUMNS],
+        F.col("deleted").alias("__outbox_deleted"),
+        F.col("__outbox_reason"),
+        F.col("__outbox_schema_id"),
+        F.when(is_quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("__outbox_key"),
+        F.when(is_quarantined, F.col("value")).alias("__outbox_value"),
         *map(F.col, extra_columns),
     ]
+
+
+def _metadata(name: str) -> Expression:
+    """Return a metadata column, with a value to store for those that are NULL in a record to quarantine."""
+    substitutes = {"_sequence": F.lit(""), "_timestamp": F.timestamp_seconds(F.lit(0))}
+    return F.coalesce(F.col(name), substitutes[name]).alias(name) if name in substitutes else F.col(name)
 
 
 def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> DataFrame:
@@ -113,7 +119,9 @@ def _reason(record: DataType, columns: tuple[Column, ...], unsupported: Unsuppor
         F.when(key.isNull() & F.col("raw_key").isNotNull(), F.lit(Reason.KEY_UNREADABLE))
         .when(key.isNull(), F.lit(Reason.NO_KEY))
         .when(~F.is_valid_utf8(key), F.lit(Reason.KEY_NOT_TEXT))
-        .when(is_invalid_key, F.lit(f"{Reason.INVALID}:{KEY_COLUMN}"))
+        .when(is_invalid_key, F.lit(Reason.INVALID_KEY))
+        .when(F.col("_sequence").isNull(), F.lit(Reason.INVALID_SEQUENCE))
+        .when(F.col("_timestamp").isNull(), F.lit(Reason.INVALID_TIMESTAMP))
         .when(F.col("problem").isNotNull(), F.col("problem"))
         .when(F.col("deleted"), F.lit(None))
     )
@@ -125,4 +133,4 @@ def _reason(record: DataType, columns: tuple[Column, ...], unsupported: Unsuppor
         for condition in (is_not_utf8, column.is_invalid(raw), unsupported(column, column.value(raw))):
             if condition is not None:
                 reason = reason.when(condition, F.lit(f"{Reason.INVALID}:{column.name}"))
-    return reason.alias("_reason")
+    return reason.alias("__outbox_reason")

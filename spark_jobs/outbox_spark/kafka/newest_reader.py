@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.framing import KEY_SCHEMA_ID_HEADER, VALUE_SCHEMA_ID_HEADER, last_header
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import ReadRange
-from outbox_spark.kafka.ordering import sequence_kind, sequence_of
+from outbox_spark.kafka.ordering import VALID_SEQUENCE, sequence_kind, sequence_of
 from outbox_spark.kafka.range_reader import consumer_settings, read_records
 from outbox_spark.session.expressions import cached_expressions
 
@@ -33,10 +33,11 @@ TIMEOUT_MILLIS = 120_000
 _CONSUMER_SETTINGS = {"max.poll.records": "500"}
 
 COLUMNS = [
-    "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header", "_records", "_kinds",
+    "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header",
+    "__outbox_records", "__outbox_kinds",
 ]  # fmt: skip
-"""Columns of a row: the record, three of its headers, the number of records that the row represents (`_records`), and
-their kinds of sequence (`_kinds`, the bits in ordering.py)."""
+"""Columns of a row: the record, three of its headers (`sequence` is NULL if it is malformed), the number of records
+that the row represents, and their kinds of sequence (the bits in ordering.py)."""
 
 
 class Reader(StrEnum):
@@ -92,12 +93,13 @@ def select_columns(records: DataFrame) -> DataFrame:
 def record_columns() -> list[Column]:
     """Return the expressions of COLUMNS over range_reader.RECORD_COLUMNS."""
     headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
+    kind = sequence_kind(sequence)
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
-        sequence.alias("sequence"),
+        F.when(kind == VALID_SEQUENCE, sequence).alias("sequence"),
         # NULL if the schema id is in a frame before the body: newest_per_key decodes such ids.
         last_header(headers, VALUE_SCHEMA_ID_HEADER).alias("id_header"),
         last_header(headers, KEY_SCHEMA_ID_HEADER).alias("key_id_header"),
-        F.lit(1).cast("long").alias("_records"),
-        sequence_kind(sequence).alias("_kinds"),
+        F.lit(1).cast("long").alias("__outbox_records"),
+        kind.alias("__outbox_kinds"),
     ]

@@ -15,6 +15,7 @@ from outbox_spark.decoding.framing import last_header
 
 SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
+SEQUENCE_PATTERN = "^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$"
 
 VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
 """Columns that are the version of a row in every target. `_sequence` is '' for records without the header, because a
@@ -33,9 +34,11 @@ def sequence_of(headers: Column) -> Column:
 
 def sequence_kind(sequence: Column) -> Column:
     """Return the kind of a source_sequence: NO_SEQUENCE, VALID_SEQUENCE or MALFORMED_SEQUENCE."""
+    # `$` also matches before a line feed at the end.
+    is_valid = (F.octet_length(sequence) == SEQUENCE_LENGTH) & sequence.cast("string").rlike(SEQUENCE_PATTERN)
     return (
         F.when(sequence.isNull(), F.lit(NO_SEQUENCE))
-        .when(F.octet_length(sequence) == SEQUENCE_LENGTH, F.lit(VALID_SEQUENCE))
+        .when(is_valid, F.lit(VALID_SEQUENCE))
         .otherwise(F.lit(MALFORMED_SEQUENCE))
     )
 

@@ -155,8 +155,10 @@ def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded) -> None:
     counts = decoded.counts
     if counts.quarantined <= job.options.max_quarantined:
         return
-    rows = decoded.rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
-    reasons = ", ".join(f"{row['_reason']} ({row['count']})" for row in sorted(rows, key=lambda row: -row["count"]))
+    rows = decoded.rows.where(F.col("__outbox_reason").isNotNull()).groupBy("__outbox_reason").count().collect()
+    reasons = ", ".join(
+        f"{row['__outbox_reason']} ({row['count']})" for row in sorted(rows, key=lambda row: -row["count"])
+    )
     message = (
         f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
         f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
@@ -174,7 +176,7 @@ def _with_older(
     unreadable record, the readable record is written. The range is read again only if a batch has unreadable records.
     """
     has_key = F.col(KEY_COLUMN).isNotNull()
-    keys = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
+    keys = [row[0] for row in rows.where(F.col("__outbox_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
     if not keys:
         return rows
     versions = newest_of(job, topic, read_range, every_version=True)
@@ -191,6 +193,6 @@ def _with_older(
 def _from_newest_readable(versions: DataFrame) -> DataFrame:
     """Return the newest readable version of each key and the unreadable versions after it."""
     version = F.struct(*VERSION_COLUMNS)
-    newest = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
+    newest = F.max(F.when(F.col("__outbox_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
     is_retained = newest.isNull() | (version >= newest)
-    return versions.withColumn("_retained", is_retained).where("_retained").drop("_retained")
+    return versions.withColumn("__outbox_retained", is_retained).where("__outbox_retained").drop("__outbox_retained")

@@ -26,6 +26,7 @@ from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import MaterializeJob, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
+from outbox_spark.kafka.ordering import MALFORMED_SEQUENCE
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, SchemaReferences, newest_of, summarize
@@ -66,9 +67,9 @@ class Comparison:
 
     committed: TableProgress
     newest: DataFrame
-    """Rows of decode() with `_kind`: the newest records of missing and stale keys, and the tombstones of zombies."""
+    """Rows of decode() with `__outbox_kind`: the newest records of missing and stale keys, tombstones of zombies."""
     absent: DataFrame
-    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and `_kind`."""
+    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and `__outbox_kind`."""
     columns: Sequence[TableColumn]
     reader_schema: str
     counts: Mapping[DifferenceKind, int]
@@ -110,13 +111,18 @@ def compare_with_topic(
     forbid_topic_reads(stack, records.sparkSession)
     differences = _different_keys(stack, table, records)
     partitions_added = committed.partition_epoch > 0
-    absent = _classify_absent(stack, job, scan, topic, committed, differences.where(F.col("_kind") == _ABSENT))
+    absent = differences.where(F.col("__outbox_kind") == _ABSENT)
+    if summary.sequence_kinds & MALFORMED_SEQUENCE:
+        # Compaction removes the state of a key whose latest record has a malformed sequence: it proves no deletion.
+        unordered = records.where(F.col("_sequence").isNull()).select(F.col("key").cast("string").alias(KEY_COLUMN))
+        absent = absent.join(unordered, KEY_COLUMN, "left_anti")
+    absent = _classify_absent(stack, job, scan, topic, committed, absent)
     newest, columns, reader_schema = _decode_differences(
         stack, job, table, registry, differences, schemas, partitions_added=partitions_added
     )
     _check_progress_unchanged(job, table, committed)
-    ahead = differences.where(F.col("_kind") == DifferenceKind.AHEAD.value)
-    frames = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
+    ahead = differences.where(F.col("__outbox_kind") == DifferenceKind.AHEAD.value)
+    frames = [frame.select(KEY_COLUMN, "__outbox_kind") for frame in (newest, absent, ahead)]
     counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), max_examples)
     return Comparison(
         committed=committed,
@@ -140,12 +146,14 @@ def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRa
 
 
 def _different_keys(stack: ExitStack, table: TargetTable, records: DataFrame) -> DataFrame:
-    """Return keys that differ, with `_kind`, the row's metadata (`row`) and the newest record, by one join."""
-    # Records without a key have no row.
-    keyed = records.where(F.col("key").isNotNull()).withColumn("record_key", F.col("key").cast("string"))
+    """Return keys that differ, with `__outbox_kind`, the row's metadata (`row`) and the newest record, by one join."""
+    # Records without a key have no row, and records without a valid sequence no version.
+    keyed = records.where(F.col("key").isNotNull() & F.col("_sequence").isNotNull()).withColumn(
+        "record_key", F.col("key").cast("string")
+    )
     rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     joined = rows.join(keyed, F.col(KEY_COLUMN) == F.col("record_key"), how="full_outer")
-    differences = joined.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
+    differences = joined.withColumn("__outbox_kind", _kind()).where(F.col("__outbox_kind").isNotNull())
     differences = differences.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("record_key"))).drop(
         "record_key"
     )
@@ -196,7 +204,7 @@ def _classify_absent(
     is_truncated = _offset_of(scan.topic.start_offsets, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(is_truncated, F.lit(True)) & F.lit(scan.is_complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
-    return absent.withColumn("_kind", kind)
+    return absent.withColumn("__outbox_kind", kind)
 
 
 def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, pass_range: ReadRange) -> DataFrame:
@@ -236,23 +244,21 @@ def _decode_differences(
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
     """Decode the newest records of missing, stale and deleted keys. Return rows, columns and reader schema."""
     to_decode = differences.where(
-        F.col("_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
+        F.col("__outbox_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
     )
     # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
     decoder = BatchDecoder(job, table, registry)
     decoder.check_table(differences.sparkSession)
-    rows = decoder.rows(to_decode.select(*LATEST_COLUMNS), decoder.writer_schemas(schemas))
-    kinds = to_decode.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
-    is_same_record = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
-    rows = rows.join(kinds, is_same_record).drop("p", "o")
+    latest = to_decode.select(*LATEST_COLUMNS, "__outbox_kind")
+    rows = decoder.rows(latest, decoder.writer_schemas(schemas), ["__outbox_kind"])
     missing_kind = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
     kind = (
-        F.when(F.col("_reason").isNotNull(), F.lit(DifferenceKind.UNREADABLE.value))
-        .when(F.col("_kind") == _DELETED, F.lit(DifferenceKind.ZOMBIE.value))
-        .when(F.col("_kind") == DifferenceKind.MISSING.value, missing_kind)
-        .otherwise(F.col("_kind"))
+        F.when(F.col("__outbox_reason").isNotNull(), F.lit(DifferenceKind.UNREADABLE.value))
+        .when(F.col("__outbox_kind") == _DELETED, F.lit(DifferenceKind.ZOMBIE.value))
+        .when(F.col("__outbox_kind") == DifferenceKind.MISSING.value, missing_kind)
+        .otherwise(F.col("__outbox_kind"))
     )
-    return persist(stack, rows.withColumn("_kind", kind)), decoder.columns, decoder.reader_schema
+    return persist(stack, rows.withColumn("__outbox_kind", kind)), decoder.columns, decoder.reader_schema
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
@@ -267,7 +273,7 @@ def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed
 
 def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, int], dict[DifferenceKind, list[str]]]:
     """Return the number of keys of each kind, and at most `max_examples` keys of each kind."""
-    window = Window.partitionBy("_kind")
+    window = Window.partitionBy("__outbox_kind")
     rank = F.row_number().over(window.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
     count = F.count(F.lit(1)).over(window)
     # At least one row of each kind is selected, because each row contains the count of its kind.
@@ -275,7 +281,7 @@ def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, in
     counts = dict.fromkeys(DifferenceKind, 0)
     example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}
     for row in sorted(listed.collect(), key=lambda row: int(row["rank"])):
-        kind = DifferenceKind(row["_kind"])
+        kind = DifferenceKind(row["__outbox_kind"])
         counts[kind] = int(row["count"])
         if max_examples and row[KEY_COLUMN] is not None:
             example_keys[kind].append(row[KEY_COLUMN])

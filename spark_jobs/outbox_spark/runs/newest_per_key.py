@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -19,7 +19,6 @@ from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
     SEQUENCE_HEADER,
-    SEQUENCE_LENGTH,
     VALID_SEQUENCE,
     sequence_kind,
     sequence_of,
@@ -30,12 +29,20 @@ from outbox_spark.session.persisted import count_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
 
 LATEST_COLUMNS = [
-    "key", "raw_key", "value", "id_header", "schema_id", "schema_guid",
+    "key", "raw_key", "value", "id_header", "__outbox_schema_id", "__outbox_schema_guid",
     "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
 ]  # fmt: skip
 
-SUMMARIZED = ("_records", "_kinds", "schema_id", "schema_guid")
-"""Columns from which a summary is computed, in addition to the timestamp."""
+SUMMARIZED = ("__outbox_records", "__outbox_kinds", "__outbox_schema_guid")
+"""Columns from which a summary is computed, in addition to those of decode()."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MIN_MICROS, MAX_MICROS = (
+    (time - _EPOCH) // timedelta(microseconds=1)
+    for time in (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
+)
+"""Range of the Kafka timestamps, in microseconds, that Python can represent in every time zone."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,12 @@ def newest_per_key(
     every_version: bool = False,
     key_format: RecordFormat = RecordFormat.TEXT,
 ) -> DataFrame:
-    """Reduce records (newest_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
+    """Reduce records (newest_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and columns for summarize.
 
-    Each record without a key is a separate row, because it supersedes no other. With `every_version` there is a row for
-    each record, except that of copies with the same source_sequence, which a connector sends after a restart, only the
-    last is returned. An unreadable key is NULL, and its bytes are in `raw_key`.
+    Each record without a key or with a malformed source_sequence is a separate row, because it supersedes no other; in
+    the latter `_sequence` is NULL. `_timestamp` is NULL if it is not between MIN_MICROS and MAX_MICROS. An unreadable
+    key is NULL, and its bytes are in `raw_key`. With `every_version` there is a row for each record, except that of
+    copies with the same source_sequence, which a connector sends after a restart, only the last is returned.
     """
     hashed = records.select(*_with_key_text(key_format)).select(*_with_hash())
     if every_version:
@@ -111,10 +119,16 @@ def _with_key_text(key_format: RecordFormat) -> list[Column]:
 def _with_hash() -> list[Column]:
     return [
         # With a hash as the first grouping column, Spark sorts by a short prefix, which takes a quarter less time.
-        F.when(F.col("key").isNull(), _record_id()).otherwise(F.xxhash64("key")).alias("hash"),
+        F.when(F.col("key").isNull() | _has_malformed_sequence(), _record_id())
+        .otherwise(F.xxhash64("key"))
+        .alias("hash"),
         F.col("raw_key"),
         *[F.col(name) for name in COLUMNS if name != "key_id_header"],
     ]
+
+
+def _has_malformed_sequence() -> Column:
+    return F.col("__outbox_kinds") == MALFORMED_SEQUENCE
 
 
 def _record_id() -> Column:
@@ -131,26 +145,32 @@ def _sequence_or_record_id() -> Column:
 def _newest_and_sums() -> list[Column]:
     # max() compares the fields in this order: the ordering rule. The partition epoch is constant, so it is omitted.
     record = F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
-    return [F.max(record).alias("newest"), F.sum("_records").alias("_records"), F.bit_or("_kinds").alias("_kinds")]
+    return [
+        F.max(record).alias("newest"),
+        F.sum("__outbox_records").alias("__outbox_records"),
+        F.bit_or("__outbox_kinds").alias("__outbox_kinds"),
+    ]
 
 
 @cached_expressions
 def _latest_columns(partition_epoch: int) -> list[Column]:
-    value, header = F.col("newest.value"), F.col("newest.id_header")
+    value, header, timestamp = F.col("newest.value"), F.col("newest.id_header"), F.col("newest.timestamp")
     return [
         F.col("key"),
         F.col("newest.raw_key").alias("raw_key"),
         value.alias("value"),
         header.alias("id_header"),
-        schema_id(value, header).alias("schema_id"),
-        schema_guid(value, header).alias("schema_guid"),
-        F.coalesce(F.col("newest.sequence").cast("string"), F.lit("")).alias("_sequence"),
+        schema_id(value, header).alias("__outbox_schema_id"),
+        schema_guid(value, header).alias("__outbox_schema_guid"),
+        F.when(~_has_malformed_sequence(), F.coalesce(F.col("newest.sequence").cast("string"), F.lit(""))).alias(
+            "_sequence"
+        ),
         F.lit(partition_epoch).alias("_partition_epoch"),
         F.col("newest.partition").alias("_partition"),
         F.col("newest.offset").alias("_offset"),
-        F.col("newest.timestamp").alias("_timestamp"),
-        F.col("_records"),
-        F.col("_kinds"),
+        F.when(F.unix_micros(timestamp).between(MIN_MICROS, MAX_MICROS), timestamp).alias("_timestamp"),
+        F.col("__outbox_records"),
+        F.col("__outbox_kinds"),
     ]
 
 
@@ -193,23 +213,27 @@ def summary_from(metrics: Mapping[str, Any]) -> RangeSummary:
 @cached_expressions
 def _counts() -> list[Column]:
     return [
-        F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
+        F.coalesce(F.sum("__outbox_records"), F.lit(0)).alias("records"),
         F.count(F.lit(1)).alias("keys"),
-        F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
+        F.coalesce(F.bit_or("__outbox_kinds"), F.lit(0)).alias("kinds"),
         F.max(F.unix_micros("_timestamp")).alias("newest"),
     ]
 
 
 @cached_expressions
 def _schemas() -> list[Column]:
-    return [F.collect_set("schema_id").alias("schema_ids"), F.collect_set("schema_guid").alias("schema_guids")]
+    return [
+        F.collect_set("__outbox_schema_id").alias("schema_ids"),
+        F.collect_set("__outbox_schema_guid").alias("schema_guids"),
+    ]
 
 
 @cached_expressions
 def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
     # A tombstone has neither id nor GUID.
-    unexpected_id = F.col("schema_id").isNotNull() & ~F.col("schema_id").isin(*ids)
-    unexpected_guid = F.col("schema_guid").isNotNull() & ~F.col("schema_guid").isin(*guids)
+    schema_id, guid = F.col("__outbox_schema_id"), F.col("__outbox_schema_guid")
+    unexpected_id = schema_id.isNotNull() & ~schema_id.isin(*ids)
+    unexpected_guid = guid.isNotNull() & ~guid.isin(*guids)
     return F.count_if(unexpected_id | unexpected_guid).alias("unexpected")
 
 
@@ -221,7 +245,8 @@ def ordering_of(
     Raises RefusedError when records with and without source_sequence would be mixed in one table, because their order
     is undefined. `records` is called only in this case, for the location of an example.
     """
-    committed_ordering, kinds = committed.ordering if committed else None, summary.sequence_kinds
+    committed_ordering = committed.ordering if committed else None
+    kinds = summary.sequence_kinds & ~MALFORMED_SEQUENCE  # records with a malformed header are quarantined
     if kinds == 0:
         return committed_ordering
     if kinds == VALID_SEQUENCE and committed_ordering is not Ordering.OFFSET:
@@ -230,25 +255,23 @@ def ordering_of(
         return Ordering.OFFSET
     expected = committed_ordering or (Ordering.SEQUENCE if kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
-        f"topic {job.topic}: {_describe_mixture(kinds, expected)}; {_describe_example(records(), expected)}",
+        f"topic {job.topic}: {_describe_mixture(expected)}; {_describe_example(records(), expected)}",
         "find the producer of these records, because either all or none of the records must have a valid header; "
         "see docs/materialization.md, Errors",
     )
 
 
-def _describe_mixture(sequence_kinds: int, expected: Ordering) -> str:
-    if sequence_kinds & MALFORMED_SEQUENCE:
-        return f"a {SEQUENCE_HEADER} header is not {SEQUENCE_LENGTH} characters long"
+def _describe_mixture(expected: Ordering) -> str:
     if expected is Ordering.SEQUENCE:
         return f"records without a {SEQUENCE_HEADER} header in a table that is ordered by it"
     return f"records with a {SEQUENCE_HEADER} header in a table that is ordered by offset"
 
 
 def _describe_example(records: DataFrame, expected: Ordering) -> str:
-    expected_kind = VALID_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
+    other_kind = NO_SEQUENCE if expected is Ordering.SEQUENCE else VALID_SEQUENCE
     row = (
         records.select("partition", "offset", sequence_kind(sequence_of(F.col("headers"))).alias("kind"))
-        .where(F.col("kind") != expected_kind)
+        .where(F.col("kind") == other_kind)
         .orderBy("partition", "offset")
         .first()
     )

@@ -27,10 +27,10 @@ def repair_table(
     `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. If there are neither rows to write
     nor a `committed_at` to commit, nothing is committed.
     """
-    is_selected = F.col("_kind").isin(*[kind.value for kind in kinds])
+    is_selected = F.col("__outbox_kind").isin(*[kind.value for kind in kinds])
     written, committed = WriteCounts(), comparison.committed
-    newest = comparison.newest.where(is_selected & F.col("_reason").isNull()).drop("_kind")
-    absent, rows = comparison.absent.where(is_selected), comparison.newest.drop("_kind")
+    newest = comparison.newest.where(is_selected & F.col("__outbox_reason").isNull()).drop("__outbox_kind")
+    absent, rows = comparison.absent.where(is_selected), comparison.newest.drop("__outbox_kind")
     deletions = _tombstones(absent, rows, table.current_time())
     sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
     # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
@@ -67,7 +67,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
         "_partition": F.col("_partition"),
         "_offset": F.col("_offset") + F.lit(1),
         "_timestamp": F.lit(time),
-        "_deleted": F.lit(True),
+        "__outbox_deleted": F.lit(True),
     }
     return absent.select(
         *[values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in rows.schema.fields]
@@ -77,9 +77,11 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
 def count_unrepaired(table: TargetTable, comparison: Comparison) -> dict[DifferenceKind, int]:
     """Return the number of keys of each kind that repair_table() did not change, because the table was newer."""
     current = table.current_versions().select(KEY_COLUMN)
-    newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (comparison.newest, comparison.absent))
-    missing = newest.where(F.col("_kind") == DifferenceKind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")
-    zombies = newest.unionByName(absent).where(F.col("_kind") == DifferenceKind.ZOMBIE.value)
+    newest, absent = (frame.select(KEY_COLUMN, "__outbox_kind") for frame in (comparison.newest, comparison.absent))
+    missing = newest.where(F.col("__outbox_kind") == DifferenceKind.MISSING.value).join(
+        current, on=KEY_COLUMN, how="left_anti"
+    )
+    zombies = newest.unionByName(absent).where(F.col("__outbox_kind") == DifferenceKind.ZOMBIE.value)
     return {
         DifferenceKind.MISSING: missing.count(),
         DifferenceKind.ZOMBIE: zombies.join(current, on=KEY_COLUMN, how="left_semi").count(),

@@ -76,8 +76,8 @@ def count_rows(rows: DataFrame) -> DecodedCounts:
 @cached_expressions
 def count_expressions() -> list[Column]:
     """Return the aggregate expressions over rows of decode() whose values `counts_from` uses."""
-    is_readable = F.col("_reason").isNull()
-    counts = [F.count(F.lit(1)), F.count("_reason"), F.count_if(is_readable & F.col("_deleted"))]
+    is_readable = F.col("__outbox_reason").isNull()
+    counts = [F.count(F.lit(1)), F.count("__outbox_reason"), F.count_if(is_readable & F.col("__outbox_deleted"))]
     return [count.alias(name) for count, name in zip(counts, _COUNT_NAMES, strict=True)]
 
 

@@ -37,8 +37,8 @@ class Batch:
 
     rows: DataFrame
     """Rows of decode(). Unless `staged` is set, they are evaluated repeatedly, so they or their source are persisted.
-    Per key (in history mode: per version), at most one row is readable (`_reason` is null). The other rows are for the
-    quarantine; each of them makes an older row of the same `aggregate_id` stale."""
+    Per key (in history mode: per version), at most one row is readable (`__outbox_reason` is null). The other rows are
+    for the quarantine; each of them makes an older row of the same `aggregate_id` stale."""
     counts: DecodedCounts
     """Counts of `rows`; quarantined records without a key count too."""
     columns: Sequence[Column]

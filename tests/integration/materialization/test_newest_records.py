@@ -69,8 +69,11 @@ def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
     created.admin.delete_topics([created.name])[created.name].result(30)
 
 
+MALFORMED = [b"malformed", bytes(38), b"z" * 38, b"0001_0000000000000003-000000000000000A", b"0" * 38]
+
+
 def sequence(number: int) -> Headers:
-    return [("event_type", b"Changed"), ("source_sequence", f"0001_{number:016X}-{number:016X}".encode())]
+    return [("event_type", b"Changed"), ("source_sequence", f"0001_{number:016x}-{number:016x}".encode())]
 
 
 def by_key(rows: list[Row]) -> dict[bytes, dict[str, Any]]:
@@ -85,15 +88,18 @@ def test_keeps_the_newest_record_per_key_and_counts_all(topic: Topic) -> None:
         (b"b", b"y", []),
         (b"a", b"newest", sequence(3)),
         (b"a", b"replayed", sequence(2)),
-        (b"b", b"z", [("source_sequence", b"malformed")]),
+        *[(b"b", b"z", [("source_sequence", value)]) for value in MALFORMED],
     ]:
         topic.send(key, value, headers)
-    actual = by_key(topic.newest())
-    assert list(actual[b"a"]) == COLUMNS
+    actual = sorted(topic.newest(), key=lambda row: row["offset"])
+    assert actual[0].__fields__ == COLUMNS
     assert [
-        (actual[key]["value"], actual[key]["offset"], actual[key]["_records"], actual[key]["_kinds"])
-        for key in (b"a", b"b")
-    ] == [(b"newest", 2, 3, 0b010), (b"z", 4, 2, 0b101)]
+        (row["value"], row["offset"], row["sequence"], row["__outbox_records"], row["__outbox_kinds"]) for row in actual
+    ] == [
+        (b"y", 1, None, 1, 0b001),
+        (b"newest", 2, sequence(3)[1][1], 3, 0b010),
+        *[(b"z", 4 + index, None, 1, 0b100) for index in range(len(MALFORMED))],
+    ]
 
 
 def test_keeps_the_last_copy_of_equal_versions(topic: Topic) -> None:
@@ -114,7 +120,7 @@ def test_keeps_headers_that_name_a_schema(topic: Topic) -> None:
 def test_keeps_all_records_without_a_key(topic: Topic) -> None:
     for _ in range(3):
         topic.send(None, b"x", sequence(1))
-    assert [row["_records"] for row in topic.newest()] == [1, 1, 1]
+    assert [row["__outbox_records"] for row in topic.newest()] == [1, 1, 1]
 
 
 def test_flushes_a_full_hash_table_without_data_loss(topic: Topic) -> None:
@@ -122,7 +128,7 @@ def test_flushes_a_full_hash_table_without_data_loss(topic: Topic) -> None:
         topic.send(b"key-%d" % (number // 5 % 10), bytes(100), sequence(number))
     actual = topic.newest(limit=2_000)
     assert 10 < len(actual) < 1_000
-    assert sum(row["_records"] for row in actual) == 1_000
+    assert sum(row["__outbox_records"] for row in actual) == 1_000
 
 
 def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:

@@ -178,8 +178,9 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([{"name": "Aggregate_Id", "type": "string"}], "name of the key column"),
-        ([{"name": "_offset", "type": "long"}], "name of a metadata column"),
+        ([{"name": "Aggregate_Id", "type": "string"}], "field Aggregate_Id cannot have this name"),
+        ([{"name": "_offset", "type": "long"}], "field _offset cannot have this name"),
+        ([{"name": "__Outbox_x", "type": "long"}], "field __Outbox_x cannot have this name"),
         ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "field A differs .* only in case"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],

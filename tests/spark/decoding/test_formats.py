@@ -141,7 +141,10 @@ def test_decodes_keys_of_the_json_converter(spark: SparkSession, key_format: Rec
     table = MemoryTable()
     run(spark, table, log, Schemas({1: THING}, newest=1), MaterializeOptions(key_format=key_format))
     assert table.state("n") == {text: number for number, (_, text) in enumerate(JSON_KEYS)}
-    actual = [(row["_key"] and bytes(row["_key"]), row["_reason"], row["aggregate_id"]) for row in table.quarantine]
+    actual = [
+        (row["__outbox_key"] and bytes(row["__outbox_key"]), row["__outbox_reason"], row["aggregate_id"])
+        for row in table.quarantine
+    ]
     assert sorted(actual, key=str) == sorted(
         [(k, "key-unreadable", None) for k in bad] + [(None, "no-key", None)], key=str
     )

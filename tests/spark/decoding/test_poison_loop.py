@@ -161,7 +161,7 @@ def test_history_contains_every_version_and_quarantined_record(spark: SparkSessi
     class History(MemoryTable):
         def write(self, batch):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             self.batch_rows = [
-                (row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])
+                (row["n"], row["__outbox_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])
             ]
             self.progress = batch.committed
             return super().write(replace(batch, rows=batch.rows.where("false"), counts=DecodedCounts(0, 0, 0)))

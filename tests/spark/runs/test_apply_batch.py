@@ -61,7 +61,7 @@ def test_accepts_an_incompatible_schema_that_no_record_uses(spark: SparkSession)
 def test_quarantines_an_unknown_id_and_reads_the_rest(spark: SparkSession) -> None:
     table, _ = run(spark, log_of(2, 9), AllRecent({2: NEW}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 0)}
-    assert [row["_reason"] for row in table.quarantine] == ["unknown-schema-id"]
+    assert [row["__outbox_reason"] for row in table.quarantine] == ["unknown-schema-id"]
 
 
 def test_second_read_does_not_use_results_of_the_first(spark: SparkSession) -> None:

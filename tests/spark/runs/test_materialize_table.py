@@ -162,13 +162,6 @@ def test_rejects_records_with_and_without_the_header(postgres_target: Target) ->
     assert postgres_target.committed() is None
 
 
-def test_rejects_a_malformed_sequence(postgres_target: Target) -> None:
-    log = Log("test.thing")
-    log.append("a", thing(1)[0], "0000:17")
-    with pytest.raises(RefusedError, match="not 38 characters long"):
-        postgres_target.run(log, SCHEMAS)
-
-
 def test_empty_topic_creates_an_empty_table(target: Target) -> None:
     outcome = target.run(Log("test.thing"), SCHEMAS)
     assert (outcome.records, outcome.keys) == (0, 0)

@@ -225,5 +225,5 @@ def test_quotes_names_and_texts_in_sql() -> None:
     assert literal("it's a \\ and ${x}") == "'it\\'s a \\\\ and \\u0024{x}'"
     sql = MergeStatement(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], removed=["old"]).sql("t_1", "s_1")
     assert "`gr``een` = s.`gr``een`, `old` = null" in sql
-    assert "_quarantined" not in sql
+    assert "__outbox_quarantined" not in sql
     assert "BY SOURCE" not in sql

@@ -18,7 +18,8 @@ from outbox_spark.sinks.postgres.staging import analyze, count_staged, create_st
 ROWS, BATCH = 60_000, 1000
 # Every fifth is a tombstone, every seventh poison; all keys are in the table.
 FILL = """
-insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, _deleted, _reason)
+insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp,
+       __outbox_deleted, __outbox_reason)
 select md5(i::text), i, lpad(({}::bigint + i)::text, 38, '0'), 0, 0, i, now(),
        {} and i % 5 = 0, case when {} and i % 7 = 0 then 'undecodable' end
 from generate_series(1, {}) i

@@ -34,6 +34,7 @@ THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot
 ICEBERG = IcebergTarget(
     kind="iceberg", namespace="n", catalog={"type": "rest", "uri": "http://c.example.internal", "credential": "x"}
 )
+LAKE = IcebergTarget(kind="iceberg", namespace="n", catalog={"type": "hadoop", "warehouse": "/lake"})
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
@@ -65,6 +66,14 @@ def with_target(target: Target) -> LintInput:
     return replace(valid, environment=valid.environment.model_copy(update={"targets": targets}))
 
 
+def with_history_in(target: Target) -> LintInput:
+    """Return the valid input whose books are a history table in one more target."""
+    valid = with_target(target)
+    materializations = [Materialization(aggregate="book", target="more", table="book", mode="history")]
+    pipeline = valid.pipeline.model_copy(update={"materializations": materializations})
+    return replace(valid, pipeline=pipeline)
+
+
 def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
     """Return the library pipeline and a second pipeline that has `shared` in common with it."""
     return [valid_input(), second_pipeline(**shared)]
@@ -77,7 +86,10 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("schema.file", lambda: with_invalid_schema("enum.avsc")),
     ("materialization.target", lambda: without_targets(valid_input())),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "reserved.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "prefix.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "system_column.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
+    ("materialization.mode", lambda: with_history_in(LAKE)),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
     ("backfill.query", lambda: with_backfill("select id, to_jsonb(b) as payload from book b")),
     ("backfill.query", lambda: with_backfill(QUERY, partition_field="tenant")),

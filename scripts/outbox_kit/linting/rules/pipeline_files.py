@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from outbox_common.column_names import reserved_by
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline import Aggregate, inlined_schema
 from outbox_kit.rules import Finding
 
-# Version and position of a row's record; outbox-kit adds these columns to every table (docs/materialization.md).
-POSITION_COLUMNS = ("_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp")
-RESERVED_COLUMNS = {"aggregate_id", *POSITION_COLUMNS, "_deleted", "_reason", "_schema_id", "_key", "_value"}
 MAX_DECIMAL_DIGITS = 38
 RULES = LintRules()
 
@@ -69,26 +67,44 @@ def check_materialization_target(lint_input: LintInput) -> Iterator[Finding]:
 
 
 @RULES.rule(
+    "materialization.mode",
+    "no Iceberg table has mode history",
+    reason="the Spark commands reject history tables in Iceberg",
+)
+def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:
+    for entry in lint_input.pipeline.materializations:
+        target = lint_input.environment.targets.get(entry.target)
+        if entry.mode == "history" and target is not None and target.kind == "iceberg":
+            actual = f"aggregate type {entry.aggregate}: mode history in {entry.target}, a target of kind iceberg"
+            yield violation(actual, "hard-delete or soft-delete", "change the mode, or use PostgreSQL or Delta")
+
+
+@RULES.rule(
     "materialization.columns",
     "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case, and "
     f"decimals have at most {MAX_DECIMAL_DIGITS} digits",
     reason="the Spark job rejects an invalid schema only when records with this schema are already on the topic",
 )
 def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
-    for name in dict.fromkeys(entry.aggregate for entry in lint_input.pipeline.materializations):
+    kinds_by_aggregate: dict[str, set[str]] = {}
+    for entry in lint_input.pipeline.materializations:
+        target = lint_input.environment.targets.get(entry.target)
+        kinds_by_aggregate.setdefault(entry.aggregate, set()).add("" if target is None else target.kind)
+    for name, kinds in kinds_by_aggregate.items():
         aggregate = lint_input.pipeline.aggregates[name]
         fields = [] if schema_error(aggregate) is not None else json.loads(inlined_schema(aggregate))["fields"]
-        for problem in _column_problems(fields):
+        for problem in _column_problems(fields, sorted(kinds)):
             remedy = "change the name or type of the field before the first record is written"
             yield violation(f"aggregate type {name}: {problem}", "a valid column", remedy)
 
 
-def _column_problems(fields: list[dict[str, Any]]) -> Iterator[str]:
+def _column_problems(fields: list[dict[str, Any]], target_kinds: list[str]) -> Iterator[str]:
     name_counts = Counter(str(field["name"]).lower() for field in fields)
     for field in fields:
         name = str(field["name"])
-        if name.lower() in RESERVED_COLUMNS:
-            yield f"field {name} has a reserved column name"
+        reasons = [reason for kind in target_kinds if (reason := reserved_by(name, kind)) is not None]
+        if reasons:
+            yield f"field {name} cannot have this name: {reasons[0]}"
         elif name_counts[name.lower()] > 1:
             yield f"field {name} differs from another field only in case"
         digits = _decimal_digits(field["type"])

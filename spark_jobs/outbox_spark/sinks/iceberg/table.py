@@ -15,13 +15,13 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from outbox_spark.decoding.columns import Column
-from outbox_spark.errors import RefusedError, SchemaError
+from outbox_spark.decoding.columns import Column, check_reserved
+from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.sinks.iceberg.maintenance import compact
 from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
-from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
+from outbox_spark.sinks.iceberg.storage import IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
@@ -32,7 +32,6 @@ _MAIN_BRANCH = "main"
 _BRANCH_PREFIX = "outbox_"
 _SNAPSHOT_PROPERTY = f"spark.sql.iceberg.snapshot-property.{PROGRESS_KEY}"
 _MERGE_COUNT_PREFIX = "spark.merge-into.num-target-rows-"
-_RESERVED_NAMES = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *STORED_NAMES.values()}
 _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFailedException", "ValidationException")
 
 
@@ -58,9 +57,7 @@ class IcebergTable(LakeTable):
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError when Iceberg reserves the name of a field, or when LakeTable.check raises it."""
-        reserved = [column.name for column in columns if column.name.lower() in _RESERVED_NAMES]
-        if reserved:
-            raise SchemaError(f"field {reserved[0]} has the name of a column that Iceberg reserves", "rename the field")
+        check_reserved(columns, self._label, "iceberg")
         super().check(columns, schema)
 
     def replace_by(self, shadow: Self) -> None:

@@ -15,10 +15,10 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_CO
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
-IDENTITY_COLUMN = "_identity"
-ENDED_COLUMN = "_ended"
+IDENTITY_COLUMN = "__outbox_identity"
+ENDED_COLUMN = "__outbox_ended"
 """In the result of `timeline`: whether a deletion ends the interval, and this end is new."""
-NEW_COLUMN = "_new"
+NEW_COLUMN = "__outbox_new"
 
 
 def identity() -> Expression:
@@ -43,37 +43,43 @@ def timeline(
     `affected_keys` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
     `new_versions`, `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN; stored rows have no field values.
     """
-    versions = new_versions.withColumns({NEW_COLUMN: F.lit(True), "_is_deletion": F.lit(False)})
+    versions = new_versions.withColumns({NEW_COLUMN: F.lit(True), "__outbox_is_deletion": F.lit(False)})
     if stored_rows is not None:
-        valid_to = F.col(VALID_TO_COLUMN).alias("_stored_valid_to")
-        stale = F.coalesce(STALE_COLUMN, F.lit(False)).alias("_stored_stale")
+        valid_to = F.col(VALID_TO_COLUMN).alias("__outbox_stored_valid_to")
+        stale = F.coalesce(STALE_COLUMN, F.lit(False)).alias("__outbox_stored_stale")
         stored_versions = stored_rows.join(affected_keys, KEY_COLUMN, "left_semi")
         stored_versions = stored_versions.select(KEY_COLUMN, *METADATA_COLUMNS, valid_to, stale)
-        stored_versions = stored_versions.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(False)})
+        stored_versions = stored_versions.withColumns({NEW_COLUMN: F.lit(False), "__outbox_is_deletion": F.lit(False)})
         versions = versions.unionByName(stored_versions, allowMissingColumns=True)
     else:
         versions = versions.withColumns(
-            {"_stored_valid_to": F.lit(None).cast("timestamp"), "_stored_stale": F.lit(False)}
+            {"__outbox_stored_valid_to": F.lit(None).cast("timestamp"), "__outbox_stored_stale": F.lit(False)}
         )
     if deletions is not None:
         interval_ends = deletions.join(affected_keys, KEY_COLUMN, "left_semi").select(KEY_COLUMN, *METADATA_COLUMNS)
-        interval_ends = interval_ends.withColumns({NEW_COLUMN: F.lit(False), "_is_deletion": F.lit(True)})
+        interval_ends = interval_ends.withColumns({NEW_COLUMN: F.lit(False), "__outbox_is_deletion": F.lit(True)})
         versions = versions.unionByName(interval_ends, allowMissingColumns=True)
     version_order = Window.partitionBy(KEY_COLUMN).orderBy(*VERSION_COLUMNS)
     intervals = versions.withColumns(
         {
             VALID_FROM_COLUMN: F.col("_timestamp"),
             VALID_TO_COLUMN: F.lead("_timestamp").over(version_order),
-            "_ended_by_deletion": F.coalesce(F.lead("_is_deletion").over(version_order), F.lit(False)),
+            "__outbox_ended_by_deletion": F.coalesce(F.lead("__outbox_is_deletion").over(version_order), F.lit(False)),
         }
-    ).where(~F.col("_is_deletion"))
+    ).where(~F.col("__outbox_is_deletion"))
     return _changed_intervals(intervals.join(affected_keys, KEY_COLUMN, "left"))
 
 
 def _changed_intervals(intervals: DataFrame) -> DataFrame:
     has_newer_quarantined = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
     with_stale_flag = intervals.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & has_newer_quarantined)
-    has_new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_stored_valid_to"))
-    changed = with_stale_flag.where(has_new_end | (F.col(STALE_COLUMN) != F.col("_stored_stale")))
-    changed = changed.withColumn(ENDED_COLUMN, F.col("_ended_by_deletion") & has_new_end)
-    return changed.drop("_stored_valid_to", "_stored_stale", "_ended_by_deletion", "_is_deletion", QUARANTINED)
+    has_new_end = F.col(NEW_COLUMN) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("__outbox_stored_valid_to"))
+    changed = with_stale_flag.where(has_new_end | (F.col(STALE_COLUMN) != F.col("__outbox_stored_stale")))
+    changed = changed.withColumn(ENDED_COLUMN, F.col("__outbox_ended_by_deletion") & has_new_end)
+    return changed.drop(
+        "__outbox_stored_valid_to",
+        "__outbox_stored_stale",
+        "__outbox_ended_by_deletion",
+        "__outbox_is_deletion",
+        QUARANTINED,
+    )

@@ -1,8 +1,8 @@
 """The version-checked MERGE of Delta and Iceberg, as SQL text: it replaces a row only by a newer version.
 
-If `_readable` is true, a source row is a record to merge; it is a tombstone if `_deleted` is true. If `_readable` is
-false, it only flags the stored row of a key that has quarantined records. `_stale` is the flag to write.
-`_quarantined`, which the source has only if there is a quarantine, is the newest version of the key in quarantine.
+If READABLE is true, a source row is a record to merge; it is a tombstone if `__outbox_deleted` is true. If READABLE is
+false, it only flags the stored row of a key that has quarantined records. `_stale` is the flag to write. QUARANTINED,
+which the source has only if there is a quarantine, is the newest version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS, version_sql
 
-READABLE, QUARANTINED = "_readable", "_quarantined"
+READABLE, QUARANTINED = "__outbox_readable", "__outbox_quarantined"
 
 STATE_TYPES: Mapping[str, str] = {
     STALE_COLUMN: "boolean",
@@ -58,7 +58,7 @@ class MergeStatement:
     """Columns of the table that the schema no longer has."""
     column_defaults: Mapping[str, str] = field(default_factory=dict)
     """Values of new columns for existing rows: SQL by column name."""
-    has_quarantined: bool = False  # whether the source has the column `_quarantined`
+    has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`
 
     def sql(self, target: str, source: str) -> str:
         """Return the MERGE statement; `target` and `source` are the SQL names of tables or views."""
@@ -76,7 +76,7 @@ class MergeStatement:
         values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
         values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
         clauses = [
-            f"WHEN MATCHED AND {is_newer} AND s._deleted THEN {self._delete()}",
+            f"WHEN MATCHED AND {is_newer} AND s.__outbox_deleted THEN {self._delete()}",
             f"WHEN MATCHED AND {is_newer} THEN {self._update({**values, **dict.fromkeys(self.removed, 'null')})}",
         ]
         if self.has_quarantined:
@@ -87,7 +87,7 @@ class MergeStatement:
             clauses.append(f"WHEN MATCHED THEN {self._update({})}")
         column_list = ", ".join(map(quoted, values))
         insert = f"INSERT ({column_list}) VALUES ({', '.join(values.values())})"  # noqa: S608 - quoted
-        return [*clauses, f"WHEN NOT MATCHED AND s.{READABLE} AND NOT s._deleted THEN {insert}"]
+        return [*clauses, f"WHEN NOT MATCHED AND s.{READABLE} AND NOT s.__outbox_deleted THEN {insert}"]
 
     def _delete(self) -> str:
         if self.mode is Mode.HARD_DELETE:

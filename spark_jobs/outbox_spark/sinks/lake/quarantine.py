@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY_REASONS
+from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 from outbox_spark.sinks.lake.storage import LakeStorage
@@ -27,13 +27,13 @@ class Quarantine:
     def add(self, batch: Batch) -> None:
         if not batch.counts.quarantined:
             return
-        rows = batch.rows.where(F.col("_reason").isNotNull()).select(
+        rows = batch.rows.where(F.col("__outbox_reason").isNotNull()).select(
             F.lit(batch.committed.topic_id).alias("topic_id"),
             *METADATA_COLUMNS,
-            F.col("_key").alias("key"),
-            F.col("_schema_id").alias("schema_id"),
-            F.col("_reason").alias("reason"),
-            F.col("_value").alias("value"),
+            F.col("__outbox_key").alias("key"),
+            F.col("__outbox_schema_id").alias("schema_id"),
+            F.col("__outbox_reason").alias("reason"),
+            F.col("__outbox_value").alias("value"),
             F.current_timestamp().alias("quarantined_at"),
             KEY_COLUMN,
         )
@@ -49,8 +49,8 @@ class Quarantine:
         if not self._exists():
             return None
         entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)
-        # A record whose key cannot be read belongs to no row, even if the key's bytes are the text of another key.
-        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNREADABLE_KEY_REASONS))
+        # Some records belong to no row, even if the bytes of their key are the text of another key.
+        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*REASONS_WITHOUT_ROW))
         key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
         return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(QUARANTINED))
 

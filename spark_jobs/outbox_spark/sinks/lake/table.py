@@ -153,7 +153,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """Create the table with the rows of the batch in one commit; return (upserts, deletes)."""
-        rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("_deleted"))
+        rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("__outbox_deleted"))
         return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, 0
 
     def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
@@ -173,8 +173,10 @@ class LakeTable(NoEarlyStaging, ABC):
     def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         is_first_batch = batch.previous is None
         column_defaults = {} if is_first_batch else self._add_columns(batch)
-        readable_rows = batch.rows.where(F.col("_reason").isNull())
-        new_rows = readable_rows.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
+        readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
+        new_rows = readable_rows.where(~F.col("__outbox_deleted")).select(
+            *table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
+        )
         stored_rows = None if is_first_batch else self._storage.read()
         if stored_rows is not None:
             new_rows = history.without_stored(new_rows, stored_rows)
@@ -205,18 +207,21 @@ class LakeTable(NoEarlyStaging, ABC):
 
         With `flag_other_keys`, they include all keys in quarantine, even those without a readable row in the batch.
         """
-        readable_rows = batch.rows.where(F.col("_reason").isNull())
+        readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         if batch.previous is not None:
             # The ledger of a new table has only tombstones of this batch, and their keys have no other readable row.
             readable_rows = self._ledger.without_superseded(readable_rows)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
-        readable_rows = readable_rows.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
+        readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
         quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
         if quarantined_versions is None:
             return readable_rows.withColumn(STALE_COLUMN, F.lit(False))
         joined = readable_rows.join(quarantined_versions, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
         is_stale = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
-        flags = {READABLE: F.coalesce(READABLE, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
+        flags = {
+            READABLE: F.coalesce(READABLE, F.lit(False)),
+            "__outbox_deleted": F.coalesce("__outbox_deleted", F.lit(False)),
+        }
         return joined.withColumns({STALE_COLUMN: F.coalesce(is_stale, F.lit(False)), **flags}).where(
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )

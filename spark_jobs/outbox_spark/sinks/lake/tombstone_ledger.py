@@ -44,7 +44,9 @@ class Ledger:
         """Add the tombstones that are not in the ledger; return their number. Only history mode adds older versions."""
         if not batch.counts.tombstones:
             return 0
-        entries = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(KEY_COLUMN, *METADATA_COLUMNS)
+        entries = batch.rows.where(F.col("__outbox_reason").isNull() & F.col("__outbox_deleted")).select(
+            KEY_COLUMN, *METADATA_COLUMNS
+        )
         if self.exists():
             if self._mode is Mode.HISTORY:
                 entries = history.without_stored(entries, self.entries())
@@ -61,7 +63,7 @@ class Ledger:
         """Return `rows` without the rows that a ledger entry supersedes; all tombstones are retained."""
         if not self.exists():
             return rows
-        is_superseded = F.expr(f"NOT s._deleted AND {_IS_SUPERSEDED}")
+        is_superseded = F.expr(f"NOT s.__outbox_deleted AND {_IS_SUPERSEDED}")
         return rows.alias("s").join(self.entries().alias("t"), is_superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:

@@ -24,14 +24,14 @@ _IS_STORED = SQL(
 )
 # CTE `ends`: all versions and deletions of the keys in the batch, each with the end of its interval.
 _ENDS_CTE = SQL(
-    "with keys as (select distinct s.{key} from {staging} s where s._reason is null), "
+    "with keys as (select distinct s.{key} from {staging} s where s.__outbox_reason is null), "
     "known as ("
     "select {stored}, h._timestamp, {valid_to} as was, 'target' as source from keys k "
     "cross join lateral (select * from {target} t where t.{key} = k.{key} offset 0) h "
     "union all select {stored}, h._timestamp, null, 'ledger' from keys k "
     "cross join lateral (select * from {ledger} l where l.{key} = k.{key} offset 0) h "
     "union all select {staged}, s._timestamp, null, 'staged' from {staging} s where {live}), "
-    "ends as (select *, lead(_timestamp) over w as ends, lead(source) over w = 'ledger' as deleted "
+    "ends as (select *, lead(_timestamp) over w as __outbox_end, lead(source) over w = 'ledger' as deleted "
     "from known window w as (partition by {key} order by {version}))"
 )
 
@@ -62,8 +62,9 @@ class HistoryMergeStatements(MergeStatements):
         Executed before the new versions are inserted, because a unique index permits one version of a key without end.
         """
         return SQL(
-            "{ends}, closed as (update {target} t set {valid_to} = e.ends, {stale} = t.{stale} and e.ends is null "
-            "from ends e where e.source = 'target' and ({row}) = ({end}) and t.{valid_to} is distinct from e.ends "
+            "{ends}, closed as (update {target} t set {valid_to} = e.__outbox_end, "
+            "{stale} = t.{stale} and e.__outbox_end is null from ends e where e.source = 'target' and "
+            "({row}) = ({end}) and t.{valid_to} is distinct from e.__outbox_end "
             "returning e.deleted and e.was is null as deleted) select count(*) filter (where deleted) from closed"
         ).format(
             ends=self._ends_cte(),
@@ -78,8 +79,8 @@ class HistoryMergeStatements(MergeStatements):
         """Insert the staged versions with the ends of their intervals."""
         names = [KEY_COLUMN, *(column.name for column in self.tables.columns), *METADATA_COLUMNS]
         return SQL(
-            "{ends} insert into {target} ({names}, {state}) select {values}, s.ends is null and {is_stale}, "
-            "s._timestamp, s.ends from {ended} s where {live} order by {staged}"
+            "{ends} insert into {target} ({names}, {state}) select {values}, s.__outbox_end is null and {is_stale}, "
+            "s._timestamp, s.__outbox_end from {ended} s where {live} order by {staged}"
         ).format(
             ends=SQL("") if self.is_new_table else self._ends_cte(),
             target=self.tables.target,
@@ -100,11 +101,11 @@ class HistoryMergeStatements(MergeStatements):
         """Return a subquery of the staged rows with the ends of their intervals. For a new table it reads only them."""
         if self.is_new_table:
             return SQL(
-                "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as ends "
-                "from {staging} s where s._reason is null)"
+                "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as __outbox_end "
+                "from {staging} s where s.__outbox_reason is null)"
             ).format(key=Identifier(KEY_COLUMN), version=identifiers(VERSION_COLUMNS), staging=self.staging)
         return SQL(
-            "(select s.*, e.ends from {staging} s join ends e on e.source = 'staged' and ({staged}) = ({end}))"
+            "(select s.*, e.__outbox_end from {staging} s join ends e on e.source = 'staged' and ({staged}) = ({end}))"
         ).format(staging=self.staging, staged=identifiers(_IDENTITY, "s"), end=identifiers(_IDENTITY, "e"))
 
     def _ends_cte(self) -> Composed:

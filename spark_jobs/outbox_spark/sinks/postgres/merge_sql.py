@@ -10,15 +10,15 @@ from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADAT
 from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers, set_excluded, version
 
-IS_LIVE_RECORD = SQL("s._reason is null and not s._deleted")
-IS_TOMBSTONE = SQL("s._reason is null and s._deleted")
+IS_LIVE_RECORD = SQL("s.__outbox_reason is null and not s.__outbox_deleted")
+IS_TOMBSTONE = SQL("s.__outbox_reason is null and s.__outbox_deleted")
 
 
 @dataclass(frozen=True)
 class MergeStatements:
     """Statements for one batch, of which each record is staged once.
 
-    Per key (in history mode: per version), at most one staged record has no `_reason`; the others are quarantined.
+    Per key (in history mode: per version), at most one staged record has no reason; the others are quarantined.
     """
 
     tables: TableStatements
@@ -34,8 +34,8 @@ class MergeStatements:
     def merge_quarantine(self) -> Composed:
         return SQL(
             "insert into {quarantine} (topic_id, {metadata}, {key}, key, schema_id, reason, value) "
-            "select {topic_id}, {metadata}, {key}, _key, _schema_id, _reason, _value from {staging} "
-            "where _reason is not null on conflict do nothing"
+            "select {topic_id}, {metadata}, {key}, __outbox_key, __outbox_schema_id, __outbox_reason, __outbox_value "
+            "from {staging} where __outbox_reason is not null on conflict do nothing"
         ).format(
             quarantine=self.tables.quarantine,
             staging=self.staging,
@@ -120,7 +120,7 @@ class MergeStatements:
         """Flag the rows that are older than a quarantined record of the same key in this batch as stale."""
         return SQL(
             "update {target} t set {stale} = true from {staging} s "
-            "where t.{key} = s.{key} and s._reason is not null and {stored} < {staged} and not t.{stale}"
+            "where t.{key} = s.{key} and s.__outbox_reason is not null and {stored} < {staged} and not t.{stale}"
         ).format(**self._sql_names(), stale=Identifier(STALE_COLUMN))
 
     @property

@@ -36,11 +36,18 @@ _COPY_FAILED = "COPY failed, SQLSTATE "
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
 _COUNT_AGGREGATES = SQL(
-    "count(*) filter (where _reason is null and not _deleted), "
-    "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
+    "count(*) filter (where __outbox_reason is null and not __outbox_deleted), "
+    "count(*) filter (where __outbox_reason is null and __outbox_deleted), "
+    "count(*) filter (where __outbox_reason is not null)"
 )
 """Aggregates for the fields of StagedCounts, in their order."""
-_OUTCOME_TYPES = {"_deleted": "boolean", "_reason": "text", "_schema_id": "bigint", "_key": "bytea", "_value": "bytea"}
+_OUTCOME_TYPES = {
+    "__outbox_deleted": "boolean",
+    "__outbox_reason": "text",
+    "__outbox_schema_id": "bigint",
+    "__outbox_key": "bytea",
+    "__outbox_value": "bytea",
+}
 # Types that copied_value() converts to text, which PostgreSQL parses: no Java value is needed in between.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
@@ -128,7 +135,11 @@ def copied_value(column: Column) -> Expression:
 def copy_line(columns: tuple[Column, ...]) -> Expression:
     """Return the line of a staging row in COPY's text format, as bytes."""
     escaped_names = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
-    binary_names = ["_key", "_value", *(column.name for column in columns if column.kind is ColumnType.BYTES)]
+    binary_names = [
+        "__outbox_key",
+        "__outbox_value",
+        *(column.name for column in columns if column.kind is ColumnType.BYTES),
+    ]
     names = [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *OUTCOME_COLUMNS]
     fields = []
     for name in names:
@@ -171,7 +182,7 @@ def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
 
 def analyze(connection: Connection, name: Identifier) -> None:
     """Update the planner's statistics of a staging table; without them, it would expect only a few rows."""
-    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(name, Identifier(KEY_COLUMN)))
+    connection.execute(SQL("analyze {} ({}, __outbox_deleted, __outbox_reason)").format(name, Identifier(KEY_COLUMN)))
 
 
 def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:

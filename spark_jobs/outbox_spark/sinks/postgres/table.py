@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from outbox_common.column_names import MAX_POSTGRES_BYTES
 from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
@@ -27,6 +28,7 @@ from outbox_spark.decoding.columns import (
     VALID_TO_COLUMN,
     Column,
     ColumnType,
+    check_reserved,
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
@@ -73,17 +75,19 @@ from outbox_spark.sinks.postgres.staging import (
 from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
 
-MAX_NAME_LENGTH = 63  # in bytes; the server truncates longer names without an error
 # \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 _FETCH_ROWS = 10_000
+MAX_KEY_BYTES = 2048
+"""Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also has the
+version. The server would accept some longer keys, which it can compress."""
 
 
 class PostgresTable:
     """One table of a PostgreSQL schema. The run holds its lock inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
-        max_length = MAX_NAME_LENGTH - STAGING_SUFFIX_LENGTH
+        max_length = MAX_POSTGRES_BYTES - STAGING_SUFFIX_LENGTH
         if len(table) > max_length:
             message = f"table name {table} is {len(table)} characters long"
             raise ConfigurationError(message, f"choose a table name of at most {max_length} characters")
@@ -127,10 +131,8 @@ class PostgresTable:
         return progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:  # noqa: ARG002 - nested types are jsonb
-        """Raise SchemaError for too long names or impossible type changes, ConfigurationError for another mode."""
-        long_names = [column.name for column in columns if len(column.name.encode()) > MAX_NAME_LENGTH]
-        if long_names:
-            raise SchemaError(f"field name {long_names[0]} is longer than {MAX_NAME_LENGTH} bytes", "rename the field")
+        """Raise SchemaError for unusable names or impossible type changes, ConfigurationError for another mode."""
+        check_reserved(columns, self._tables.label, "postgres")
         types = self._column_types()
         self._check_mode(types)
         for column in columns:
@@ -153,9 +155,14 @@ class PostgresTable:
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, and years not between 1 and 9999."""
+        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, years not in 1 to 9999, long keys."""
         if column.kind is ColumnType.TEXT:
-            return F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
+            is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
+            return (
+                is_unsupported | (F.octet_length(value) > MAX_KEY_BYTES)
+                if column.name == KEY_COLUMN
+                else is_unsupported
+            )
         if column.kind is ColumnType.JSON:
             json_text = F.to_json(value, JSON_OPTIONS)
             # contains() takes little time, and excludes nearly all values before rlike() is evaluated.

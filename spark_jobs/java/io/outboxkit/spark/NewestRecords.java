@@ -25,7 +25,7 @@ public final class NewestRecords {
       StructType.fromDDL(
           "key binary, value binary, partition int, offset bigint, timestamp timestamp, "
               + "sequence binary, id_header binary, key_id_header binary, "
-              + "_records bigint, _kinds int");
+              + "__outbox_records bigint, __outbox_kinds int");
 
   private NewestRecords() {}
 
@@ -50,7 +50,8 @@ public final class NewestRecords {
 
   /**
    * Returns the newest records of each buffer, read by one task per range. Columns: key, value,
-   * partition, offset, timestamp, the headers source_sequence, __value_schema_id, __key_schema_id,
+   * partition, offset, timestamp, the headers source_sequence (null if it is malformed),
+   * __value_schema_id, __key_schema_id,
    * number of records that the row represents (with superseded records), their sequence kinds.
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition

@@ -8,11 +8,14 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** Hash table of the newest record of each key, and of all records without a key. */
+/**
+ * Hash table of the newest record of each key, and of all records that supersede no other: those
+ * without a key or with a malformed source_sequence.
+ */
 final class NewestTable {
   private static final int INITIAL_SLOTS = 1 << 12;
 
-  /** Slots of the table (open addressing). Records without a key occupy slots too. */
+  /** Slots of the table (open addressing). Records that supersede no other occupy slots too. */
   private Entry[] entries = new Entry[INITIAL_SLOTS];
 
   private int size;
@@ -115,6 +118,9 @@ final class NewestTable {
     private static final int VALID_SEQUENCE = 2;
     private static final int MALFORMED_SEQUENCE = 4;
     private static final int SEQUENCE_LENGTH = 38;
+    private static final int UNDERSCORE_INDEX = 4;
+    private static final int HYPHEN_INDEX = 21;
+    private static final long MAX_MILLIS = Long.MAX_VALUE / 1000;
 
     /** Approximate size in bytes of an entry without its key and value. */
     private static final int OVERHEAD_BYTES = 200;
@@ -148,8 +154,11 @@ final class NewestTable {
       int keyBytes = key == null ? 0 : key.length;
       sizeInBytes = OVERHEAD_BYTES + keyBytes + (value == null ? 0 : value.length);
       sequenceKinds = kindOf(sequence);
+      if (sequenceKinds == MALFORMED_SEQUENCE) {
+        sequence = null;
+      }
       hash =
-          key == null
+          key == null || sequenceKinds == MALFORMED_SEQUENCE
               ? Long.hashCode(offset)
               : Murmur3_x86_32.hashUnsafeBytes(key, Platform.BYTE_ARRAY_OFFSET, key.length, 0);
     }
@@ -158,11 +167,31 @@ final class NewestTable {
       if (sequence == null) {
         return NO_SEQUENCE;
       }
-      return sequence.length == SEQUENCE_LENGTH ? VALID_SEQUENCE : MALFORMED_SEQUENCE;
+      if (sequence.length != SEQUENCE_LENGTH) {
+        return MALFORMED_SEQUENCE;
+      }
+      for (int i = 0; i < SEQUENCE_LENGTH; i++) {
+        if (!isValidAt(i, sequence[i])) {
+          return MALFORMED_SEQUENCE;
+        }
+      }
+      return VALID_SEQUENCE;
+    }
+
+    /** The same form as SEQUENCE_PATTERN in spark_jobs/outbox_spark/kafka/ordering.py. */
+    private static boolean isValidAt(int index, byte character) {
+      return switch (index) {
+        case UNDERSCORE_INDEX -> character == '_';
+        case HYPHEN_INDEX -> character == '-';
+        default -> character >= '0' && character <= '9' || character >= 'a' && character <= 'f';
+      };
     }
 
     private boolean hasSameKeyAs(Entry other) {
-      return hash == other.hash && key != null && Arrays.equals(key, other.key);
+      return hash == other.hash
+          && ((sequenceKinds | other.sequenceKinds) & MALFORMED_SEQUENCE) == 0
+          && key != null
+          && Arrays.equals(key, other.key);
     }
 
     /** Adds recordCount and sequenceKinds of a superseded entry, and returns this entry. */
@@ -191,7 +220,8 @@ final class NewestTable {
             value,
             partition,
             offset,
-            timestamp * 1000,
+            // Saturated, so that an overflow does not become a valid timestamp.
+            Math.max(-MAX_MILLIS, Math.min(timestamp, MAX_MILLIS)) * 1000,
             sequence,
             valueSchemaId,
             keySchemaId,
