@@ -41,9 +41,9 @@ def materialize(
 def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
     """Return the newest state of each key of the job's topic, up to the current end of the topic.
 
-    The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `_reason`. Keys
-    whose newest record is a tombstone have no row. If the newest record is unreadable, `_reason` has the reason as in
-    the quarantine, and the fields are NULL. Every action on the result reads the topic.
+    The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `__outbox_reason`.
+    Keys whose newest record is a tombstone have no row. If the newest record is unreadable, `__outbox_reason` has the
+    reason as in the quarantine, and the fields are NULL. Every action on the result reads the topic.
     """
     check_application(spark)
     with run_session(spark, job) as session:
@@ -59,9 +59,10 @@ def read_changes(
 ) -> DataFrame:
     """Return the records of the job's topic as a streaming DataFrame, one row per record.
 
-    The columns are those of read_state, `_deleted` (the record is a tombstone), and `_schema_id`, `_key`, `_value`
-    (the bytes of an unreadable record). The schemas are those that the registry has at the call. A record with any
-    other schema has the `_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
+    The columns are those of read_state, `__outbox_deleted` (the record is a tombstone), `__outbox_schema_id`, and
+    `__outbox_key`, `__outbox_value` (the bytes of an unreadable record). The schemas are those that the registry has at
+    the call. A record with any other schema has the `__outbox_reason` `unknown-schema-id`. The parameters are options
+    of Spark's Kafka source.
     """
     check_application(spark)
     with run_session(spark, job) as session:

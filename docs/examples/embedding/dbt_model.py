@@ -13,4 +13,4 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:  # noqa: ANN401 - dbt h
     dbt.config(materialized="table")
     (job,) = outbox_spark.read_jobs(os.environ["OUTBOX_JOB_FILE"], aggregates=["thing"])
     state = outbox_spark.read_state(session, job)
-    return state.where("_reason IS NULL").drop("_reason")
+    return state.where("__outbox_reason IS NULL").drop("__outbox_reason")

@@ -20,6 +20,6 @@ for job in jobs:
 # The same states, read from the topic without a table.
 state = outbox_spark.read_state(spark, jobs[0]).persist()
 state.createOrReplaceTempView("state")
-readable = spark.sql("SELECT aggregate_id, n FROM state JOIN numbers ON n = id WHERE _reason IS NULL").collect()
-unreadable = state.where("_reason IS NOT NULL").select("aggregate_id", "_reason").collect()
+readable = spark.sql("SELECT aggregate_id, n FROM state JOIN numbers ON n = id WHERE __outbox_reason IS NULL").collect()
+unreadable = state.where("__outbox_reason IS NOT NULL").select("aggregate_id", "__outbox_reason").collect()
 state.unpersist()

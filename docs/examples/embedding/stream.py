@@ -12,7 +12,7 @@ spark = SparkSession.builder.getOrCreate()
 
 def apply(changes: DataFrame, batch_id: int) -> None:
     """Handle the changes of one micro-batch; a batch can be repeated, with the same batch_id."""
-    print(batch_id, changes.where("_deleted AND _reason IS NULL").count(), "deletions")
+    print(batch_id, changes.where("__outbox_deleted AND __outbox_reason IS NULL").count(), "deletions")
     changes.write.mode("append").json(os.environ["OUTBOX_STREAM_OUTPUT"])
 
 

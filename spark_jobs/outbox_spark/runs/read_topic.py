@@ -15,7 +15,7 @@ from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_o
 
 
 def newest_states(spark: SparkSession, job: MaterializeJob) -> DataFrame:
-    """Return the newest record of each key, without tombstones; unreadable records have a `_reason`.
+    """Return the newest record of each key, without tombstones; unreadable records have a `__outbox_reason`.
 
     One pass over the topic collects the schemas. Raises RefusedError if the records cannot be ordered.
     """
@@ -27,8 +27,8 @@ def newest_states(spark: SparkSession, job: MaterializeJob) -> DataFrame:
         summary, schemas = summarize(newest, with_observation=False)
         ordering_of(job, summary, None, lambda: topic.records(read_range))
         rows = decoder.rows(newest, decoder.writer_schemas(schemas))
-    names = [KEY_COLUMN, *(f"`{column.name}`" for column in decoder.columns), *METADATA_COLUMNS, "_reason"]
-    return rows.where(F.col("_reason").isNotNull() | ~F.col("_deleted")).select(*names)
+    names = [KEY_COLUMN, *(f"`{column.name}`" for column in decoder.columns), *METADATA_COLUMNS, "__outbox_reason"]
+    return rows.where(F.col("__outbox_reason").isNotNull() | ~F.col("__outbox_deleted")).select(*names)
 
 
 def changes(
