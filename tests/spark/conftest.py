@@ -83,6 +83,7 @@ _ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
     "test_materialize.py": _ALL_TARGETS,
     "test_commit.py": frozenset({"postgres", "delta"}),
+    "test_retry_quarantined.py": frozenset({"postgres", "delta"}),
     "test_field_names.py": frozenset({"postgres", "delta"}),
 }
 _DEFAULT_TARGETS = frozenset({"postgres"})

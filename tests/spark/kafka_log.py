@@ -21,7 +21,6 @@ SOURCE_SCHEMA = (
     "timestampType int, headers array<struct<key: string, value: binary>>"
 )
 START = datetime(2026, 1, 1, tzinfo=UTC)
-START_MILLIS = int(START.timestamp()) * 1000
 
 
 def sequence(commit: int, event: int = 0, epoch: int = 0) -> str:
@@ -117,7 +116,7 @@ def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> Data
             topic,
             record.partition,
             record.offset,
-            (START_MILLIS + record.offset * 1000 if record.millis is None else record.millis) * 1000,
+            (int(START.timestamp() + record.offset) * 1000 if record.millis is None else record.millis) * 1000,
             0,
             _headers(record),
         )

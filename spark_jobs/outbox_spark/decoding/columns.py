@@ -18,8 +18,15 @@ KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
 """Columns of every table with the version, partition, offset and timestamp of the Kafka record of a row."""
 
-OUTCOME_COLUMNS = ["__outbox_deleted", "__outbox_reason", "__outbox_schema_id", "__outbox_key", "__outbox_value"]
-"""Columns with the result of decoding. Reason, key and value (binary) are set only for records to quarantine."""
+OUTCOME_COLUMNS = [
+    "__outbox_deleted",
+    "__outbox_reason",
+    "__outbox_schema_id",
+    "__outbox_key",
+    "__outbox_value",
+    "__outbox_schema_header",
+]
+"""Columns with the result of decoding. Reason, key, value and schema header are set only for records to quarantine."""
 
 STALE_COLUMN = "_stale"
 """True while the newest record of the key is in quarantine: the row has an older state."""

@@ -67,6 +67,7 @@ def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Ex
         F.col("__outbox_schema_id"),
         F.when(is_quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("__outbox_key"),
         F.when(is_quarantined, F.col("value")).alias("__outbox_value"),
+        F.when(is_quarantined, F.col("id_header")).alias("__outbox_schema_header"),
         *map(F.col, extra_columns),
     ]
 

@@ -188,6 +188,8 @@ class TableProgress:
     """All unread tombstones were written after this time, see runs/missed_tombstones.py; None: unknown."""
     ledger_since: datetime | None = None
     """Deletions with an older Kafka timestamp were removed from the ledger; None if no deletions were removed."""
+    unknown_schemas: tuple[int | str, ...] = ()
+    """Ids and GUIDs of schemas of quarantined records that the registry did not know."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored in the target."""
@@ -246,6 +248,7 @@ class ReadRange:
             run=1 if previous is None else previous.run + 1,
             committed_at=datetime.now(UTC),
             ledger_since=None if previous is None else previous.ledger_since,
+            unknown_schemas=() if previous is None else previous.unknown_schemas,
         )
 
 

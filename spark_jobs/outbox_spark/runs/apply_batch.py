@@ -27,6 +27,7 @@ from outbox_spark.runs.newest_per_key import (
     summary_from,
     summary_metrics,
 )
+from outbox_spark.runs.retry_quarantined import unknown_schemas_of
 from outbox_spark.session.persisted import (
     DecodedCounts,
     allow_topic_reads,
@@ -90,6 +91,8 @@ def apply(
         label_spark_jobs(spark, job, "write")
         progress = advance(read_range.progress_after(committed, ordering), decoded.summary.newest_timestamp)
         rows, counts, summary = decoded.rows, decoded.counts, decoded.summary
+        if counts.quarantined:
+            progress = replace(progress, unknown_schemas=unknown_schemas_of(rows, progress.unknown_schemas))
         batch = Batch(rows, counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged)
         written = table.write(batch)
         return AppliedBatch(progress, summary.record_count, summary.key_count, written, summary.newest_timestamp)
@@ -118,10 +121,11 @@ def _decode(
     schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
     if staged is not None:
         counts = counts_from(staged.metrics)
-        if schemas_suffice and counts.quarantined <= (job.options.max_quarantined if is_history else 0):
+        if schemas_suffice and not counts.quarantined:
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
-        # _with_older and _check_quarantine_limit need persisted rows. Unreadable records disable early staging, because
-        # later batches often have some too. An unexpected schema does not, because the next batch expects it.
+        # With quarantined records, the rows are used again, so they must be persisted. These records disable early
+        # staging, because later batches often have some too. An unexpected schema does not, because the next batch
+        # expects it.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)

@@ -70,7 +70,7 @@ class BatchDecoder:
         return self._compatible(self._registry.all_versions(self._subject)) if self._is_avro else {}
 
     def _compatible(self, schemas: WriterSchemas) -> WriterSchemas:
-        return {key: schemas[key] for key in sorted(schemas, key=str) if self._is_compatible(schemas[key])}
+        return {key: schemas[key] for key in sorted(schemas, key=str) if self.is_compatible(schemas[key])}
 
     def likely_schemas_suffice(self, metrics: Mapping[str, Any]) -> bool:
         """Return whether all records have one of the schemas that were passed to newest_per_key.summary_metrics."""
@@ -107,7 +107,8 @@ class BatchDecoder:
         reader = self.reader_schema
         return decode(latest, self.columns, reader, writer_schemas, unsupported, options.value_format, extra_columns)
 
-    def _is_compatible(self, writer_schema: str) -> bool:
+    def is_compatible(self, writer_schema: str) -> bool:
+        """Return whether the reader schema can read records of this schema."""
         try:
             check_writer(writer_schema, self.reader_schema, self._subject)
         except SchemaError:

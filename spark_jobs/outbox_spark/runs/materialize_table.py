@@ -19,6 +19,7 @@ from outbox_spark.runs.batches import Batches
 from outbox_spark.runs.compare_topic import DifferenceKind, compare_with_topic
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import repair_table
+from outbox_spark.runs.retry_quarantined import retry_quarantined
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 
@@ -48,16 +49,20 @@ def materialize(
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     with open_table(spark, job, report) as table:
-        committed = table.committed()
+        committed, totals = table.committed(), Totals()
+        if committed is not None:
+            committed, totals.written = retry_quarantined(job, table, committed, topic, report)
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)
         if committed is not None and read_range.is_empty and not retention.commit_is_due:
-            report(f"{job}: {NOTHING_NEW}")
-            return outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
+            if totals.written == WriteCounts():
+                report(f"{job}: {NOTHING_NEW}")
+            status = Status.UNCHANGED if totals.written == WriteCounts() else Status.CHANGED
+            return outcome_of(job, read_range, status, started, totals)
         retention.check_missed_tombstones(read_range)
-        totals = _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch)
+        _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:
@@ -132,8 +137,9 @@ def _apply_all(
     report: Reporter,
     max_records: int,
     on_batch: OnBatch | None,
-) -> Totals:
-    committed, totals, batches = retention.previous, Totals(), Batches(read_range, max_records)
+    totals: Totals,
+) -> None:
+    committed, batches = retention.previous, Batches(read_range, max_records)
     started = time.monotonic()
     with topic.open_registry() as registry:
         # An empty batch creates the table of an empty topic.
@@ -149,7 +155,6 @@ def _apply_all(
             if batches.remaining_offsets:
                 report(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()
-    return totals
 
 
 def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: float) -> str:

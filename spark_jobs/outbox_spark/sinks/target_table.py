@@ -98,6 +98,12 @@ class TargetTable(Protocol):
     def current_versions(self) -> DataFrame:
         """Return KEY_COLUMN and METADATA_COLUMNS of the rows that are neither marked as deleted nor older versions."""
 
+    def quarantined(self, topic_id: str, reason: str) -> DataFrame:
+        """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of the quarantined records of a reason."""
+
+    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
+        """Remove the records with these partitions and offsets from the quarantine."""
+
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries whose `_timestamp` is earlier than `before`, and return their number.
 

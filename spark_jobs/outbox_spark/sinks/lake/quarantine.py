@@ -1,9 +1,11 @@
 """The quarantine of a lake table: the records that could not be decoded.
 
-Like the ledger, it is written before the table's commit. Records are only added, and remain when the table is dropped.
+Like the ledger, it is written before the table's commit. It remains when the table is dropped.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -11,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.lake.merge_sql import QUARANTINED
-from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.merge_sql import QUARANTINED, literal
+from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, Batch
 
 _RECORD_ID = ["topic_id", "_partition", "_offset"]
@@ -36,6 +38,7 @@ class Quarantine:
             F.col("__outbox_value").alias("value"),
             F.current_timestamp().alias("quarantined_at"),
             KEY_COLUMN,
+            F.col("__outbox_schema_header").alias("schema_header"),
         )
         self._append_missing(rows)
 
@@ -43,6 +46,20 @@ class Quarantine:
         """Add the records of another table's quarantine that this quarantine lacks."""
         if source._exists():
             self._append_missing(source._storage.read(QUARANTINE_SUFFIX))
+
+    def records(self, topic_id: str, reason: str) -> DataFrame:
+        """Return the records of a reason."""
+        rows = self._storage.read(QUARANTINE_SUFFIX)
+        return rows.where((F.col("topic_id") == topic_id) & (F.col("reason") == reason))
+
+    def remove(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
+        """Remove the records with these partitions and offsets."""
+        partition = self._storage.stored_names.get("_partition", "_partition")
+        rows = self._storage.spark.createDataFrame(list(places), f"{partition} int, _offset bigint")
+        same_record = f"t.{partition} = s.{partition} AND t._offset = s._offset AND t.topic_id = {literal(topic_id)}"
+        with temporary_view(rows) as source:
+            name = self._storage.sql_name(QUARANTINE_SUFFIX)
+            self._storage.execute(f"MERGE INTO {name} t USING {source} s ON {same_record} WHEN MATCHED THEN DELETE")
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
         """Return (KEY_COLUMN, QUARANTINED): the newest quarantined version of each key; None without a quarantine."""
@@ -56,6 +73,9 @@ class Quarantine:
 
     def _append_missing(self, rows: DataFrame) -> None:
         if self._exists():
+            if "schema_header" not in self._storage.read(QUARANTINE_SUFFIX).columns:  # created by an earlier version
+                name = self._storage.sql_name(QUARANTINE_SUFFIX)
+                self._storage.execute(f"ALTER TABLE {name} ADD COLUMNS (schema_header binary)")
             stored_ids = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
             rows = rows.join(stored_ids, _RECORD_ID, "left_anti").select(*rows.columns)
         self._storage.append(QUARANTINE_SUFFIX, rows)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.sinks.lake.merge_sql import literal, quoted
+
+
+@contextmanager
+def temporary_view(rows: DataFrame) -> Iterator[str]:
+    """Yield the name of a view of the rows for a MERGE."""
+    name = f"outbox_source_{secrets.token_hex(4)}"
+    rows.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        rows.sparkSession.catalog.dropTempView(name)
 
 
 class LakeStorage(ABC):

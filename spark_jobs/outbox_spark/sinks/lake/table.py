@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
@@ -48,7 +48,7 @@ from outbox_spark.sinks.lake.merge_sql import (
     table_columns,
 )
 from outbox_spark.sinks.lake.quarantine import Quarantine
-from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
 
@@ -130,6 +130,15 @@ class LakeTable(NoEarlyStaging, ABC):
             if name in rows.columns:
                 rows = rows.where(F.col(name).isNull())
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
+
+    def quarantined(self, topic_id: str, reason: str) -> DataFrame:
+        """Return the quarantined records of a reason."""
+        return self._quarantine.records(topic_id, reason)
+
+    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
+        """Remove records from the quarantine."""
+        self._check_lease()
+        self._quarantine.remove(topic_id, places)
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
@@ -326,14 +335,8 @@ class LakeTable(NoEarlyStaging, ABC):
                 raise self._conflict_error() from error
             raise
 
-    @contextmanager
-    def _temporary_view(self, rows: DataFrame) -> Iterator[str]:
-        name = f"outbox_source_{secrets.token_hex(4)}"
-        rows.withColumnsRenamed(dict(self._storage.stored_names)).createOrReplaceTempView(name)
-        try:
-            yield name
-        finally:
-            self._storage.spark.catalog.dropTempView(name)
+    def _temporary_view(self, rows: DataFrame) -> AbstractContextManager[str]:
+        return temporary_view(rows.withColumnsRenamed(dict(self._storage.stored_names)))
 
     @abstractmethod
     def _read_progress(self) -> dict[str, Any] | None:

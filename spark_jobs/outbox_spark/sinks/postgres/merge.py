@@ -5,6 +5,7 @@ from __future__ import annotations
 from psycopg.sql import SQL, Identifier
 
 from outbox_spark.jobs.model import Mode, WriteCounts
+from outbox_spark.sinks.postgres.catalog import column_types
 from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.history_sql import HistoryMergeStatements
 from outbox_spark.sinks.postgres.merge_sql import MergeStatements
@@ -26,6 +27,8 @@ def apply_staged(
     if counts.quarantined or not is_new_table:  # other statements use no join, so no statistics
         analyze(connection, staging)
     if counts.quarantined:
+        if "schema_header" not in column_types(connection, tables.quarantine):  # created by an earlier version
+            connection.execute(SQL("alter table {} add column schema_header bytea").format(tables.quarantine))
         statements = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
         quarantined = connection.execute(statements.merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)

@@ -33,9 +33,9 @@ class MergeStatements:
 
     def merge_quarantine(self) -> Composed:
         return SQL(
-            "insert into {quarantine} (topic_id, {metadata}, {key}, key, schema_id, reason, value) "
-            "select {topic_id}, {metadata}, {key}, __outbox_key, __outbox_schema_id, __outbox_reason, __outbox_value "
-            "from {staging} where __outbox_reason is not null on conflict do nothing"
+            "insert into {quarantine} (topic_id, {metadata}, {key}, key, schema_id, reason, value, schema_header) "
+            "select {topic_id}, {metadata}, {key}, __outbox_key, __outbox_schema_id, __outbox_reason, __outbox_value, "
+            "__outbox_schema_header from {staging} where __outbox_reason is not null on conflict do nothing"
         ).format(
             quarantine=self.tables.quarantine,
             staging=self.staging,

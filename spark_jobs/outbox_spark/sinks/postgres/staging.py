@@ -47,6 +47,7 @@ _OUTCOME_TYPES = {
     "__outbox_schema_id": "bigint",
     "__outbox_key": "bytea",
     "__outbox_value": "bytea",
+    "__outbox_schema_header": "bytea",
 }
 # Types that copied_value() converts to text, which PostgreSQL parses: no Java value is needed in between.
 _CAST_TO_TEXT = frozenset(
@@ -138,6 +139,7 @@ def copy_line(columns: tuple[Column, ...]) -> Expression:
     binary_names = [
         "__outbox_key",
         "__outbox_value",
+        "__outbox_schema_header",
         *(column.name for column in columns if column.kind is ColumnType.BYTES),
     ]
     names = [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *OUTCOME_COLUMNS]

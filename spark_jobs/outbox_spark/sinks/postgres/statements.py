@@ -148,7 +148,7 @@ class TableStatements:
             SQL(
                 "create table {quarantine} (topic_id text not null, {metadata}, key bytea, schema_id bigint, "
                 "reason text not null, value bytea, quarantined_at timestamptz not null default now(), "
-                '{key} text collate "C", primary key (topic_id, _partition, _offset))'
+                '{key} text collate "C", schema_header bytea, primary key (topic_id, _partition, _offset))'
             ).format(**names),
             SQL("create index on {quarantine} ({key}) where {key} is not null").format(**names),
         ]

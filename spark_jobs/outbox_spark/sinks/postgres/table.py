@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -72,7 +72,7 @@ from outbox_spark.sinks.postgres.staging import (
     drop_staging,
     new_staging_name,
 )
-from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type
+from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type, identifiers
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
 
 # \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
@@ -217,6 +217,25 @@ class PostgresTable:
         ]
         if conditions:
             query += SQL(" where ") + SQL(" and ").join(conditions)
+        return self._query(query)
+
+    def quarantined(self, topic_id: str, reason: str) -> DataFrame:
+        """Return the quarantined records of a reason."""
+        names = identifiers([KEY_COLUMN, *METADATA_COLUMNS, "value", "schema_header"])
+        query = SQL("select {} from {} where topic_id = {} and reason = {}")
+        return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
+
+    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
+        """Remove records from the quarantine."""
+        statement = SQL(
+            "delete from {} q using unnest(%s::int[], %s::bigint[]) as p (number, start) "
+            "where q.topic_id = %s and (q._partition, q._offset) = (p.number, p.start)"
+        ).format(self._tables.quarantine)
+        partitions, offsets = zip(*places, strict=True)
+        with self._server_errors():
+            self._connection.execute(statement, (list(partitions), list(offsets), topic_id))
+
+    def _query(self, query: Composed) -> DataFrame:
         options = {
             **jdbc_settings(self._target),
             "url": jdbc_url(self._target),

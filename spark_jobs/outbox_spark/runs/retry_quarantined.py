@@ -1,0 +1,134 @@
+"""Applies quarantined records whose schema the registry did not know when they were read, and knows now.
+
+The progress lists the unknown schemas of the quarantine, so that a run without such records reads nothing. The rows
+are written by the usual version check before their entries are removed from the quarantine: after a crash in between,
+the next run repeats both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
+from outbox_spark.decoding.framing import schema_guid, schema_id
+from outbox_spark.decoding.quarantine_reasons import Reason
+from outbox_spark.decoding.schema_cache import SchemaRegistry
+from outbox_spark.errors import OutboxKitError
+from outbox_spark.jobs.model import MaterializeJob, Mode, Reporter, TableProgress, WriteCounts
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.kafka.topic_access import Topic
+from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
+from outbox_spark.session.persisted import count_rows, persist
+from outbox_spark.session.run_session import active_session
+from outbox_spark.sinks import Batch, TargetTable
+
+MAX_SCHEMAS = 20
+"""Maximum number of unknown schemas in the progress: each run requests each of them from the registry."""
+MAX_RECORDS = 10_000
+"""Maximum number of records that a run tries again, the newest first."""
+
+
+def unknown_schemas_of(rows: DataFrame, known_before: Iterable[int | str]) -> tuple[int | str, ...]:
+    """Return `known_before` and the unknown schemas of the quarantined rows of decode(), at most MAX_SCHEMAS."""
+    unknown = rows.where(F.col("__outbox_reason") == Reason.UNKNOWN_SCHEMA_ID)
+    guid = schema_guid(F.col("__outbox_value"), F.col("__outbox_schema_header"))
+    found = unknown.select("__outbox_schema_id", guid.alias("guid")).distinct().limit(MAX_SCHEMAS).collect()
+    references: list[int | str] = [row["guid"] if row["guid"] is not None else row[0] for row in found]
+    return tuple(dict.fromkeys([*known_before, *sorted(references, key=str)]))[:MAX_SCHEMAS]
+
+
+def retry_quarantined(
+    job: MaterializeJob, table: TargetTable, committed: TableProgress, topic: Topic, report: Reporter
+) -> tuple[TableProgress, WriteCounts]:
+    """Try the records with unknown schemas again; return the committed progress and the counts of the write."""
+    if not committed.unknown_schemas:
+        return committed, WriteCounts()
+    with topic.open_registry() as registry:
+        if not any(_schema(registry, key) is not None for key in committed.unknown_schemas):
+            return committed, WriteCounts()
+        decoder = BatchDecoder(job, table, registry)
+        schemas = {
+            key: schema
+            for key in committed.unknown_schemas
+            if (schema := _schema(registry, key)) is not None and decoder.is_compatible(schema)
+        }
+        return _apply(job, table, committed, decoder, schemas, report) if schemas else (committed, WriteCounts())
+
+
+def _schema(registry: SchemaRegistry, key: int | str) -> str | None:
+    """Return the schema; None if the registry still does not know it, or not as an Avro schema."""
+    with suppress(OutboxKitError):
+        return registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
+    return None
+
+
+def _apply(
+    job: MaterializeJob,
+    table: TargetTable,
+    committed: TableProgress,
+    decoder: BatchDecoder,
+    schemas: WriterSchemas,
+    report: Reporter,
+) -> tuple[TableProgress, WriteCounts]:
+    with ExitStack() as stack:
+        decoder.check_table(active_session())
+        entries = _entries(job, table, committed, schemas)
+        decoded = persist(stack, decoder.rows(entries, schemas))
+        counts = count_rows(decoded)
+        readable = decoded.where(F.col("__outbox_reason").isNull())
+        places = [(row[0], row[1]) for row in readable.select("_partition", "_offset").collect()]
+        rows = readable if job.options.mode is Mode.HISTORY else _newest(readable)
+        written = WriteCounts()
+        if places:
+            committed, written = _write(table, rows, decoder, committed, replace(committed, run=committed.run + 1))
+            table.remove_quarantined(committed.topic_id, places)
+        if counts.rows < MAX_RECORDS:
+            unknown = tuple(key for key in committed.unknown_schemas if key not in schemas)
+            progress = replace(committed, run=committed.run + 1, unknown_schemas=unknown)
+            committed, _ = _write(table, decoded.limit(0), decoder, committed, progress)
+        report(f"{job}: {len(places)} quarantined records were applied, because the registry now has their schemas")
+        return committed, written
+
+
+def _entries(job: MaterializeJob, table: TargetTable, committed: TableProgress, schemas: WriterSchemas) -> DataFrame:
+    """Return the newest quarantined records with these schemas, in the form of newest_per_key().
+
+    If the ledger may no longer have the deletion of a key that is newer than a record, the record is omitted.
+    """
+    value, header = F.col("value"), F.col("schema_header")
+    records = table.quarantined(committed.topic_id, Reason.UNKNOWN_SCHEMA_ID)
+    if committed.ledger_since is not None and job.options.mode is not Mode.HISTORY:
+        records = records.where(F.col("_timestamp") >= F.lit(committed.ledger_since))
+    latest = records.select(
+        F.col(KEY_COLUMN).cast("binary").alias("key"),
+        F.lit(None).cast("binary").alias("raw_key"),
+        value,
+        header.alias("id_header"),
+        schema_id(value, header).alias("__outbox_schema_id"),
+        schema_guid(value, header).alias("__outbox_schema_guid"),
+        *METADATA_COLUMNS,
+    )
+    ids = [key for key in schemas if isinstance(key, int)]
+    guids = [key for key in schemas if isinstance(key, str)]
+    has_schema = F.coalesce(F.col("__outbox_schema_id").isin(ids), F.lit(False)) | F.coalesce(
+        F.col("__outbox_schema_guid").isin(guids), F.lit(False)
+    )
+    return latest.where(has_schema).orderBy(*[F.desc(name) for name in VERSION_COLUMNS]).limit(MAX_RECORDS)
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Return the newest row of each key."""
+    order = Window.partitionBy(KEY_COLUMN).orderBy(*[F.desc(name) for name in VERSION_COLUMNS])
+    return rows.withColumn("__outbox_rank", F.row_number().over(order)).where("__outbox_rank = 1").drop("__outbox_rank")
+
+
+def _write(
+    table: TargetTable, rows: DataFrame, decoder: BatchDecoder, previous: TableProgress, progress: TableProgress
+) -> tuple[TableProgress, WriteCounts]:
+    batch = Batch(rows, count_rows(rows), decoder.columns, decoder.reader_schema, previous, progress)
+    return progress, table.write(batch)

@@ -1,0 +1,129 @@
+"""Quarantined records whose schema the registry learns later."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from pyspark.sql import SparkSession
+from tables import Target
+from things import THING, CrashError, crash, delete, put
+
+from outbox_spark.jobs.model import Mode, Outcome, Status
+from outbox_spark.runs import retry_quarantined as module
+from outbox_spark.runs.materialize_table import materialize
+
+GUID = "0123abcd-0000-4000-8000-00000000000f"
+LATER: dict[str, Any] = {**THING, "fields": [*THING["fields"], {"name": "extra", "type": "string"}]}  # type: ignore[misc]
+
+
+def later(log: Log, key: str, commit: int, header: bytes | None = None) -> None:
+    """Append a record with a schema that the registry does not know yet; its id is in the value or in a header."""
+    raw = framed(LATER, 7, {"n": commit, "extra": "x"})
+    headers = {} if header is None else {"__value_schema_id": header}
+    log.append(key, raw if header is None else raw[5:], sequence(commit), headers=headers)
+
+
+def filled(spark: SparkSession, target: Target) -> tuple[LiveTopic, Schemas]:
+    """Return a topic whose table is up to date, with six quarantined records."""
+    log, schemas = Log("test.thing", partitions=1), Schemas({1: THING}, newest=1)
+    live = LiveTopic(spark, log, schemas)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    run(target, live)
+    later(log, "a", 11)
+    later(log, "b", 12)
+    later(log, "gone", 13)
+    later(log, "id in header", 14, b"\x00\x00\x00\x00\x07")
+    later(log, "guid", 15, b"\x01" + uuid.UUID(GUID).bytes)
+    log.append("broken", b"\x00\x00\x00\x00\x07\xff", sequence(16))
+    put(log, "new", 17)
+    assert run(target, live).quarantined == 6
+    put(log, "b", 20)
+    delete(log, "gone", 21)
+    run(target, live)
+    return live, schemas
+
+
+def run(target: Target, live: LiveTopic) -> Outcome:
+    return materialize(target.spark, target.job, lambda _: None, topic=live.topic())
+
+
+def state(target: Target) -> dict[str, tuple[int, bool]]:
+    return {row["aggregate_id"]: (row["n"], row["_stale"]) for row in target.rows()}
+
+
+BEFORE = {"a": (1, True), "b": (20, False), "new": (17, False)}
+AFTER = {"a": (11, False), "b": (20, False), "new": (17, False), "id in header": (14, False), "guid": (15, False)}
+
+
+def test_applies_records_whose_schema_the_registry_learns(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, schemas = filled(spark, target)
+    committed = target.committed()
+    assert committed is not None
+    assert (state(target), set(committed.unknown_schemas)) == (BEFORE, {7, GUID})
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_apply", crash)  # nothing is read or written as long as the registry knows no schema
+        assert run(target, live).status is Status.UNCHANGED
+    schemas.by_number[7] = schemas.by_name[GUID] = LATER
+    with monkeypatch.context() as patch:
+        with target.open() as table:
+            patch.setattr(type(table), "remove_quarantined", crash)
+        with pytest.raises(CrashError):
+            run(target, live)
+    assert state(target) == AFTER
+    reads = len(live.reads)
+    assert run(target, live).status is Status.CHANGED
+    assert len(live.reads) == reads
+    assert state(target) == AFTER
+    assert [row["aggregate_id"] for row in target.rows("__quarantine")] == ["broken"]
+    committed = target.committed()
+    assert committed is not None
+    assert (committed.unknown_schemas, committed.offsets) == ((), live.log.end())
+    assert run(target, live).status is Status.UNCHANGED
+
+
+def test_restores_no_key_whose_deletion_has_expired(
+    spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, schemas = filled(spark, postgres_target)
+    with postgres_target.open() as table:
+        table.committed()
+        entry = postgres_target.rows("__tombstones")[0]
+        assert table.expire_ledger(entry["_timestamp"].replace(year=2027)) == 1
+    actual = module.retry_quarantined
+    monkeypatch.setattr(
+        "outbox_spark.runs.materialize_table.retry_quarantined",
+        lambda job, table, committed, *rest: actual(
+            job, table, replace(committed, ledger_since=entry["_timestamp"].replace(year=2027)), *rest
+        ),
+    )
+    schemas.by_number[7] = LATER
+    run(postgres_target, live)
+    assert state(postgres_target) == BEFORE
+
+
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("delta", marks=pytest.mark.long)])
+def test_adds_versions_to_history_tables(spark: SparkSession, kind: str, request: pytest.FixtureRequest) -> None:
+    target: Target = request.getfixturevalue(f"{kind}_target").in_mode(Mode.HISTORY)
+    live, schemas = filled(spark, target)
+    schemas.by_number[7] = schemas.by_name[GUID] = LATER
+    run(target, live)
+    rows = sorted((row["aggregate_id"], row["n"], row["_valid_to"] is None, row["_stale"]) for row in target.rows())
+    assert rows == [
+        ("a", 1, False, False),
+        ("a", 11, True, False),
+        ("b", 2, False, False),
+        ("b", 12, False, False),
+        ("b", 20, True, False),
+        ("gone", 13, False, False),
+        ("guid", 15, True, False),
+        ("id in header", 14, True, False),
+        ("new", 17, True, False),
+    ]
