@@ -18,12 +18,12 @@ from tests.remedies import commands_of
 from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
+from outbox_kit.cli.printed_commands import commands_completed, completed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.pipeline import Kafka
 from outbox_kit.rules import Check
-from outbox_kit.verification import complete_commands
 from outbox_kit.waiting import Observation, wait_for
 
 ARRIVE_SECONDS = 60
@@ -94,7 +94,8 @@ def invoke(arguments: list[str]) -> CommandResult:
 
 def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -> None:
     """Run the commands of a remedy as printed, with --yes in place of a terminal. `run_other` runs those of others."""
-    commands = commands_of(complete_commands([check], options)[0].remedy)
+    with commands_completed(options):
+        commands = commands_of(completed(check.remedy))
     assert commands, check.remedy
     for command in commands:
         if not command.startswith("outbox "):

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from outbox_common.error_text import postgres_redacted, traceback_text
 from outbox_common.terminal_text import one_line, printable
+from outbox_kit.cli.printed_commands import completed
 from outbox_kit.errors import ConfigurationError, OutboxKitError
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -26,8 +27,8 @@ stdout = Console(highlight=False)
 
 
 def print_message(message: str) -> None:
-    """Print one line to stderr."""
-    stderr.print(Text(one_line(message)))
+    """Print one line to stderr. Its commands select the pipeline and environment of the running command."""
+    stderr.print(Text(one_line(completed(message))))
 
 
 def print_error(error: OutboxKitError) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from outbox_kit.cli.printed_commands import commands_completed
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import Overrides
 
@@ -104,7 +105,9 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
         @functools.wraps(command)
         def run(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - types of the command's options
             command_values = {name: value for name, value in values.items() if name not in DECLARATIONS}
-            command(_merge_common_options(context), **command_values)
+            common = _merge_common_options(context)
+            with commands_completed(common.arguments):
+                command(common, **command_values)
 
         _, *command_parameters = inspect.signature(command, eval_str=True).parameters.values()
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

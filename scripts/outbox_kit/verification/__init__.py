@@ -1,6 +1,5 @@
 """`outbox verify` compares the live state with the lock, pipeline and environment files. It writes only the canary."""
 
-from outbox_kit.verification.commands import complete_commands
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit
 from outbox_kit.verification.report import FORMAT, Report, StatusChanges, to_json
@@ -12,7 +11,6 @@ __all__ = [
     "Report",
     "StatusChanges",
     "comparison_of",
-    "complete_commands",
     "to_html",
     "to_json",
     "to_junit",

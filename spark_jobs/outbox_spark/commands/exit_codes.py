@@ -6,7 +6,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from enum import IntEnum
 from typing import Any
 
@@ -73,11 +74,9 @@ def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
     """Run the body of a command and return its exit code; print OutboxKitErrors and Ctrl-C as messages."""
-    loggers = [] if debug else [logging.getLogger(name) for name in _PY4J_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(_is_not_interrupted_call)
     try:
-        return body()
+        with nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
+            return body()
     except OutboxKitError as error:
         if debug:
             print_message(debug_traceback(error))
@@ -90,9 +89,19 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
             print_message(debug_traceback(error))
         print_message("interrupted: every table is at its last committed batch; the next run continues from there")
         return Exit.INTERRUPTED
+
+
+@contextmanager
+def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """Let Py4J log only the records for which `is_logged` returns True during the block."""
+    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(is_logged)
+    try:
+        yield
     finally:
         for logger in loggers:
-            logger.removeFilter(_is_not_interrupted_call)
+            logger.removeFilter(is_logged)
 
 
 def was_interrupted(error: BaseException | None) -> bool:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.exit_codes import print_message, report_error, restore_interrupt_handler, was_interrupted
+from outbox_spark.commands.exit_codes import (
+    filtered_py4j_logs,
+    print_message,
+    report_error,
+    restore_interrupt_handler,
+    was_interrupted,
+)
 from outbox_spark.commands.interval import Stopped
+from outbox_spark.commands.recorded_signals import recorded_signals
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.session.error_redaction import debug_traceback, redacted
@@ -29,31 +35,39 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
     The first Ctrl-C during the start raises it after the start, because PySpark leaves a JVM running if the start of
     the JVM is interrupted.
     """
-    with _first_interrupt_deferred() as interrupts:
-        spark = start_session(name)
-    if interrupts:
-        spark.stop()
-        raise KeyboardInterrupt
+    if not _ctrl_c_raises():
+        return _start(name)
+    with recorded_signals() as was_received:
+        signal.signal(signal.SIGINT, _defer_first_interrupt)
+        try:
+            with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
+                spark = _start(name)
+        except Exception as error:
+            # Spark's handler calls Java, also while another call is in progress, which can end with any error.
+            if was_received(signal.SIGINT):
+                raise KeyboardInterrupt from error
+            raise
+        if was_received(signal.SIGINT):
+            spark.stop()
+            raise KeyboardInterrupt
     return spark
 
 
-@contextmanager
-def _first_interrupt_deferred() -> Iterator[list[int]]:
-    """Add the signal number to the list at the first Ctrl-C during the block; a second one raises KeyboardInterrupt."""
-    interrupts: list[int] = []
-
-    def handle_signal(signum: int, _frame: FrameType | None) -> None:
-        signal.signal(signum, signal.default_int_handler)
-        interrupts.append(signum)
-        print_message("interrupted: waiting until Spark has started; interrupt again to end now")
-
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    if is_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, handle_signal)
+def _start(name: str) -> SparkSession:
     try:
-        yield interrupts
+        return start_session(name)
     finally:
         restore_interrupt_handler()  # start_session() installed Spark's handler
+
+
+def _ctrl_c_raises() -> bool:
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    return is_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _defer_first_interrupt(signum: int, _frame: FrameType | None) -> None:
+    signal.signal(signum, signal.default_int_handler)
+    print_message("interrupted: waiting until Spark has started; interrupt again to end now")
 
 
 def attempt(

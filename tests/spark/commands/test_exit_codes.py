@@ -8,9 +8,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -100,6 +101,35 @@ def test_a_second_interrupt_while_spark_starts_is_raised_at_once(monkeypatch: py
 
     monkeypatch.setattr(run_each, "start_session", start)
     with restored_interrupt_handler(), pytest.raises(KeyboardInterrupt):
+        run_each.start_spark()
+
+
+@pytest.mark.parametrize("swallows", [True, False])
+def test_an_interrupt_after_spark_has_replaced_the_handler(monkeypatch: pytest.MonkeyPatch, swallows: bool) -> None:
+    """Spark's handler calls Java. During another call, it raises an error of Py4J, or the interrupt is discarded."""
+    stops: list[str] = []
+
+    def handle(*_: object) -> None:
+        if not swallows:
+            raise Py4JError("an error occurred while calling cancelAllJobs")
+
+    def start(name: str) -> SimpleNamespace:
+        signal.signal(signal.SIGINT, handle)
+        signal.raise_signal(signal.SIGINT)
+        return SimpleNamespace(stop=lambda: stops.append(name))
+
+    monkeypatch.setattr(run_each, "start_session", start)
+    with restored_interrupt_handler():
+        assert run_command(lambda: run_each.start_spark("outbox-maintain") and 0, debug=False) == Exit.INTERRUPTED
+    assert stops == (["outbox-maintain"] if swallows else [])
+
+
+def test_an_error_of_the_start_without_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: str) -> None:
+        raise Py4JError("no connection")
+
+    monkeypatch.setattr(run_each, "start_session", start)
+    with restored_interrupt_handler(), pytest.raises(Py4JError):
         run_each.start_spark()
 
 

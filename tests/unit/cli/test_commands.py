@@ -172,7 +172,7 @@ def test_reports_that_the_stack_is_not_running(run_main: Callable[..., tuple[int
     code, out, err = run_main("plan")
     assert (code, out) == (1, "")
     assert "error: the embedded stack is not running\n" in err
-    assert "`outbox stack up`" in err
+    assert "`outbox stack up -p connectors/library.yaml -e local`" in err
 
 
 def test_sigterm_exits_like_sigint(workspace: Path) -> None:

@@ -12,10 +12,13 @@ import pytest
 import typer
 from tests.conftest import REPOSITORY
 from tests.remedies import commands_of
+from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
-from outbox_kit.rules import Check, Status
-from outbox_kit.verification import complete_commands
+from outbox_kit.cli.console import print_message, stderr
+from outbox_kit.cli.options import CommonOptions, common_options
+from outbox_kit.cli.printed_commands import commands_completed, completed
+from outbox_kit.errors import OutboxKitError
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"
 # Texts that name a command without its required arguments, or with arguments that are only known at run time.
@@ -72,9 +75,29 @@ def test_finds_the_commands_of_remedies() -> None:
 def test_printed_command_can_be_parsed(text: str) -> None:
     """A command in a remedy also accepts the options that select the pipeline."""
     remedy = "`" + "".join(_with_values(text)) + "`"
-    completed = complete_commands([Check("id", Status.FAIL, "", "", remedy)], "-p connectors/a.yaml -e b")[0].remedy
-    _, *arguments = shlex.split(completed.strip("`"))
+    with commands_completed("-p connectors/a.yaml -e b"):
+        _, *arguments = shlex.split(completed(remedy).strip("`"))
     parse(typer.main.get_command(app), arguments)
+
+
+def test_every_printed_command_selects_the_pipeline() -> None:
+    """A command from a message or hint, pasted into another shell, must not run in another environment."""
+    texts = " ".join(f"`{''.join(_with_values(text))}`" for text in COMMANDS)
+    probe_app = typer.Typer()
+
+    @probe_app.command()
+    @common_options("output", "yes")
+    def probe(_: CommonOptions) -> None:
+        print_message(texts)
+        raise OutboxKitError("failed", texts)
+
+    with stderr.capture() as captured:
+        result = CliRunner().invoke(probe_app, ["-e", "production", "-p", "other/a.yaml"])
+    assert isinstance(result.exception, OutboxKitError)
+    for printed in (captured.get(), result.exception.hint):
+        commands = commands_of(printed)
+        assert len(commands) == len(COMMANDS)
+        assert [command for command in commands if not command.endswith(" -p other/a.yaml -e production")] == []
 
 
 def _with_values(text: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from outbox_kit import verification
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.printed_commands import completed_checks
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.progress import Reporter, silent
@@ -71,7 +72,7 @@ def verify(
         comparison = (
             verification.comparison_of(deployment, seconds=states_timeout, max_records=max_records) if states else None
         )
-        run = partial(_run, common, deployment, canary_seconds, comparison, junit_file, html_file)
+        run = partial(_run, deployment, canary_seconds, comparison, junit_file, html_file)
         if interval is not None:
             _watch(partial(run, silent), common.output, interval)
             return
@@ -82,7 +83,6 @@ def verify(
 
 
 def _run(
-    common: CommonOptions,
     deployment: Deployment,
     canary_seconds: float | None,
     comparison: StateComparison | None,
@@ -92,8 +92,9 @@ def _run(
 ) -> Report:
     """Run the checks, write the report to the given files, and return it."""
     started_at = datetime.now(UTC)
-    checks = verification.verify(deployment, progress, canary_seconds=canary_seconds, states=comparison)
-    checks = verification.complete_commands(checks, common.arguments)
+    checks = completed_checks(
+        verification.verify(deployment, progress, canary_seconds=canary_seconds, states=comparison)
+    )
     report = Report(deployment.pipeline.name, deployment.environment.name, started_at, checks)
     for path, to_text in ((junit_file, verification.to_junit), (html_file, verification.to_html)):
         if path is not None:

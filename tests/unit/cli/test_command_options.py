@@ -1,0 +1,39 @@
+"""Tests of cli/printed_commands.py."""
+
+from __future__ import annotations
+
+import pytest
+from tests.remedies import commands_of
+
+from outbox_kit.cli.printed_commands import commands_completed, completed, completed_checks
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.rules import Check, Status
+
+OPTIONS = r"-p 'a \1/b.yaml' -e here"
+
+
+def test_completes_only_commands_of_outbox_kit() -> None:
+    remedy = "if `lost`, run `outbox apply --recover` and `select pg_reload_conf()`, then `outbox restart`"
+    with commands_completed(OPTIONS):
+        [check] = completed_checks([Check("postgres.slot", Status.FAIL, "none", "one", remedy)])
+    assert check.remedy == (
+        rf"if `lost`, run `outbox apply --recover {OPTIONS}` and `select pg_reload_conf()`, "
+        rf"then `outbox restart {OPTIONS}`"
+    )
+    assert commands_of(check.remedy)[1:] == ["select pg_reload_conf()", f"outbox restart {OPTIONS}"]
+
+
+def test_completes_a_command_only_once() -> None:
+    with commands_completed("-p other.yaml -e there"), commands_completed(OPTIONS):
+        text = completed("run `outbox apply`, or `outbox apply -p a.yaml`")
+        assert completed(text) == text == f"run `outbox apply {OPTIONS}`, or `outbox apply -p a.yaml`"
+
+
+def test_completes_the_hint_of_an_error() -> None:
+    with pytest.raises(OutboxKitError) as caught, commands_completed(OPTIONS):
+        raise OutboxKitError("`outbox apply` was interrupted", "run `outbox apply`")
+    assert (caught.value.message, caught.value.hint) == (
+        "`outbox apply` was interrupted",
+        f"run `outbox apply {OPTIONS}`",
+    )
+    assert completed("run `outbox apply`") == "run `outbox apply`", "outside of a command"
