@@ -237,6 +237,10 @@ class ReadRange:
         """Whether the range has no offsets."""
         return all(self.start[partition] == end for partition, end in self.end.items())
 
+    def starts_before(self, offsets: Mapping[int, int]) -> bool:
+        """Return whether the range begins before the offset of a partition. A partition without offset has 0."""
+        return any(start < offsets.get(partition, 0) for partition, start in self.start.items())
+
     def progress_after(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
         """Return the progress of the table after this range has been applied."""
         return TableProgress(

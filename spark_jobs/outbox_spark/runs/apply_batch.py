@@ -91,9 +91,12 @@ def apply(
         label_spark_jobs(spark, job, "write")
         progress = advance(read_range.progress_after(committed, ordering), decoded.summary.newest_timestamp)
         rows, counts, summary = decoded.rows, decoded.counts, decoded.summary
+        repeats = committed is not None and read_range.starts_before(committed.offsets)
         if counts.quarantined:
             progress = replace(progress, unknown_schemas=unknown_schemas_of(rows, progress.unknown_schemas))
-        batch = Batch(rows, counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged)
+        batch = Batch(
+            rows, counts, decoder.columns, decoder.reader_schema, committed, progress, decoded.staged, repeats
+        )
         written = table.write(batch)
         return AppliedBatch(progress, summary.record_count, summary.key_count, written, summary.newest_timestamp)
 

@@ -40,7 +40,7 @@ def repair_table(
             continue
         committed_at = current_at if is_last and sets_time else committed.committed_at
         progress = replace(committed, run=committed.run + 1, committed_at=committed_at)
-        batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress)
+        batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress, may_repeat=True)
         written = written.plus(table.write(batch))
         committed = progress
     return written

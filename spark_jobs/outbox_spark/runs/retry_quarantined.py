@@ -130,5 +130,5 @@ def _newest(rows: DataFrame) -> DataFrame:
 def _write(
     table: TargetTable, rows: DataFrame, decoder: BatchDecoder, previous: TableProgress, progress: TableProgress
 ) -> tuple[TableProgress, WriteCounts]:
-    batch = Batch(rows, count_rows(rows), decoder.columns, decoder.reader_schema, previous, progress)
+    batch = Batch(rows, count_rows(rows), decoder.columns, decoder.reader_schema, previous, progress, may_repeat=True)
     return progress, table.write(batch)

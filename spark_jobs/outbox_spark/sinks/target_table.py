@@ -48,6 +48,8 @@ class Batch:
     committed: TableProgress
     """`previous` is the progress of the table before this batch; `committed` is committed with the batch."""
     staged: StagedRows | None = None
+    may_repeat: bool = False
+    """Whether an earlier batch may have applied some of these records, so that offsets do not show what is new."""
 
 
 class TargetTable(Protocol):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from damage import damage
 from kafka_log import START, Log, Schemas, framed, sequence
 from live_topic import LiveTopic
 from msgspec import structs
@@ -82,6 +83,20 @@ def test_replays_from_the_beginning_after_compaction_of_the_first_records(
     log.records = log.records[1:]
     outcome = replay(delta_target, live, "beginning", ttl=timedelta(seconds=1))
     assert (outcome.offsets_from, outcome.records) == ({0: 1}, 2)
+
+
+def test_counts_only_what_a_replay_changes(spark: SparkSession, delta_target: Target) -> None:
+    log = Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    log.append("c", b"unreadable", sequence(3))
+    live = LiveTopic(spark, log, SCHEMAS)
+    assert replay(delta_target, live, "beginning").quarantined == 1
+    damage(delta_target, "a")
+    log.append("b", None, sequence(4))
+    outcome = replay(delta_target, live, "beginning")
+    assert (outcome.records, outcome.upserts, outcome.deletes, outcome.quarantined) == (4, 1, 1, 0)
+    assert set(delta_target.state()) == {"a"}
 
 
 # Without Spark.

@@ -26,9 +26,10 @@ class Quarantine:
     def __init__(self, storage: LakeStorage) -> None:
         self._storage = storage
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> int:
+        """Add the quarantined rows of the batch; return the number of those that the quarantine did not have."""
         if not batch.counts.quarantined:
-            return
+            return 0
         rows = batch.rows.where(F.col("__outbox_reason").isNotNull()).select(
             F.lit(batch.committed.topic_id).alias("topic_id"),
             *METADATA_COLUMNS,
@@ -40,7 +41,7 @@ class Quarantine:
             KEY_COLUMN,
             F.col("__outbox_schema_header").alias("schema_header"),
         )
-        self._append_missing(rows)
+        return self._append_missing(rows)
 
     def copy_from(self, source: Quarantine) -> None:
         """Add the records of another table's quarantine that this quarantine lacks."""
@@ -71,14 +72,15 @@ class Quarantine:
         key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
         return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(QUARANTINED))
 
-    def _append_missing(self, rows: DataFrame) -> None:
+    def _append_missing(self, rows: DataFrame) -> int:
+        """Append the rows that the quarantine does not have; return their number."""
         if self._exists():
             if "schema_header" not in self._storage.read(QUARANTINE_SUFFIX).columns:  # created by an earlier version
                 name = self._storage.sql_name(QUARANTINE_SUFFIX)
                 self._storage.execute(f"ALTER TABLE {name} ADD COLUMNS (schema_header binary)")
             stored_ids = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
             rows = rows.join(stored_ids, _RECORD_ID, "left_anti").select(*rows.columns)
-        self._storage.append(QUARANTINE_SUFFIX, rows)
+        return self._storage.append(QUARANTINE_SUFFIX, rows)
 
     def _exists(self) -> bool:
         return self._storage.exists(QUARANTINE_SUFFIX)

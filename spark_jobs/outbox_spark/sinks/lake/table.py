@@ -149,7 +149,7 @@ class LakeTable(NoEarlyStaging, ABC):
         self._check_lease()
         progress = self._progress_with(batch)
         with self._raising_conflicts():
-            self._quarantine.add(batch)
+            quarantined = self._quarantine.add(batch)
             tombstones = self._ledger.add(batch)
             if self._mode is Mode.HISTORY:
                 upserts, deletes = self._write_history(batch, progress)
@@ -158,7 +158,7 @@ class LakeTable(NoEarlyStaging, ABC):
             else:
                 upserts, deletes = self._merge(batch, progress)
         self._progress = progress
-        return WriteCounts(upserts, deletes, tombstones, batch.counts.quarantined)
+        return WriteCounts(upserts, deletes, tombstones, quarantined)
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """Create the table with the rows of the batch in one commit; return (upserts, deletes)."""
@@ -172,10 +172,15 @@ class LakeTable(NoEarlyStaging, ABC):
             return 0, 0
         rows = self._merge_source(batch, flag_other_keys=bool(batch.counts.quarantined))
         merge = self._merge_for(batch, column_defaults, has_quarantined=QUARANTINED in rows.columns)
+        # The numbers of the format can include rows that were only marked as stale or deleted, or got a new column.
+        is_exact = self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined
+        expected = self._count_newer(rows) if batch.may_repeat and not is_exact else None
         with self._temporary_view(rows) as source:
             counts = self._commit_merge(merge, source, progress)
-        if self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined:
+        if is_exact:
             return counts.inserted + counts.updated, counts.deleted
+        if expected is not None:
+            return expected
         upserts, deletes = self._count_changed(batch)
         return upserts, deletes + counts.deleted
 
@@ -269,8 +274,28 @@ class LakeTable(NoEarlyStaging, ABC):
         row = defaults(self._storage.spark, new_columns, batch.reader_schema).select(as_json).collect()[0]
         return {column.name: default_sql(row[0], column.name, types) for column in new_columns}
 
+    def _count_newer(self, rows: DataFrame) -> tuple[int, int]:
+        """Return (upserts, deletes) of the source rows of a MERGE: the rows that are newer than those of the table."""
+        stored = self._storage.read().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("__outbox_stored"))
+        is_new, is_deleted = F.col("__outbox_stored").isNull(), F.col("__outbox_deleted")
+        is_newer = F.struct(*VERSION_COLUMNS) > F.col("__outbox_stored")
+        row = (
+            rows.where(READABLE)
+            .join(stored, KEY_COLUMN, "left")
+            .agg(
+                F.count_if(~is_deleted & (is_new | is_newer)).alias("upserts"),
+                F.count_if(is_deleted & is_newer).alias("deletes"),
+            )
+            .collect()[0]
+        )
+        return row["upserts"], row["deletes"]
+
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
-        """Return (upserts, deletes): the rows without and with `_deleted_at` whose record is in the batch's range."""
+        """Return (upserts, deletes): the rows without and with `_deleted_at` whose record is in the batch's range.
+
+        Unlike _count_newer, this reads only the files with these offsets, but it counts rows that did not change if
+        the batch repeats records.
+        """
         start_offsets = {} if batch.previous is None else batch.previous.offsets
         ranges = [
             (F.col("_partition") == partition)
