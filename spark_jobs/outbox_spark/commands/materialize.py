@@ -20,6 +20,7 @@ from outbox_spark.commands.interval import (
     MAX_FAILURES,
     RoundRules,
     Rounds,
+    Stopped,
     StopRequest,
     stopping_on_signals,
     without_repeats,
@@ -32,8 +33,9 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
+from outbox_spark.commands.overlapping_runs import run_all
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import ConfigurationError, OutboxKitError
+from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
@@ -53,8 +55,8 @@ class Runner:
     stop: StopRequest | None = None
     replay_from: str | None = None
 
-    def attempt(self, job: MaterializeJob) -> Outcome:
-        """Materialize one table. Errors are reported and returned in the outcome; only Stopped is raised."""
+    def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
+        """Materialize one table. Errors are reported and returned in the outcome; Stopped and `raised` are raised."""
         if self.metrics is not None:
             self.metrics.start_run()
         run = partial(
@@ -71,7 +73,7 @@ class Runner:
         def on_error(error: OutboxKitError) -> Outcome:
             return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
-        outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug)
+        outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
         if self.metrics is not None:
             self.metrics.write_run(job, outcome)
         return outcome
@@ -128,7 +130,7 @@ def _run_once(
 ) -> tuple[list[Outcome], Exit]:
     max_records, replay_from = options.batch_records, options.replay_from
     runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
-    outcomes = [runner.attempt(job) for job in jobs]
+    outcomes = run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
         outcomes = [_export_table(spark, job, outcome, options) for job, outcome in pairs]

@@ -71,12 +71,18 @@ def _defer_first_interrupt(signum: int, _frame: FrameType | None) -> None:
 
 
 def attempt(
-    subject: str, report: Reporter, work: Callable[[], R], on_error: Callable[[OutboxKitError], R], *, debug: bool
+    subject: str,
+    report: Reporter,
+    work: Callable[[], R],
+    on_error: Callable[[OutboxKitError], R],
+    *,
+    debug: bool,
+    raised: tuple[type[Exception], ...] = (Stopped,),
 ) -> R:
-    """Return the result of `work`, or report the error and return `on_error(error)`. Stopped and Ctrl-C are raised."""
+    """Return the result of `work`, or report the error and return `on_error(error)`. `raised` and Ctrl-C are raised."""
     try:
         return work()
-    except Stopped:
+    except raised:
         raise
     except Exception as error:  # of any type, because the other jobs must run
         if was_interrupted(error):

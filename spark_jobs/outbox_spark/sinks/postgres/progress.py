@@ -39,6 +39,19 @@ def server_time(connection: Connection) -> datetime:
     return time
 
 
+def create_offsets_table(connection: Connection, statements: TableStatements) -> None:
+    """Create `outbox_offsets` unless it exists.
+
+    Without the lock, IF NOT EXISTS fails if two runs of different tables create it at the same time.
+    """
+    if relation_exists(connection, statements.offsets):
+        return
+    with connection.transaction():
+        name = f"{statements.schema}.{OFFSETS_TABLE}"
+        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        connection.execute(statements.create_offsets())
+
+
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:
     """Lock the table's row in `outbox_offsets` until the transaction ends; return its run number (None if missing)."""
     query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)

@@ -52,6 +52,7 @@ from outbox_spark.sinks.postgres.connection import (
 from outbox_spark.sinks.postgres.maintenance import vacuum
 from outbox_spark.sinks.postgres.merge import apply_staged
 from outbox_spark.sinks.postgres.progress import (
+    create_offsets_table,
     delete_progress,
     foreign_table_error,
     lock_run,
@@ -198,6 +199,8 @@ class PostgresTable:
         added_columns = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
         staging: StagingTable = staged.location
+        with self._server_errors():
+            create_offsets_table(self._connection, tables)
         with self._server_errors(), self._connection.transaction():
             prepare_merge(self._connection)
             counts = self._count_staged(staging, batch)
@@ -291,8 +294,6 @@ class PostgresTable:
     def _prepare_tables(self, tables: TableStatements, batch: Batch, added_columns: Mapping[Column, object]) -> None:
         """Create or change the tables in the current transaction. Raises OverlapError if another run has committed."""
         connection = self._connection
-        if not relation_exists(connection, tables.offsets):
-            connection.execute(tables.create_offsets())
         if lock_run(connection, tables) != self._last_run:
             message = f"another run has committed to {tables.label}"
             raise OverlapError(message, "run the command again, and schedule only one run per table at a time")
