@@ -195,6 +195,9 @@ def test_runs_of_one_application_at_the_same_time(
         assert run(target, live).records == 1
     assert [type(future.exception()) for future in overlaps] == [OverlapError]
     assert tasks == [0]
+    progress = target.committed()
+    assert progress is not None
+    assert progress.offsets == log.end()
     assert set(target.state()) == set("abcde")
     assert set(other.state()) == set("abcd")
 
