@@ -1,18 +1,20 @@
 """Expected table, computed from the records of its topic, without code of the jobs.
 
 The newest record of a key is the one with the greatest (source_sequence, partition epoch, offset); records without
-the header have an empty sequence. A row is the newest readable record, unless that is a tombstone. It is stale while a
-newer record is quarantined. The retention of the ledger is not modeled.
+the header have an empty sequence. Records with a malformed header affect no row. A row is the newest readable record,
+unless that is a tombstone. It is stale while a newer record is quarantined. The retention of the ledger is not modeled.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_log import POISON, Record
 
+SEQUENCE = re.compile(r"[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}")
 Version = tuple[str, int, int]
 RecordLocation = tuple[int, int]
 """Partition and offset."""
@@ -32,6 +34,11 @@ class ReadRecord:
     @property
     def location(self) -> RecordLocation:
         return (self.record.partition, self.record.offset)
+
+    @property
+    def has_version(self) -> bool:
+        """Whether the sequence is missing or valid. A record without a version affects no other record."""
+        return self.record.sequence is None or SEQUENCE.fullmatch(self.record.sequence) is not None
 
     @property
     def is_poison(self) -> bool:
@@ -61,7 +68,7 @@ def expected(reads: Iterable[ReadRecord]) -> ExpectedTable:
     valid: dict[str, ReadRecord] = {}
     poisoned: dict[str, Version] = {}
     for read in reads:
-        if read.record.key is None:
+        if read.record.key is None or not read.has_version:
             continue
         key = read.record.key.decode()
         if read.is_poison:
@@ -92,7 +99,7 @@ def quarantined(batch: Iterable[ReadRecord]) -> set[RecordLocation]:
     by_key: dict[bytes, list[ReadRecord]] = {}
     actual: set[RecordLocation] = set()
     for read in batch:
-        if read.record.key is None:
+        if read.record.key is None or not read.has_version:
             actual.add(read.location)
         else:
             by_key.setdefault(read.record.key, []).append(read)

@@ -49,25 +49,26 @@ def materialize(
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     with open_table(spark, job, report) as table:
-        committed, totals = table.committed(), Totals()
+        committed, totals, is_retried = table.committed(), Totals(), False
         if committed is not None:
+            run = committed.run
             committed, totals.written = retry_quarantined(job, table, committed, topic, report)
+            is_retried = committed.run != run
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)
         if committed is not None and read_range.is_empty and not retention.commit_is_due:
-            if totals.written == WriteCounts():
+            if not is_retried:
                 report(f"{job}: {NOTHING_NEW}")
-            status = Status.UNCHANGED if totals.written == WriteCounts() else Status.CHANGED
-            return outcome_of(job, read_range, status, started, totals)
+            return outcome_of(job, read_range, Status.CHANGED if is_retried else Status.UNCHANGED, started, totals)
         retention.check_missed_tombstones(read_range)
         _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:
             table.expire_ledger(retention.expire_before)
-    changed = committed is None or not read_range.is_empty or totals.written != WriteCounts()
+    changed = committed is None or is_retried or not read_range.is_empty or totals.written != WriteCounts()
     outcome = outcome_of(job, read_range, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
     report(_summary(job, outcome))
     if outcome.quarantined:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import kafka_log
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
@@ -19,6 +21,12 @@ from outbox_spark.runs.materialize_table import materialize
 
 GUID = "0123abcd-0000-4000-8000-00000000000f"
 LATER: dict[str, Any] = {**THING, "fields": [*THING["fields"], {"name": "extra", "type": "string"}]}  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def _recent_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write records within the retention of the ledger."""
+    monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(hours=1))
 
 
 def later(log: Log, key: str, commit: int, header: bytes | None = None) -> None:
@@ -92,6 +100,7 @@ def test_applies_records_whose_schema_the_registry_learns(
 def test_restores_no_key_whose_deletion_has_expired(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without the check of `ledger_since`, the key `gone` would have a row."""
     live, schemas = filled(spark, postgres_target)
     with postgres_target.open() as table:
         table.committed()

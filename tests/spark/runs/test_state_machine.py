@@ -44,7 +44,7 @@ MAX_PARTITIONS = 4
 MAX_FIELDS = 3
 REPLAYED = 8
 
-changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("uuuudp")), min_size=3, max_size=10)
+changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("uuuudpm")), min_size=3, max_size=10)
 shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MAX_PARTITIONS, max_size=MAX_PARTITIONS)
 """Of each partition."""
 
@@ -114,19 +114,22 @@ class Machine(RuleBasedStateMachine):
 
     @rule(events=changes, writer=st.integers(0, MAX_FIELDS))
     def produce(self, events: list[tuple[str, str]], writer: int) -> None:
-        """Change, delete, or write an unreadable value, with the latest or an earlier schema."""
+        """Change, delete, write an unreadable value or a malformed sequence, with the latest or an earlier schema."""
         self.finish_replay()
         for key, kind in events:
             commit = next(self.commits)
             value, state = None, None
             if kind == "p":
                 value, state = b"poison", POISON
-            elif kind == "u":
+            elif kind in "um":
                 number = max(1, self.schemas.newest - writer)
                 fields = [field["name"] for field in self.schemas.by_number[number]["fields"]]
                 state = dict.fromkeys(fields, commit)
                 value = framed(self.schemas.by_number[number], number, state)
-            self.originals.append(self.log.append(key, value, sequence(commit), state))
+            if kind == "m":
+                self.originals.append(self.log.append(key, value, "z" * 38, POISON))
+            else:
+                self.originals.append(self.log.append(key, value, sequence(commit), state))
 
     @rule(back=st.integers(1, REPLAYED), now=st.integers(1, REPLAYED))
     def replay(self, back: int, now: int) -> None:

@@ -1,5 +1,6 @@
 package io.outboxkit.spark;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.header.Header;
@@ -120,6 +121,15 @@ final class NewestTable {
     private static final int SEQUENCE_LENGTH = 38;
     private static final int UNDERSCORE_INDEX = 4;
     private static final int HYPHEN_INDEX = 21;
+    /** 1 for the bytes 0-9 and a-f, else 0. */
+    private static final byte[] IS_HEX_DIGIT = new byte[256];
+
+    static {
+      for (byte digit : "0123456789abcdef".getBytes(StandardCharsets.US_ASCII)) {
+        IS_HEX_DIGIT[digit] = 1;
+      }
+    }
+
     private static final long MAX_MILLIS = Long.MAX_VALUE / 1000;
 
     /** Approximate size in bytes of an entry without its key and value. */
@@ -163,28 +173,22 @@ final class NewestTable {
               : Murmur3_x86_32.hashUnsafeBytes(key, Platform.BYTE_ARRAY_OFFSET, key.length, 0);
     }
 
+    /** Applies the same rule as sequence_kind() in spark_jobs/outbox_spark/kafka/ordering.py. */
     private static int kindOf(byte[] sequence) {
       if (sequence == null) {
         return NO_SEQUENCE;
       }
-      if (sequence.length != SEQUENCE_LENGTH) {
+      if (sequence.length != SEQUENCE_LENGTH
+          || sequence[UNDERSCORE_INDEX] != '_'
+          || sequence[HYPHEN_INDEX] != '-') {
         return MALFORMED_SEQUENCE;
       }
-      for (int i = 0; i < SEQUENCE_LENGTH; i++) {
-        if (!isValidAt(i, sequence[i])) {
-          return MALFORMED_SEQUENCE;
-        }
+      // Without branches, because the digits are not predictable. The two separators are no digits.
+      int otherCharacters = 0;
+      for (byte character : sequence) {
+        otherCharacters += 1 - IS_HEX_DIGIT[character & 0xFF];
       }
-      return VALID_SEQUENCE;
-    }
-
-    /** The same form as SEQUENCE_PATTERN in spark_jobs/outbox_spark/kafka/ordering.py. */
-    private static boolean isValidAt(int index, byte character) {
-      return switch (index) {
-        case UNDERSCORE_INDEX -> character == '_';
-        case HYPHEN_INDEX -> character == '-';
-        default -> character >= '0' && character <= '9' || character >= 'a' && character <= 'f';
-      };
+      return otherCharacters == 2 ? VALID_SEQUENCE : MALFORMED_SEQUENCE;
     }
 
     private boolean hasSameKeyAs(Entry other) {
