@@ -10,6 +10,7 @@ from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, 
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
 from outbox_kit.deployment.slot_wait import wait_until_reading
+from outbox_kit.deployment.source_epochs import connector_epoch
 from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "RollOut",
     "apply",
     "apply_prerequisites",
+    "connector_epoch",
     "deployment_of",
     "destroy",
     "make_plan",

@@ -17,13 +17,13 @@ from outbox_kit.deployment import database_dangers
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
-    highest_epoch,
     refuse_lost_lock,
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
-from outbox_kit.errors import ConfigurationError, UnreachableError
+from outbox_kit.deployment.source_epochs import next_epoch
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema
@@ -120,16 +120,8 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    epoch = max(lock.source_epoch, highest_epoch(deployment), _connector_epoch(deployment)) + 1
-    return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
-
-
-def _connector_epoch(deployment: Deployment) -> int:
-    """Return the source epoch of the live connector. It is 0 if Connect does not respond: plan_connect() reports it."""
-    try:
-        return connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name))
-    except UnreachableError:
-        return 0
+    update = {"source": None, "source_epoch": next_epoch(deployment, lock), "unfinished": "recover"}
+    return lock.model_copy(update=update)
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:

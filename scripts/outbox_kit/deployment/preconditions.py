@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
+from outbox_kit.deployment.source_epochs import highest_epoch
 from outbox_kit.errors import RECOVER_HINT, RefusedError
-from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Severity, Status
 
@@ -48,24 +48,6 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
             "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
         )
     return next(iter(cluster_ids.values()), None)
-
-
-def highest_epoch(deployment: Deployment) -> int:
-    """Return the source epoch of highest_sequence(); 0 if the topics have no records."""
-    return source_epoch.epoch_of(highest_sequence(deployment))
-
-
-def highest_sequence(deployment: Deployment) -> str:
-    """Return the highest source sequence in the last records of the topics; empty if the topics have no records.
-
-    Raises UnreachableError, WaitTimeoutError.
-    """
-    pipeline, kafka = deployment.pipeline, deployment.environment.kafka
-    existing_topics = deployment.kafka.topics()
-    written_topics = [*map(pipeline.topic_of, pipeline.routed), pipeline.dead_letter_topic]
-    topics = [topic for topic in written_topics if topic in existing_topics]
-    sequences = [source_epoch.highest_sequence(kafka, topic, deployment.kafka.bounds(topic)) for topic in topics]
-    return max(sequences, default="")
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:

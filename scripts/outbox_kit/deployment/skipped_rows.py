@@ -5,7 +5,7 @@ from __future__ import annotations
 from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.preconditions import highest_sequence
+from outbox_kit.deployment.source_epochs import highest_sequence
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.pipeline import Lock

@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from confluent_kafka import Message
 
 from outbox_kit.kafka.client import Bounds
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
+from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S as TAIL_TIMEOUT_S
 from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE_HEADER = "source_sequence"
 # A source sequence begins with the source epoch in 4 hexadecimal digits (docs/contract.md).
 EPOCH_DIGITS = 4
+MAX_EPOCH = 16**EPOCH_DIGITS - 1
 # Number of offsets to read at the end of a partition. It is multiplied if they contain only transaction markers.
 INITIAL_WINDOW = 100
 WINDOW_FACTOR = 100
 
 
-def highest_sequence(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> str:
+def highest_sequence(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], *, complete: bool = False) -> str:
     """Return the highest source sequence in the last records of each partition; empty if no record has one.
 
-    Raises UnreachableError, WaitTimeoutError.
+    With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
     """
     highest, partitions_with_records = "", set[int]()
 
@@ -32,10 +35,10 @@ def highest_sequence(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds]) -> 
         highest = max(highest, sequence) if epoch_of(sequence) else highest
 
     unread_partitions = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
-    window = INITIAL_WINDOW
+    window = max((bound.end for bound in bounds.values()), default=0) if complete else INITIAL_WINDOW
     while unread_partitions:
         starts = {number: max(bound.first, bound.end - window) for number, bound in unread_partitions.items()}
-        read_records(kafka, topic, starts, process)
+        read_records(kafka, topic, starts, process, seconds=READ_TIMEOUT_S if complete else TAIL_TIMEOUT_S)
         unread_partitions = {
             number: bound
             for number, bound in unread_partitions.items()

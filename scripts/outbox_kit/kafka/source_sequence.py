@@ -20,8 +20,19 @@ class WalPosition:
 
         The commit of an event has a higher LSN than both LSNs of its source_sequence, so one of them is sufficient.
         """
-        match = PATTERN.fullmatch(sequence)
-        if match is None:
-            return False
-        epoch, last_commit_lsn, event_lsn = (int(digits, 16) for digits in match.groups())
-        return epoch == self.epoch and max(last_commit_lsn, event_lsn) >= self.lsn
+        other = _latest_position(sequence)
+        return other is not None and other.epoch == self.epoch and other.lsn >= self.lsn
+
+    def is_exceeded_by(self, sequence: str) -> bool:
+        """Return whether no event with this source_sequence can have been committed up to the position."""
+        other = _latest_position(sequence)
+        return other is not None and (other.epoch, other.lsn) > (self.epoch, self.lsn)
+
+
+def _latest_position(sequence: str) -> WalPosition | None:
+    """Return the higher position of a source_sequence; None if it is malformed."""
+    match = PATTERN.fullmatch(sequence)
+    if match is None:
+        return None
+    epoch, last_commit_lsn, event_lsn = (int(digits, 16) for digits in match.groups())
+    return WalPosition(epoch, max(last_commit_lsn, event_lsn))

@@ -12,7 +12,8 @@ not the state that the query returns is `different`. Values are compared for a s
 
 Producers other than the connector can write records that no event explains: an older record after the newest one of a
 key (`overwritten`), which compaction retains in place of the newest, and a state in a partition that is not that of the
-key or of its newest tombstone (`misplaced`), which no later record replaces.
+key or of its newest tombstone (`misplaced`), which no later record replaces. The newest record of a key can be `ahead`:
+its source_sequence is beyond the position of the source, so that the next events of the key are older.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.kafka.source_sequence import WalPosition
@@ -36,8 +37,9 @@ from outbox_kit.progress import Reporter
 from outbox_kit.waiting import Deadline, Observation, wait_for
 
 POLL_INTERVAL_S = 1.0
+AHEAD = "the record has a source_sequence that the source has not reached, so that the next events are older"
 
-Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplaced"]
+Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplaced", "ahead"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class StuckAggregate:
     """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
 
     `fields` are the fields of a record of kind `different` that differ. `partitions` are the wrong partitions in which
-    the key, which can have any kind, has a state.
+    the key has a state, and `ahead` means that the source has not reached the source_sequence of the record; both are
+    possible with any kind.
     """
 
     aggregate_type: str
@@ -55,17 +58,20 @@ class StuckAggregate:
     since: str = ""
     fields: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
+    ahead: bool = False
 
     @property
     def problem(self) -> str:
-        return {
+        problem = {
             "missing": "no record on the topic",
             "stale": "the record on the topic is older than the outbox row",
             "ghost": "a record on the topic, but no aggregate in the database",
             "different": f"the record differs from the aggregate in the database: {', '.join(self.fields)}",
             "overwritten": "an older record follows the newest one, which compaction will remove",
             "misplaced": f"a state in a wrong partition: {', '.join(map(str, self.partitions))}",
+            "ahead": AHEAD,
         }[self.kind]
+        return f"{problem}; {AHEAD}" if self.ahead and self.kind != "ahead" else problem
 
 
 @dataclass(frozen=True)
@@ -150,14 +156,14 @@ class StateComparison:
         )
         if not rows and business_table is None:
             return
-        position, topic = _read_position(connection, epoch), self.topic(name)
         decoder = ValueDecoder(self.deployment.lock(), name) if pipeline.aggregates[name].payload == "json" else None
-        comparison = _TypeComparison(connection, business_table, decoder, rows, position, topic, deadline)
+        comparison = _TypeComparison(connection, business_table, decoder, rows, epoch, self.topic(name), deadline)
         comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
         result.stuck.extend(comparison.stuck_aggregates(name))
         result.compared_keys[name] = comparison.compared_keys
         result.value_counts[name] = comparison.value_count
-        if topic.sample and not topic.sample.is_complete:
+        sample = self.topic(name).sample
+        if sample and not sample.is_complete:
             result.sampled_types.add(name)
 
 
@@ -173,7 +179,7 @@ class _TypeComparison:
         business_table: Backfill | None,
         decoder: ValueDecoder | None,
         rows: list[Row],
-        position: WalPosition | None,
+        epoch: int | None,
         topic: LatestRecords,
         deadline: Deadline,
     ) -> None:
@@ -181,18 +187,20 @@ class _TypeComparison:
         self._business_table = business_table
         self._decoder = decoder
         self._rows = rows
-        self._position = position
+        self._epoch = epoch
         self._topic = topic
         self._deadline = deadline
+        self._position = self._read_position()
         row_keys, table_keys = {row["key"] for row in rows}, self._live_keys()
-        self.compared_keys = row_keys | table_keys
+        self._table_keys, self.compared_keys = table_keys, row_keys | table_keys
         topic.read(seconds=deadline.seconds_left)
-        self._missing_keys = table_keys - topic.keys_with_state()
+        self._missing_keys = table_keys - self._present_keys()
         self._ghost_keys = topic.keys_with_state() - table_keys if business_table else set()
         sampled_keys = topic.sample.values.keys() & table_keys if topic.sample and decoder else set()
         self.value_count = len(sampled_keys)
         self._differences = self._read_differences(sampled_keys)
         self._overwritten_keys, self._misplaced = self._read_overwritten(), topic.misplaced_states()
+        self._ahead_keys = self._read_ahead(topic.by_key)
 
     def wait(self, subject: str, seconds: float, slot_name: str) -> None:
         """Wait at most `seconds` for the records of states that may have just been committed.
@@ -230,10 +238,14 @@ class _TypeComparison:
             "overwritten": self._overwritten_keys,
             "different": self._differences,
             "misplaced": self._misplaced,
+            "ahead": self._ahead_keys,
         }
         for kind, keys in kinds.items():
             entries |= {key: self._stuck_key(aggregate_type, key, kind) for key in keys if key not in entries}
-        return [replace(entry, partitions=self._misplaced.get(key, ())) for key, entry in entries.items()]
+        return [
+            replace(entry, partitions=self._misplaced.get(key, ()), ahead=key in self._ahead_keys)
+            for key, entry in entries.items()
+        ]
 
     def _stuck_key(self, aggregate_type: str, key: str, kind: Kind) -> StuckAggregate:
         if kind == "missing":
@@ -247,7 +259,7 @@ class _TypeComparison:
         self._topic.read(seconds=self._deadline.seconds_left)
         latest, keys_with_state = self._topic.by_key, self._topic.keys_with_state()
         self._rows = [row for row in self._rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
-        self._missing_keys -= keys_with_state
+        self._missing_keys -= self._present_keys()
         self._ghost_keys &= keys_with_state
         if self._missing_keys or self._ghost_keys:
             # Aggregates may have been created or deleted since the keys were read.
@@ -261,10 +273,28 @@ class _TypeComparison:
         self._overwritten_keys &= self._read_overwritten()
         misplaced = self._topic.misplaced_states()
         self._misplaced = {key: misplaced[key] for key in self._misplaced.keys() & misplaced.keys()}
+        self._ahead_keys = self._read_ahead(self._ahead_keys)
+
+    def _present_keys(self) -> set[str]:
+        """Return the keys whose newest record is a state, or of which compaction retains a state."""
+        topic = self._topic
+        return topic.keys_with_state() | {key for key in topic.overwritten if topic.by_key[key].has_state}
 
     def _read_overwritten(self) -> set[str]:
-        """Return the keys of which compaction retains an older state, without those that are missing or a ghost."""
-        return {key for key, is_state in self._topic.overwritten.items() if is_state or not self._business_table}
+        """Return the keys of which compaction retains an older record, without deleted aggregates and tombstones."""
+        live_keys, has_table = self._table_keys, self._business_table is not None
+        overwritten = self._topic.overwritten.items()
+        return {key for key, is_state in overwritten if is_state or not has_table or key in live_keys}
+
+    def _read_ahead(self, keys: Iterable[str]) -> set[str]:
+        """Return those of `keys` whose newest record is ahead. The position is read after the topic."""
+        position, latest = self._read_position(), self._topic.by_key
+        return {key for key in keys if position and position.is_exceeded_by(latest[key].sequence)}
+
+    def _read_position(self) -> WalPosition | None:
+        """Return the current position of the source; None if it cannot be compared with those of the records."""
+        lsn = None if self._epoch is None else postgres_client.read_insert_position(self._connection)
+        return None if self._epoch is None or lsn is None else WalPosition(self._epoch, lsn)
 
     def _read_differences(self, keys: Collection[str]) -> dict[str, Difference]:
         """Return how the values of the records of `keys` differ from the current states."""
@@ -308,7 +338,7 @@ def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> St
 
 
 def _comparable_epoch(deployment: Deployment, connection: Connection) -> int | None:
-    """Return the source epoch of the lock file, None if the database is not the one in the lock file.
+    """Return the current source epoch, None if the database is not the one in the lock file.
 
     LSNs of another database, or from before a promotion, cannot be compared with those of the records.
     """
@@ -321,9 +351,4 @@ def _comparable_epoch(deployment: Deployment, connection: Connection) -> int | N
         return None
     timeline = postgres_client.read_server(connection)["timeline"]
     is_same = (system_identifier, timeline) == (lock.source.system_identifier, lock.source.timeline)
-    return lock.source_epoch if is_same else None
-
-
-def _read_position(connection: Connection, epoch: int | None) -> WalPosition | None:
-    lsn = None if epoch is None else postgres_client.read_insert_position(connection)
-    return None if epoch is None or lsn is None else WalPosition(epoch, lsn)
+    return max(lock.source_epoch, connector_epoch(deployment)) if is_same else None

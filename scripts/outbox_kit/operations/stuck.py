@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
@@ -10,7 +10,10 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.operations.misplaced_states import MisplacedStates, write_tombstones
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
-from outbox_kit.progress import Reporter
+from outbox_kit.progress import Reporter, shortened_list
+from outbox_kit.repair_commands import recover_steps
+
+MAX_LISTED = 5
 
 
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
@@ -26,8 +29,17 @@ def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float)
     return result.stuck
 
 
-def keys_to_resend(deployment: Deployment, aggregates: Iterable[StuckAggregate]) -> dict[str, list[str]]:
-    """Return the keys of the stuck aggregates by type. Raises RefusedError if a type has no `backfill`."""
+def keys_to_resend(deployment: Deployment, aggregates: Collection[StuckAggregate]) -> dict[str, list[str]]:
+    """Return the keys of the stuck aggregates by type.
+
+    Raises RefusedError if a type has no `backfill`, or if a record is ahead.
+    """
+    ahead = [f"{entry.aggregate_type} {entry.key}" for entry in aggregates if entry.ahead]
+    if ahead:
+        raise RefusedError(
+            f"states that are sent again would be older than the records of {shortened_list(ahead, MAX_LISTED)}",
+            f"stop the other source of these records; {recover_steps(deployment.pipeline)}",
+        )
     keys: dict[str, list[str]] = {}
     for entry in aggregates:
         keys.setdefault(entry.aggregate_type, []).append(entry.key)

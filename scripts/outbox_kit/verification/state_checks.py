@@ -23,6 +23,7 @@ from outbox_kit.verification.stuck_causes import likely_causes
 OLDER_THAN_S = 60.0
 MAX_DEAD_LETTERS = 10_000
 MAX_LISTED = 5
+COMPLETE_REMEDY = "run `outbox status` and fix what it reports, then run `outbox stuck --resend`"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ def _compared(states: ComparedStates) -> Finding:
     "states.complete",
     condition="the topics contain the newest state of every aggregate, after its older states and in its partition, "
     "and no state without an aggregate",
-    remedy="run `outbox status` and fix what it reports, then run `outbox stuck --resend`",
+    remedy=COMPLETE_REMEDY,
 )
 def _complete(states: ComparedStates) -> Finding:
-    stuck = [entry for entry in states.result.stuck if entry.kind != "different"]
+    stuck = [entry for entry in states.result.stuck if entry.kind != "different" or entry.ahead]
     expected = "the newest state of every aggregate on its topic"
     count = sum(len(keys) for keys in states.result.compared_keys.values())
     if not states.result.compared_keys:
@@ -84,7 +85,16 @@ def _complete(states: ComparedStates) -> Finding:
     texts = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in stuck]
     actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
     actual = "; ".join([actual, *states.causes])
-    return Finding(False, actual, expected, _stuck_remedy(states))
+    return Finding(False, actual, expected, _ahead_remedy(states) or _stuck_remedy(states))
+
+
+def _ahead_remedy(states: ComparedStates) -> str:
+    """Return the commands after which the next events are newer than every record; empty if no record is ahead."""
+    types = sorted({entry.aggregate_type for entry in states.result.stuck if entry.ahead})
+    if not types:
+        return ""
+    steps = f"run `outbox apply --recover`; then {backfill_steps(states.pipeline, types)}"
+    return f"stop the other source; {steps}; then {_stuck_remedy(states) or COMPLETE_REMEDY}"
 
 
 def _stuck_remedy(states: ComparedStates) -> str:
@@ -134,6 +144,7 @@ def _equal(states: ComparedStates) -> Finding:
         return Finding(None, "no value was compared: no aggregate type with JSON payloads has a `backfill`", expected)
     if not different:
         return Finding(True, f"{plural(count, 'value')} compared", expected)
+    has_ahead = any(entry.ahead for entry in different)
     texts = [f"{entry.aggregate_type} {entry.key} ({', '.join(entry.fields)})" for entry in different]
     listed = shortened_list(texts, MAX_LISTED)
     is_sample = any(entry.aggregate_type in result.sampled_types for entry in different)
@@ -142,7 +153,8 @@ def _equal(states: ComparedStates) -> Finding:
         "find the statement that changed rows without an event, or the service that wrote an old state to the outbox "
         f"(order of the event and of the row lock), then run {command}"
     )
-    return Finding(False, f"{len(different)} of {plural(count, 'value')} differ: {listed}", expected, remedy)
+    actual = f"{len(different)} of {plural(count, 'value')} differ: {listed}"
+    return Finding(False, actual, expected, "see states.complete" if has_ahead else remedy)
 
 
 @SCHEMA_RULES.rule(

@@ -12,6 +12,10 @@ from outbox_kit.operations.state_comparison import ComparisonResult, Kind, State
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 
+AHEAD = (
+    "the source has not reached the source_sequence of records (source epoch, LSN), so that its next events are older: "
+    "another source, such as a connector of another environment, has written them"
+)
 UUID_FORM = re.compile(r"\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?")
 CANARY_ARRIVED = "the canary, which is newer, has arrived: the connector does not send these rows again"
 OTHER_PRODUCER = (
@@ -27,6 +31,7 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
         return []
     has_lost_rows = any(entry.kind in ("missing", "stale") for entry in stuck)
     causes = [CANARY_ARRIVED] if canary_arrived and has_lost_rows else []
+    causes += [AHEAD] if any(entry.ahead for entry in stuck) else []
     causes += _other_producers(comparison, stuck)
     causes += _reformatted_keys(comparison, result)
     for read_causes in (_cascading_deletions, _deleted_records, _other_topics):

@@ -243,9 +243,10 @@ def test_remedy_heals_records_of_another_producer(
 ) -> None:
     """An older record after the newest one, as from MirrorMaker, and a state in a partition of another hash."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
-    overwritten, misplaced = str(uuid4()), str(uuid4())
+    overwritten, deleted, misplaced = str(uuid4()), str(uuid4()), str(uuid4())
     first = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", overwritten, book(overwritten), table=TABLE))
-    states = {key: book(key, price=2) for key in (overwritten, misplaced)}
+    tombstone = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", deleted, None, table=TABLE))
+    states = {key: book(key, price=2) for key in (overwritten, deleted, misplaced)}
     for key, state in states.items():
         newest = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, state, table=TABLE))
     keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
@@ -253,23 +254,77 @@ def test_remedy_heals_records_of_another_producer(
         for key, state in states.items():
             connection.execute("update stuck_book set state = %s where id = %s", (json.dumps(state), key))
     producer = Producer({"bootstrap.servers": pipeline.environment.kafka.bootstrap_servers, "log_level": 0})
-    for record, partition in ((first, first.partition()), (newest, (newest.partition() + 1) % 4)):
+    wrong_partition = (newest.partition() + 1) % 4
+    for record, partition in (
+        (first, first.partition()),
+        (tombstone, tombstone.partition()),
+        (newest, wrong_partition),
+    ):
         producer.produce(TOPIC, record.value(), record.key(), partition, headers=record.headers())
     assert producer.flush(10) == 0
     wait_old_enough(pipeline)
-    assert list_reasons(1) == {overwritten: "overwritten", misplaced: "misplaced"}
+    assert list_reasons(1) == {overwritten: "overwritten", deleted: "overwritten", misplaced: "misplaced"}
     file = pipeline.templates.parent / f"{NAME}.yaml"
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         failed = check_states(pipeline)["states.complete"]
         run_remedy(failed, CommonOptions(file, pipeline.environment.name).arguments, connection.execute)
         [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
     wait_record(pipeline, TOPIC, 4, event)
-    [tombstone] = [item for item in records(pipeline, TOPIC, 4) if item.key() == newest.key() and item.value() is None]
+    [written] = [item for item in records(pipeline, TOPIC, 4) if item.key() == newest.key() and item.value() is None]
     # Tables that are ordered by source_sequence do not accept a record without it.
-    assert text_headers(tombstone)["source_sequence"] == "0000_0000000000000000-0000000000000000"
-    assert text_headers(tombstone).keys() <= text_headers(newest).keys()
+    assert text_headers(written)["source_sequence"] == "0000_0000000000000000-0000000000000000"
+    assert text_headers(written).keys() <= text_headers(newest).keys()
     wait_old_enough(pipeline)
     assert check_states(pipeline)["states.complete"].status is Status.PASS
+
+
+def test_remedy_heals_records_ahead_of_the_source(
+    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connector of another environment has written states with a higher epoch, and with a LSN after the source's."""
+    monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
+    prefixes = ("0009_", "0001_ffffffff", "0009_", "0009_")
+    later_epoch, later_lsn, foreign, equal = keys = [str(uuid4()) for _ in prefixes]
+    states = {key: book(key, price=1) for key in keys}
+    newest = {
+        key: wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, state, table=TABLE))
+        for key, state in states.items()
+    }
+    event = send(source_dsn, "book", later_epoch, book(later_epoch, price=9), table=TABLE)
+    other = wait_record(pipeline, TOPIC, 4, event)
+    keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for key, state in states.items():
+            connection.execute("update stuck_book set state = %s where id = %s", (json.dumps(state), key))
+        connection.execute("delete from stuck_event where aggregate_id = any(%s)", (keys,))
+        connection.execute("delete from stuck_book where id = %s", (foreign,))
+    producer = Producer({"bootstrap.servers": pipeline.environment.kafka.bootstrap_servers, "log_level": 0})
+    for key, prefix in zip(keys, prefixes, strict=True):
+        record = newest[key]
+        value = record.value() if key in (foreign, equal) else other.value()
+        sequence = prefix + text_headers(record)["source_sequence"][len(prefix) :]
+        headers = [*text_headers(record).items(), ("source_sequence", sequence), ("event_id", str(uuid4()))]
+        producer.produce(TOPIC, value, key, record.partition(), headers=list(dict(headers).items()))
+    assert producer.flush(10) == 0
+    assert list_reasons(1) == {
+        later_epoch: "different",
+        later_lsn: "different",
+        foreign: "ghost",
+        equal: "ahead",
+    }
+    in_process(pipeline)("stuck", "--older-than", "0.1", "--resend", "--max-deletions", "1", "--yes", code=1)
+    file = pipeline.templates.parent / f"{NAME}.yaml"
+    failed = check_states(pipeline)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        run_remedy(
+            failed["states.complete"], CommonOptions(file, pipeline.environment.name).arguments, connection.execute
+        )
+        [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
+    wait_record(pipeline, TOPIC, 4, event)
+    wait_old_enough(pipeline)
+    checks = check_states(pipeline)
+    assert (checks["states.complete"].status, checks["states.equal"].status) == (Status.PASS, Status.PASS)
+    assert foreign not in live_keys(pipeline, TOPIC, 4)
 
 
 def test_compares_by_the_business_table_when_the_outbox_is_empty(

@@ -23,7 +23,7 @@ from tests.unit.postgres.samples import DEPLOYED, SLOT
 from outbox_kit.changes import Change
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import EPOCH_KEY
-from outbox_kit.deployment import plan
+from outbox_kit.deployment import source_epochs
 from outbox_kit.deployment.database_dangers import add_dangers
 from outbox_kit.deployment.execution import start_position
 from outbox_kit.deployment.plan import lock_for, plan_connect
@@ -155,7 +155,7 @@ def test_lock_for_recovery_without_a_lock_file(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, written: int, epoch: int
 ) -> None:
     """Only the records show which epochs were written."""
-    monkeypatch.setattr(plan, "highest_epoch", lambda _: written)
+    monkeypatch.setattr(source_epochs, "highest_epoch", lambda *_, **__: written)
     expected = Lock(pipeline="library", environment="fixed", source_epoch=epoch, unfinished="recover")
     assert lock_for(deployed(), recover=True) == expected
 
@@ -164,7 +164,7 @@ def test_lock_for_recovery_exceeds_every_epoch_on_the_topics(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock file was reverted, and the connector no longer exists."""
-    monkeypatch.setattr(plan, "highest_epoch", lambda _: 7)
+    monkeypatch.setattr(source_epochs, "highest_epoch", lambda *_, **__: 7)
     deployment = deployed()
     deployment.write_lock(lock)
     recovering = lock_for(deployment, recover=True)

@@ -10,7 +10,7 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_kit.changes import Change
-from outbox_kit.deployment import Plan, make_plan, preconditions
+from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
     refuse_lost_lock,
@@ -81,12 +81,12 @@ def test_uses_the_highest_epoch_of_all_topics(
     kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
-    def sequence_of_topic(_: object, topic: str, bounds: object) -> str:
+    def sequence_of_topic(_: object, topic: str, bounds: object, **__: object) -> str:
         requests[topic] = bounds
         return {"library.book": "0003_0-0"}.get(topic, "0001_f-f")
 
-    monkeypatch.setattr(preconditions.source_epoch, "highest_sequence", sequence_of_topic)
-    assert preconditions.highest_epoch(deployed()) == 3
+    monkeypatch.setattr(source_epochs.source_epoch, "highest_sequence", sequence_of_topic)
+    assert source_epochs.highest_epoch(deployed()) == 3
     assert requests == {name: {0: Bounds(0, len(name))} for name in topics[:3]}
 
 

@@ -32,7 +32,10 @@ def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int
     """Let the reader return epochs by partition and offset, where other offsets are markers. Return the starts."""
     reads: list[dict[int, int]] = []
 
-    def read_records(_: object, __: str, starts: dict[int, int], process: Callable[[_Record], None]) -> None:
+    def read_records(
+        _: object, __: str, starts: dict[int, int], process: Callable[[_Record], None], *, seconds: float
+    ) -> None:
+        assert seconds
         reads.append(starts)
         for (partition, offset), epoch in records.items():
             if partition in starts and offset >= starts[partition]:
@@ -66,6 +69,13 @@ def test_reads_the_epoch_of_the_last_records(
     sequence = highest_sequence(KAFKA, "t", {number: Bounds(*bound) for number, bound in bounds.items()})
     assert epoch_of(sequence) == expected
     assert observed == reads
+
+
+def test_reads_every_record_for_a_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of another source can be anywhere."""
+    observed = serve(monkeypatch, {(0, 5): 7, (0, 999): 1})
+    assert epoch_of(highest_sequence(KAFKA, "t", {0: Bounds(2, 1000)}, complete=True)) == 7
+    assert observed == [{0: 2}]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ class Database:
         self.system_identifier: str | RejectedError = "7301"
         self.timeline: int | None = 1
         self.slots: list[Slot | None] = [None]
+        self.positions = [POSITION.lsn]
 
     def latest_events(self, *given: Any, **_: object) -> list[dict[str, Any]]:  # noqa: ANN401 - arguments of a query
         return self.rows.get(given[2], [])
@@ -98,6 +99,9 @@ class Database:
 
     def read_states(self, *_: object, **__: object) -> dict[str, str]:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def read_position(self, _: object) -> int:
+        return self.positions.pop(0) if len(self.positions) > 1 else self.positions[0]
 
     def read_slot(self, *_: object) -> Slot | None:
         return self.slots.pop(0) if len(self.slots) > 1 else self.slots[0]
@@ -120,7 +124,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(client, "connected", connected)
     monkeypatch.setattr(client, "read_system_identifier", answers.read_system_identifier)
     monkeypatch.setattr(client, "read_server", lambda _: {"timeline": answers.timeline})
-    monkeypatch.setattr(client, "read_insert_position", lambda _: POSITION.lsn)
+    monkeypatch.setattr(client, "read_insert_position", answers.read_position)
     monkeypatch.setattr(state_comparison, "read_slot", answers.read_slot)
     monkeypatch.setattr(state_comparison.aggregate_queries, "latest_events", answers.latest_events)
     monkeypatch.setattr(state_comparison.aggregate_queries, "live_keys", answers.live_keys)
@@ -206,7 +210,7 @@ def test_describes_stuck_aggregates(books: Deployment, topic: FakeTopic, databas
     ("keys", "newest", "older", "expected"),
     [
         ({"a"}, b"new", b"old", [("a", "overwritten")]),
-        ({"a"}, b"new", None, [("a", "missing")]),
+        ({"a"}, b"new", None, [("a", "overwritten")]),
         (set(), None, b"old", [("a", "ghost")]),
     ],
     ids=["an older state", "an older tombstone", "an older state of a deleted aggregate"],
@@ -319,7 +323,26 @@ def test_positions_are_compared_only_with_the_database_of_the_lock_file(
     topic.append(Record(b"a", b"x", AFTER, "committed after the rows were read"))
     database.rows, database.keys = {"book": [row("a")]}, [{"a"}]
     database.system_identifier, database.timeline = system_identifier, timeline
+    database.positions = [POSITION.lsn, POSITION.lsn + 0x100]
     assert stuck(books) == expected
+
+
+def test_a_record_that_the_source_has_not_reached_is_ahead(
+    books: Deployment, topic: FakeTopic, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can have the value of the aggregate, but the next events are older. It confirms no outbox row."""
+    topic.append(Record(b"a", b"x", AFTER), Record(b"b", b"x", f"0003_{0:016x}-{0:016x}"))
+    topic.append(Record(b"c", b"x", BEFORE), Record(b"d", b"x", "malformed"), Record(b"ghost", b"x", AFTER))
+    database.keys = [set("abcd")]
+    result = StateComparison(books, 0.05).run(silent)
+    assert [(entry.key, entry.kind) for entry in result.stuck if entry.ahead] == [
+        ("a", "ahead"),
+        ("b", "ahead"),
+        ("ghost", "ghost"),
+    ]
+    assert len(result.stuck) == 3
+    monkeypatch.setattr(state_comparison, "connector_epoch", lambda _: 4)
+    assert stuck(books) == [("ghost", "ghost")], "an outdated lock file: LSNs of earlier epochs are not compared"
 
 
 def test_repeated_runs_read_new_records_only(books: Deployment, topic: FakeTopic, database: Database) -> None:

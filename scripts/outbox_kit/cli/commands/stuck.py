@@ -17,6 +17,7 @@ from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
 from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.progress import plural
+from outbox_kit.repair_commands import recover_steps
 
 
 @common_options("output", "yes")
@@ -43,6 +44,8 @@ def stuck(
         columns = ["aggregate_type", "key", "problem", "event_id", "since"]
         rows = [[entry.aggregate_type, entry.key, entry.problem, entry.event_id, entry.since] for entry in aggregates]
         print_table(columns, rows)
+        if any(entry.ahead for entry in aggregates):
+            print_message(f"stop the source of the records that are ahead; {recover_steps(deployment.pipeline)}")
     print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent_count} sent again" if resend else ""))
     if resent_count < len(aggregates):
         raise typer.Exit(exit_codes.ERROR)

@@ -1,0 +1,50 @@
+"""Source epochs of the connector and of the records on the topics."""
+
+from __future__ import annotations
+
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.errors import RefusedError, UnreachableError
+from outbox_kit.kafka import source_epoch
+from outbox_kit.kafka.dangers import MOVE_HINT
+from outbox_kit.pipeline import Lock
+
+
+def connector_epoch(deployment: Deployment) -> int:
+    """Return the source epoch of the live connector. It is 0 if Connect does not respond: plan_connect() reports it."""
+    try:
+        return connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name))
+    except UnreachableError:
+        return 0
+
+
+def highest_epoch(deployment: Deployment, *, complete: bool = False) -> int:
+    """Return the source epoch of highest_sequence(); 0 if the topics have no records."""
+    return source_epoch.epoch_of(highest_sequence(deployment, complete=complete))
+
+
+def highest_sequence(deployment: Deployment, *, complete: bool = False) -> str:
+    """Return the highest source sequence in the last records of the topics; empty if the topics have no records.
+
+    With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
+    """
+    pipeline, kafka = deployment.pipeline, deployment.environment.kafka
+    existing_topics = deployment.kafka.topics()
+    written_topics = [*map(pipeline.topic_of, pipeline.routed), pipeline.dead_letter_topic]
+    sequences = [
+        source_epoch.highest_sequence(kafka, topic, deployment.kafka.bounds(topic), complete=complete)
+        for topic in written_topics
+        if topic in existing_topics
+    ]
+    return max(sequences, default="")
+
+
+def next_epoch(deployment: Deployment, lock: Lock) -> int:
+    """Return a source epoch that is higher than those of the lock file, the connector and every record.
+
+    Records of another source can be anywhere on the topics. Raises RefusedError if there is no higher epoch.
+    """
+    epoch = max(lock.source_epoch, highest_epoch(deployment, complete=True), connector_epoch(deployment))
+    if epoch == source_epoch.MAX_EPOCH:
+        raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
+    return epoch + 1
