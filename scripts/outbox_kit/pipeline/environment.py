@@ -248,6 +248,11 @@ class DeltaTarget(Model):
 
     kind: Literal["delta"] = Field(description="Type of the target.")
     path: TablePath = Field(description="URL, absolute path, or path relative to the project folder.")
+    single_writer: bool = Field(
+        default=False,
+        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
+        "of two drivers are not detected as a conflict.",
+    )
 
 
 class IcebergTarget(Model):
@@ -256,6 +261,11 @@ class IcebergTarget(Model):
     kind: Literal["iceberg"] = Field(description="Type of the target.")
     namespace: Identifier = Field(description="Namespace of the tables.")
     catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
+    single_writer: bool = Field(
+        default=False,
+        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
+        "of two drivers are not detected as a conflict.",
+    )
 
 
 Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discriminator="kind")]

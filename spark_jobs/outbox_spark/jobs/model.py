@@ -120,6 +120,8 @@ class DeltaTarget(JobSettings, frozen=True, tag="delta", tag_field="kind"):
     """A folder or object store prefix that contains the tables, one folder each."""
 
     path: str
+    single_writer: bool = False
+    """Whether at most one driver at a time writes to the tables; see sinks/lake/single_writer.py."""
 
 
 class IcebergTarget(JobSettings, frozen=True, tag="iceberg", tag_field="kind"):
@@ -128,6 +130,7 @@ class IcebergTarget(JobSettings, frozen=True, tag="iceberg", tag_field="kind"):
     namespace: str
     catalog: Mapping[str, str]
     """Settings of Iceberg's Spark catalog: type, warehouse, uri, ..."""
+    single_writer: bool = False
 
 
 Target = PostgresTarget | DeltaTarget | IcebergTarget

@@ -237,7 +237,7 @@ def test_reports_a_failing_statement(postgres_target: Target) -> None:
     log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     execute(postgres_target, "alter table {}.thing add check (n < 3)")
-    with pytest.raises(OutboxKitError, match=r"failed to write.*violates check constraint"):
+    with pytest.raises(RefusedError, match=r"rejects rows of .*violates check constraint"):
         postgres_target.run(log, SCHEMAS)
 
 

@@ -25,7 +25,7 @@ from tests.unit.linting.samples import (
 
 from outbox_kit.linting import LintInput
 from outbox_kit.pipeline import Backfill, Materialization, PostgresTarget
-from outbox_kit.pipeline.environment import IcebergTarget, Target
+from outbox_kit.pipeline.environment import DeltaTarget, IcebergTarget, Target
 
 QUERY = "select id::text as aggregate_id, to_jsonb(b) as payload from book b"
 THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot", "connector")} | {
@@ -90,6 +90,13 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "system_column.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
     ("materialization.mode", lambda: with_history_in(LAKE)),
+    ("materialization.single-writer", lambda: with_target(DeltaTarget(kind="delta", path="S3A://lake"))),
+    (
+        "materialization.single-writer",
+        lambda: with_target(
+            IcebergTarget(kind="iceberg", namespace="n", catalog={"type": "hadoop", "warehouse": "s3://lake"})
+        ),
+    ),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
     ("backfill.query", lambda: with_backfill("select id, to_jsonb(b) as payload from book b")),
     ("backfill.query", lambda: with_backfill(QUERY, partition_field="tenant")),

@@ -73,7 +73,7 @@ def environment(**kafka: object) -> Environment:
             "kafka": {"bootstrap_servers": "kafka.example.internal:9092", **kafka},
             "registry": {"url": "http://registry.example.internal/apis/ccompat/v7"},
             "connect": {"url": "http://connect.example.internal:8083"},
-            "targets": {"lake": {"kind": "delta", "path": "s3a://lake"}, "warehouse": WAREHOUSE},
+            "targets": {"lake": {"kind": "delta", "path": "gs://lake"}, "warehouse": WAREHOUSE},
         }
     )
 
@@ -213,7 +213,7 @@ def second_pipeline(prefix: str = "second", aggregate: str = "shelf", **shared: 
 
 def without_targets(valid: LintInput) -> LintInput:
     """Return the input without the target that the pipeline names."""
-    targets = {"elsewhere": DeltaTarget(kind="delta", path="s3a://x"), "lake": valid.environment.targets["lake"]}
+    targets = {"elsewhere": DeltaTarget(kind="delta", path="gs://x"), "lake": valid.environment.targets["lake"]}
     return replace(valid, environment=valid.environment.model_copy(update={"targets": targets}))
 
 

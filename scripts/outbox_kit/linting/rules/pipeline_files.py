@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from outbox_common.column_names import reserved_by
+from outbox_common.object_stores import hadoop_warehouse, s3_scheme
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.pipeline import Aggregate, inlined_schema
-from outbox_kit.rules import Finding
+from outbox_kit.pipeline import Aggregate, PostgresTarget, inlined_schema
+from outbox_kit.pipeline.environment import DeltaTarget
+from outbox_kit.rules import Finding, Severity
 
 MAX_DECIMAL_DIGITS = 38
 RULES = LintRules()
@@ -77,6 +79,22 @@ def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:
         if entry.mode == "history" and target is not None and target.kind == "iceberg":
             actual = f"aggregate type {entry.aggregate}: mode history in {entry.target}, a target of kind iceberg"
             yield violation(actual, "hard-delete or soft-delete", "change the mode, or use PostgreSQL or Delta")
+
+
+@RULES.rule(
+    "materialization.single-writer",
+    "lake tables on S3 are in a catalog or have a log store that detects conflicts, or `single_writer` is set",
+    reason="if two drivers commit at the same time, one of the commits can be lost",
+    severity=Severity.WARNING,
+)
+def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
+    for name, target in lint_input.environment.targets.items():
+        if isinstance(target, PostgresTarget) or target.single_writer:
+            continue
+        location = str(target.path) if isinstance(target, DeltaTarget) else hadoop_warehouse(target.catalog)
+        if s3_scheme(location) is not None:
+            remedy = f"see `One run at a time` in docs/targets.md, then set targets.{name}.single_writer to true"
+            yield violation(f"target {name}: {location}", "detected conflicts, or a single writer", remedy)
 
 
 @RULES.rule(

@@ -22,6 +22,7 @@ from outbox_spark.sinks.delta.maintenance import compact
 from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
+from outbox_spark.sinks.lake.single_writer import check_delta_target
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
@@ -35,6 +36,7 @@ class DeltaTable(LakeTable):
     _storage: DeltaStorage
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, table: str, mode: Mode, report: Reporter) -> None:
+        check_delta_target(spark, target)
         path = f"{target.path.rstrip('/')}/{table}"
         super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, report))
 

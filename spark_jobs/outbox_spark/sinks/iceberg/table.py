@@ -15,6 +15,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from outbox_common.object_stores import hadoop_warehouse
 from outbox_spark.decoding.columns import Column, check_reserved
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
@@ -24,6 +25,7 @@ from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_
 from outbox_spark.sinks.iceberg.storage import IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
+from outbox_spark.sinks.lake.single_writer import check_iceberg_target
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
@@ -41,8 +43,9 @@ class IcebergTable(LakeTable):
     _storage: IcebergStorage
 
     def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode, report: Reporter) -> None:
-        warehouse, lease = target.catalog.get("warehouse"), None
-        if target.catalog.get("type") == "hadoop" and warehouse:
+        check_iceberg_target(target)
+        warehouse, lease = hadoop_warehouse(target.catalog), None
+        if warehouse:
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", report)
         super().__init__(IcebergStorage(spark, target, table), f"{target.namespace}.{table}", mode, lease)

@@ -2,7 +2,8 @@
 
 The file is created by Hadoop's FileSystem without overwriting, so leases work in every store that can contain tables.
 The lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects
-overwriting. Correctness depends on the conflict detection of the commits.
+overwriting. Correctness depends on the conflict detection of the commits; targets without it are refused unless they
+have a single writer (single_writer.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""Progress of PostgreSQL tables: one row per table in `outbox_offsets`."""
+"""Progress of PostgreSQL tables: one row per table in `outbox_offsets`.
+
+It also lists the columns that runs have created, because other columns belong to the users of the table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from psycopg.sql import SQL
@@ -59,13 +63,23 @@ def lock_run(connection: Connection, statements: TableStatements) -> int | None:
     return None if row is None else int(row[0])
 
 
-def write_progress(connection: Connection, statements: TableStatements, progress: TableProgress) -> None:
-    """Insert or update the table's row in `outbox_offsets`."""
+def created_columns(connection: Connection, statements: TableStatements) -> set[str]:
+    """Return the names of the columns that runs have created, also of those that the schema no longer has."""
+    query = SQL("select progress -> 'columns' from {} where table_name = %s").format(statements.offsets)
+    row = connection.execute(query, (statements.table,)).fetchone()
+    return set((row and row[0]) or ())
+
+
+def write_progress(
+    connection: Connection, statements: TableStatements, progress: TableProgress, columns: Collection[str]
+) -> None:
+    """Insert or update the table's row in `outbox_offsets`; `columns` are the names of the columns of the runs."""
     upsert = SQL(
         "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
         "do update set run = excluded.run, progress = excluded.progress, committed_at = now()"
     ).format(statements.offsets)
-    connection.execute(upsert, (statements.table, progress.run, Jsonb(progress.to_json())))
+    stored = {**progress.to_json(), "columns": sorted(columns)}
+    connection.execute(upsert, (statements.table, progress.run, Jsonb(stored)))
 
 
 def delete_progress(connection: Connection, statements: TableStatements) -> None:

@@ -7,6 +7,8 @@ not ensure this, see docs/decisions.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
@@ -17,9 +19,12 @@ from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers
 
 
-def replace_content(connection: Connection, tables: TableStatements, shadow: TableStatements) -> None:
+def replace_content(
+    connection: Connection, tables: TableStatements, shadow: TableStatements, created: Collection[str]
+) -> None:
     """Make table and ledger equal to the shadow's, add the rows of its quarantine, and drop the shadow's tables.
 
+    Columns that the shadow lacks are dropped only if they are in `created`, the columns that runs have created.
     Called in a transaction. Raises RefusedError when a column to drop is in use, or a primary key is different.
     """
     # A table that does not exist is created with the columns, constraints and indexes of the shadow's table.
@@ -27,10 +32,10 @@ def replace_content(connection: Connection, tables: TableStatements, shadow: Tab
     for target, source in [*pairs, (tables.quarantine, shadow.quarantine)]:
         connection.execute(SQL("create table if not exists {} (like {} including all)").format(target, source))
     for target, source in pairs:
-        _adapt_columns(connection, target, source)
+        _adapt_columns(connection, target, source, created)
         _write_differences(connection, target, source)
         _adapt_constraints(connection, target, source)
-    _adapt_columns(connection, tables.quarantine, shadow.quarantine, keep_extra=True)
+    _adapt_columns(connection, tables.quarantine, shadow.quarantine, ())
     _insert(connection, tables.quarantine, shadow.quarantine, SQL("on conflict do nothing"))
     for source in (shadow.target, shadow.tombstones, shadow.quarantine):
         connection.execute(SQL("drop table {}").format(source))
@@ -61,12 +66,12 @@ def _insert(connection: Connection, target: Identifier, source: Identifier, clau
     connection.execute(statement)
 
 
-def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, *, keep_extra: bool = False) -> None:
-    """Drop and add columns of `target` to match `source`; with `keep_extra`, drop only columns of another type."""
+def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, droppable: Collection[str]) -> None:
+    """Add columns to `target` to match `source`; drop columns of another type, and `droppable` columns it lacks."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
     for name, sql_type in actual.items():
-        if expected.get(name) == sql_type or (keep_extra and name not in expected) or name == KEY_COLUMN:
+        if expected.get(name) == sql_type or (name not in expected and name not in droppable) or name == KEY_COLUMN:
             continue
         try:
             connection.execute(SQL("alter table {} drop column {}").format(target, Identifier(name)))

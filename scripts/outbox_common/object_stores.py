@@ -1,0 +1,19 @@
+"""Object stores on which a lake table can lose a commit if two drivers write to it at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+
+
+def s3_scheme(location: str) -> str | None:
+    """Return the scheme of a location on S3, in lower case; None for other stores."""
+    scheme = urlsplit(location).scheme.lower()
+    return scheme if scheme in _S3_SCHEMES else None
+
+
+def hadoop_warehouse(catalog: Mapping[str, str]) -> str:
+    """Return the warehouse of an Iceberg catalog of type `hadoop`, which commits by renaming files; else ''."""
+    return catalog.get("warehouse", "") if catalog.get("type") == "hadoop" else ""

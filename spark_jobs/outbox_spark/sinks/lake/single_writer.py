@@ -1,0 +1,35 @@
+"""Refuses lake tables for which two drivers could commit at the same time without a detected conflict."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from outbox_common.object_stores import hadoop_warehouse, s3_scheme
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
+
+_SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
+
+
+def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
+    """Raise ConfigurationError for a path on S3 unless the log store detects conflicts or there is a single writer."""
+    scheme = s3_scheme(target.path)
+    if scheme is None or target.single_writer:
+        return
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    log_store = spark.conf.get(setting, None) or ""
+    if not log_store or log_store.endswith(_SINGLE_DRIVER_STORE):
+        message = f"Delta's log store for {target.path} does not detect conflicts between two drivers"
+        hint = f"set {setting} to a log store that does, such as io.delta.storage.S3DynamoDBLogStore"
+        raise ConfigurationError(message, f"{hint}; {_ALTERNATIVE}")
+
+
+def check_iceberg_target(target: IcebergTarget) -> None:
+    """Raise ConfigurationError for a catalog of type hadoop on S3 unless there is a single writer."""
+    warehouse = hadoop_warehouse(target.catalog)
+    if s3_scheme(warehouse) is not None and not target.single_writer:
+        message = f"an Iceberg catalog of type hadoop at {warehouse} does not detect conflicts between two drivers"
+        raise ConfigurationError(message, f"use a catalog of type rest, hive, jdbc or glue; {_ALTERNATIVE}")
+
+
+_ALTERNATIVE = "or set `single_writer: true` in the target if only one driver at a time writes to its tables"
