@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,7 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
 from outbox_spark.jobs.model import SourceTable
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
+from outbox_spark.session.run_session import active_session
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -60,7 +62,7 @@ class Pipeline:
         self.change(f"delete from public.thing where id = {key}", key if published else None)
 
     def run(self) -> None:
-        self.target.run(self.log, SCHEMAS)
+        replace(self.target, spark=active_session()).run(self.log, SCHEMAS)  # compare_with_source has its own
 
 
 def compared(pipeline: Pipeline, source: SourceTable, meanwhile: Callable[[], None]) -> SourceDifferences:

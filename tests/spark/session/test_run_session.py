@@ -254,7 +254,9 @@ def calls_leave_no_trace(caller: SparkSession) -> Iterator[None]:
     context, jvm = caller.sparkContext, caller._jvm
     assert jvm is not None
     context.setJobGroup("of the caller", "its description")
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(caller._jsparkSession)
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    previously_active = sessions.active()
+    sessions.setActiveSession(caller._jsparkSession)
 
     def state() -> dict[str, Any]:
         properties = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
@@ -275,6 +277,7 @@ def calls_leave_no_trace(caller: SparkSession) -> Iterator[None]:
         assert active_session()._jsparkSession.equals(caller._jsparkSession)
         assert not context._jsc.sc().isStopped()
     finally:
+        sessions.setActiveSession(previously_active)
         for name in before["properties"]:
             context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
 
