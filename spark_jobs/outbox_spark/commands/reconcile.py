@@ -25,10 +25,11 @@ from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Reporter, 
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.compare_source import compare_with_source
-from outbox_spark.runs.compare_topic import DIFFERENCES, DifferenceKind, compare_with_topic
+from outbox_spark.runs.compare_topic import compare_with_topic
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import count_unrepaired, repair_table
+from outbox_spark.runs.row_differences import DIFFERENCES, REPAIRED, DifferenceKind
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 
@@ -42,6 +43,7 @@ def reconcile(
     report: Reporter,
     *,
     repair: bool = False,
+    versions_only: bool = False,
     max_examples: int = EXAMPLES,
     topic: Topic | None = None,
 ) -> ReconciledTable:
@@ -52,23 +54,31 @@ def reconcile(
         _catch_up_if_tombstones_missed(spark, job, topic, report)
     with open_table(spark, job, report) as table, ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
-        comparison = compare_with_topic(job, table, topic, registry, stack, max_examples)
+        comparison = compare_with_topic(
+            job, table, topic, registry, stack, max_examples, compare_fields=not versions_only
+        )
         counts = comparison.counts
         result = ComparisonResult.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else ComparisonResult.SAME
         repaired_count = 0
         if repair and result is ComparisonResult.DIFFERENT:
             repair_table(table, comparison)
-            unrepaired = count_unrepaired(table, comparison)
-            repaired_count = sum(counts[kind] for kind in DIFFERENCES) - sum(unrepaired.values())
+            unrepaired = count_unrepaired(table, comparison, stack)
+            repaired_count = sum(counts[kind] for kind in REPAIRED) - sum(unrepaired.values())
             # Keys that are still missing have a newer tombstone in the ledger, so their records were not applied.
-            result = ComparisonResult.DIFFERENT if unrepaired[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
+            still_different = unrepaired[DifferenceKind.ZOMBIE] + unrepaired[DifferenceKind.DIFFERENT]
+            if not still_different and not counts[DifferenceKind.DUPLICATE]:
+                result = ComparisonResult.REPAIRED
     scan_result = comparison.scan_result or "every row has a record in the topic"
+    if counts[DifferenceKind.DUPLICATE]:
+        report(f"warning: {job}: keys have more than one row; only `outbox-rebuild` removes the surplus rows")
     report(f"{job}: {comparison.record_count} records compared, {comparison.pass_count} more passes; {scan_result}")
     return ReconciledTable(
         **job.report_fields,
         result=result,
         counts=counts,
         examples=comparison.examples,
+        column_counts=comparison.column_counts,
+        uncompared=comparison.uncompared,
         record_count=comparison.record_count,
         pass_count=comparison.pass_count,
         scan_result=comparison.scan_result,
@@ -107,7 +117,14 @@ def _main(options: argparse.Namespace) -> int:
         sources = _load_sources(options, {job.aggregate for job in jobs})
 
     def work(spark: SparkSession, job: MaterializeJob) -> ReconciledTable:
-        result = reconcile(spark, job, print_message, repair=options.repair, max_examples=options.examples)
+        result = reconcile(
+            spark,
+            job,
+            print_message,
+            repair=options.repair,
+            versions_only=options.versions_only,
+            max_examples=options.examples,
+        )
         if job.aggregate not in sources:
             return result
         source = sources[job.aggregate]
@@ -126,14 +143,15 @@ def _load_sources(options: argparse.Namespace, aggregates: Collection[str]) -> M
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Compare tables with their topics; the exit code is 3 if they differ."
+    description = "Compare tables with their topics, column by column; the exit code is 3 if they differ."
     parser = command_parser("outbox-reconcile", description)
     add = parser.add_argument
     add(
         "--repair",
         action="store_true",
-        help="write missing and stale rows, and delete rows whose keys are deleted in the topic",
+        help="write missing, stale and different rows, and delete rows whose keys are deleted in the topic",
     )
+    add("--versions-only", action="store_true", help="compare keys, versions and metadata columns, but no fields")
     add(
         "--examples",
         type=int,
@@ -141,5 +159,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="maximum number of keys to print for each kind of difference; default %(default)s",
     )
-    add("--against-source", action="store_true", help="also compare the keys with those in backfill.table")
+    add("--against-source", action="store_true", help="also compare with backfill.table and backfill.query")
     return parser

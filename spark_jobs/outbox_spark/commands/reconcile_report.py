@@ -14,7 +14,7 @@ from outbox_spark.commands.run_report import aligned_lines
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences
-from outbox_spark.runs.compare_topic import DifferenceKind
+from outbox_spark.runs.row_differences import DifferenceKind
 
 
 class ComparisonResult(StrEnum):
@@ -37,6 +37,10 @@ class ReconciledTable:
     result: ComparisonResult
     counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     examples: Mapping[DifferenceKind, Sequence[str]] = field(default_factory=dict)
+    column_counts: Mapping[str, int] = field(default_factory=dict)
+    """By column: the number of `different` keys whose rows differ in it."""
+    uncompared: Sequence[str] = ()
+    """Names of the columns and fields that were not compared."""
     record_count: int = 0
     pass_count: int = 0
     scan_result: str = ""
@@ -75,6 +79,8 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
             kind.value: {"count": result.counts.get(kind, 0), "examples": list(result.examples.get(kind, []))}
             for kind in DifferenceKind
         },
+        "columns": dict(result.column_counts),
+        "not_compared": list(result.uncompared),
         "repaired": result.repaired_count,
         "records": result.record_count,
         "hops": result.pass_count,
@@ -107,6 +113,11 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
 def _examples(result: ReconciledTable) -> list[str]:
     table, source = f"{result.target}.{result.table}", result.source
     lines = [f"{table} {kind.value}: {', '.join(keys)}" for kind, keys in result.examples.items() if keys]
+    if result.column_counts:
+        counts = ", ".join(f"{name} ({count})" for name, count in result.column_counts.items())
+        lines.append(f"{table} different columns: {counts}")
+    if result.uncompared:
+        lines.append(f"{table} not compared: {', '.join(result.uncompared)}")
     if source is not None:
         lines.append(f"{table} against the source: {source.missing_count} missing, {source.extra_count} extra")
         lines += [f"{table} source {kind}: {', '.join(keys)}" for kind, keys in source.examples.items() if keys]

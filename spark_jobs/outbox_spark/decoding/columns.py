@@ -35,6 +35,9 @@ DELETED_AT_COLUMN = "_deleted_at"
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
 """In history tables: Kafka timestamps of this version and of its successor; `_valid_to` is NULL without a successor."""
 
+ROW_STATE_COLUMNS = [STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN]
+"""Columns of a row that is not an older version from which outbox-reconcile determines whether its state is correct."""
+
 MAX_PRECISION = 38  # of Spark's decimal type
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16

@@ -7,6 +7,10 @@ therefore continues in passes: from the committed offsets to the current end, fr
 compaction removed a record before its pass read it, the same or a later pass contains the superseding record. When a
 pass is empty, or all its records are younger than `min.compaction.lag.ms`, the scan is complete: a key that is in no
 pass is no longer in the topic.
+
+A row that has the version of the newest record of its key is compared with this record: the target compares the fields,
+and row_differences.py compares the columns that describe the state of the row. Only records of rows that differ are
+decoded a second time and persisted.
 """
 
 from __future__ import annotations
@@ -15,50 +19,41 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.columns import Column as TableColumn
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.jobs.model import MaterializeJob, ReadRange, TableProgress
+from outbox_spark.jobs.model import MaterializeJob, Mode, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
-from outbox_spark.kafka.ordering import MALFORMED_SEQUENCE
+from outbox_spark.kafka.ordering import MALFORMED_SEQUENCE, VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
-from outbox_spark.runs.batch_decoder import BatchDecoder
-from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, SchemaReferences, newest_of, summarize
+from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
+from outbox_spark.runs.key_examples import count_by_kind, count_columns
+from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, newest_of, summarize
+from outbox_spark.runs.row_differences import (
+    DECODED_KINDS,
+    KIND,
+    ROW,
+    DifferenceKind,
+    JoinedKind,
+    compared_fields,
+    decoded_kind,
+    different_state,
+    joined_kind,
+    uncompared_names,
+    with_quarantined,
+)
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import TargetTable
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 MAX_PASSES = 20
 """Maximum number of passes. Passes shrink quickly: each reads the records that were written during the previous one."""
-
-
-class DifferenceKind(StrEnum):
-    """Kind of the difference of a key between table and topic."""
-
-    MISSING = "missing"
-    """The topic has a live record of the key, but there is no row."""
-    STALE = "stale"
-    """The row is older than the topic's record."""
-    ZOMBIE = "zombie"
-    """The key of the row has a tombstone in the topic, or no record any more."""
-    UNREADABLE = "unreadable"
-    """The newest record cannot be decoded, and the row is older or missing."""
-    AHEAD = "ahead"
-    """The row is newer than the topic's record, for example while a connector sends records again."""
-    UNPROVEN = "unproven"
-    """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
-    UNSURE = "unsure"
-    """Like MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
-
-
-DIFFERENCES = (DifferenceKind.MISSING, DifferenceKind.STALE, DifferenceKind.ZOMBIE)
-"""Kinds that count as differences; the others are only reported."""
-_DELETED, _ABSENT = "deleted", "absent"
+_KEY, _ROW_COUNT = "__outbox_key", "__outbox_row_count"
 
 
 @dataclass(frozen=True)
@@ -67,13 +62,18 @@ class Comparison:
 
     committed: TableProgress
     newest: DataFrame
-    """Rows of decode() with `__outbox_kind`: the newest records of missing and stale keys, tombstones of zombies."""
+    """Rows of decode() with KIND, ROW and DIFFERENT_COLUMNS: the newest records of missing, stale and different keys,
+    and the tombstones of zombies."""
     absent: DataFrame
-    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and `__outbox_kind`."""
+    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and KIND."""
     columns: Sequence[TableColumn]
     reader_schema: str
     counts: Mapping[DifferenceKind, int]
     examples: Mapping[DifferenceKind, Sequence[str]]
+    column_counts: Mapping[str, int]
+    """By column: the number of `different` keys whose rows differ in it."""
+    uncompared: Sequence[str]
+    """Columns of the table that are no fields of the schema, and fields that have no column yet."""
     record_count: int
     pass_count: int
     scan_result: str
@@ -94,9 +94,16 @@ class _Scan:
 
 
 def compare_with_topic(
-    job: MaterializeJob, table: TargetTable, topic: Topic, registry: SchemaRegistry, stack: ExitStack, max_examples: int
+    job: MaterializeJob,
+    table: TargetTable,
+    topic: Topic,
+    registry: SchemaRegistry,
+    stack: ExitStack,
+    max_examples: int,
+    *,
+    compare_fields: bool = True,
 ) -> Comparison:
-    """Compare the table with its topic, without writes.
+    """Compare the table with its topic, without changes of the table.
 
     Raises RefusedError when the table does not exist, or the topic no longer has the table's offsets.
     """
@@ -104,34 +111,41 @@ def compare_with_topic(
     if committed is None:
         raise RefusedError(f"{job}: the table does not exist yet", "run `outbox-materialize`")
     scan = _Scan(topic.describe(), table.current_time)
-    scan_range = committed_range(scan.topic, committed)
-    records = persist(stack, newest_of(job, topic, scan_range))
-    with allow_topic_reads(records.sparkSession):
-        summary, schemas = summarize(records, with_observation=True)
-    forbid_topic_reads(stack, records.sparkSession)
-    differences = _different_keys(stack, table, records)
-    partitions_added = committed.partition_epoch > 0
-    absent = differences.where(F.col("__outbox_kind") == _ABSENT)
+    records = newest_of(job, topic, committed_range(scan.topic, committed))
+    joined = persist(stack, _with_rows(table, records, committed))
+    spark = joined.sparkSession
+    with allow_topic_reads(spark):
+        # Also evaluates, and thus persists, the rows without a record.
+        summary, schemas = summarize(joined.where(F.col("_offset").isNotNull()), with_observation=True)
+    forbid_topic_reads(stack, spark)
+    decoder = BatchDecoder(job, table, registry)
+    decoder.check_table(spark)
+    # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
+    writer_schemas = decoder.writer_schemas(schemas)
+    absent = joined.where(F.col(KIND) == JoinedKind.ABSENT.value)
     if summary.sequence_kinds & MALFORMED_SEQUENCE:
         # Compaction removes the state of a key whose latest record has a malformed sequence: it proves no deletion.
-        unordered = records.where(F.col("_sequence").isNull()).select(F.col("key").cast("string").alias(KEY_COLUMN))
+        unordered = joined.where(F.col(KIND) == JoinedKind.UNORDERED.value).select(KEY_COLUMN)
         absent = absent.join(unordered, KEY_COLUMN, "left_anti")
     absent = _classify_absent(stack, job, scan, topic, committed, absent)
-    newest, columns, reader_schema = _decode_differences(
-        stack, job, table, registry, differences, schemas, partitions_added=partitions_added
-    )
+    fields, mode = compared_fields(table, decoder.columns) if compare_fields else [], job.options.mode
+    differences = _with_different_fields(stack, table, decoder, writer_schemas, joined, fields, mode)
+    partitions_added = committed.partition_epoch > 0
+    newest = persist(stack, _decode(decoder, writer_schemas, differences, mode, partitions_added=partitions_added))
     _check_progress_unchanged(job, table, committed)
-    ahead = differences.where(F.col("__outbox_kind") == DifferenceKind.AHEAD.value)
-    frames = [frame.select(KEY_COLUMN, "__outbox_kind") for frame in (newest, absent, ahead)]
-    counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), max_examples)
+    others = joined.where(F.col(KIND).isin(DifferenceKind.AHEAD.value, DifferenceKind.DUPLICATE.value))
+    keys = [frame.select(KEY_COLUMN, KIND) for frame in (newest, absent, others)]
+    counts, examples = count_by_kind(keys[0].unionByName(keys[1]).unionByName(keys[2]), KIND, max_examples)
     return Comparison(
         committed=committed,
         newest=newest,
         absent=absent,
-        columns=columns,
-        reader_schema=reader_schema,
-        counts=counts,
-        examples=example_keys,
+        columns=decoder.columns,
+        reader_schema=decoder.reader_schema,
+        counts={kind: counts.get(kind, 0) for kind in DifferenceKind},
+        examples={kind: examples.get(kind, []) for kind in DifferenceKind},
+        column_counts=count_columns(newest.where(F.col(KIND) == DifferenceKind.DIFFERENT.value)),
+        uncompared=uncompared_names(table, decoder.columns, fields),
         record_count=summary.record_count,
         pass_count=scan.pass_count,
         scan_result=scan.message,
@@ -145,48 +159,23 @@ def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRa
     return replace(read_range, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
-def _different_keys(stack: ExitStack, table: TargetTable, records: DataFrame) -> DataFrame:
-    """Return keys that differ, with `__outbox_kind`, the row's metadata (`row`) and the newest record, by one join."""
-    # Records without a key have no row, and records without a valid sequence no version.
-    keyed = records.where(F.col("key").isNotNull() & F.col("_sequence").isNotNull()).withColumn(
-        "record_key", F.col("key").cast("string")
-    )
-    rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
-    joined = rows.join(keyed, F.col(KEY_COLUMN) == F.col("record_key"), how="full_outer")
-    differences = joined.withColumn("__outbox_kind", _kind()).where(F.col("__outbox_kind").isNotNull())
-    differences = differences.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("record_key"))).drop(
-        "record_key"
-    )
-    return persist(stack, differences)
-
-
-def _kind() -> Column:
-    """Return the kind of difference of a joined row; NULL if table and topic agree.
-
-    The partition epoch is not compared: records with equal sequences are copies of one event, and topics without a
-    sequence have a single epoch.
-    """
-    has_record = F.col("record_key").isNotNull()
-    sequence, row_sequence = F.col("_sequence"), F.col("row._sequence")
-    has_no_sequence = (sequence == row_sequence) & (sequence == F.lit(""))
-    is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col("row._offset")))
-    is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col("row._offset")))
-    is_deleted = F.col("value").isNull()
-    return (
-        F.when(~has_record, F.lit(_ABSENT))
-        .when(F.col("row").isNull() & is_deleted, F.lit(None))
-        .when(F.col("row").isNull(), F.lit(DifferenceKind.MISSING.value))
-        .when(is_newer & is_deleted, F.lit(_DELETED))
-        .when(is_newer, F.lit(DifferenceKind.STALE.value))
-        .when(is_older, F.lit(DifferenceKind.AHEAD.value))
-    )
+def _with_rows(table: TargetTable, records: DataFrame, committed: TableProgress) -> DataFrame:
+    """Return the newest records and the rows of the table (ROW), by one join, with KIND and the key of either."""
+    states = with_quarantined(table.row_states(), table.quarantined_versions(committed.topic_id))
+    rows = states.groupBy(KEY_COLUMN).agg(F.max(ROW).alias(ROW), F.count(F.lit(1)).alias(_ROW_COUNT))
+    record_key = F.col("key").cast("string")
+    # Records without a valid sequence have no version, so that they are compared with no row.
+    ordered_key = F.when(F.col("_sequence").isNotNull(), record_key)
+    joined = rows.join(records, F.col(KEY_COLUMN) == ordered_key, how="full_outer")
+    key, kind = F.coalesce(F.col(KEY_COLUMN), record_key), joined_kind(F.col(_ROW_COUNT))
+    return joined.withColumns({KEY_COLUMN: key, KIND: kind}).drop(_ROW_COUNT)
 
 
 def _classify_absent(
     stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: TableProgress, absent: DataFrame
 ) -> DataFrame:
     """Read passes until the scan is complete. Return the rows whose keys have no record, with their kind."""
-    absent = absent.select(KEY_COLUMN, "row.*")
+    absent = absent.select(KEY_COLUMN, *[F.col(ROW)[name].alias(name) for name in METADATA_COLUMNS])
     scan.offsets = dict(committed.offsets)
     while not absent.isEmpty() and not scan.is_complete and scan.pass_count < MAX_PASSES:
         scan.topic = topic.describe()
@@ -204,7 +193,7 @@ def _classify_absent(
     is_truncated = _offset_of(scan.topic.start_offsets, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(is_truncated, F.lit(True)) & F.lit(scan.is_complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
-    return absent.withColumn("__outbox_kind", kind)
+    return absent.withColumn(KIND, kind)
 
 
 def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, pass_range: ReadRange) -> DataFrame:
@@ -232,33 +221,43 @@ def _age_of_oldest(timestamps: Row, target_time: datetime) -> timedelta:
     return timedelta(seconds=present - timestamps["oldest"] / 1e6)
 
 
-def _decode_differences(
+def _with_different_fields(
     stack: ExitStack,
-    job: MaterializeJob,
     table: TargetTable,
-    registry: SchemaRegistry,
-    differences: DataFrame,
-    schemas: SchemaReferences,
-    *,
-    partitions_added: bool,
-) -> tuple[DataFrame, Sequence[TableColumn], str]:
-    """Decode the newest records of missing, stale and deleted keys. Return rows, columns and reader schema."""
-    to_decode = differences.where(
-        F.col("__outbox_kind").isin(DifferenceKind.MISSING.value, DifferenceKind.STALE.value, _DELETED)
-    )
-    # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
-    decoder = BatchDecoder(job, table, registry)
-    decoder.check_table(differences.sparkSession)
-    latest = to_decode.select(*LATEST_COLUMNS, "__outbox_kind")
-    rows = decoder.rows(latest, decoder.writer_schemas(schemas), ["__outbox_kind"])
-    missing_kind = F.lit((DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING).value)
-    kind = (
-        F.when(F.col("__outbox_reason").isNotNull(), F.lit(DifferenceKind.UNREADABLE.value))
-        .when(F.col("__outbox_kind") == _DELETED, F.lit(DifferenceKind.ZOMBIE.value))
-        .when(F.col("__outbox_kind") == DifferenceKind.MISSING.value, missing_kind)
-        .otherwise(F.col("__outbox_kind"))
-    )
-    return persist(stack, rows.withColumn("__outbox_kind", kind)), decoder.columns, decoder.reader_schema
+    decoder: BatchDecoder,
+    writer_schemas: WriterSchemas,
+    joined: DataFrame,
+    fields: Sequence[TableColumn],
+    mode: Mode,
+) -> DataFrame:
+    """Return the joined rows whose records are to be decoded, because table and topic may differ.
+
+    DIFFERENT_COLUMNS has the names of those `fields` in which a row differs from the record of its version; else it is
+    NULL. If `fields` is empty, no fields are compared.
+    """
+    is_same, is_deleted = F.col(KIND) == JoinedKind.SAME.value, F.col("value").isNull()
+    has_different_state = F.size(different_state(mode, is_deleted, F.lit(False))) > 0
+    names = F.lit(None).cast("array<string>")
+    if fields:
+        rows = decoder.rows(joined.where(is_same & ~is_deleted).select(*LATEST_COLUMNS), writer_schemas)
+        differences = table.different_fields(stack, rows, fields).withColumnRenamed(KEY_COLUMN, _KEY)
+        version = F.struct(*[F.col(ROW)[name].alias(name) for name in VERSION_COLUMNS])
+        is_same_row = (F.col(KEY_COLUMN) == F.col(_KEY)) & (version == F.col(STORED_VERSION))
+        joined, names = joined.join(differences, is_same_row, "left"), F.col(DIFFERENT_COLUMNS)
+    is_different = is_same & (has_different_state | names.isNotNull())
+    return joined.withColumn(DIFFERENT_COLUMNS, names).where(F.col(KIND).isin(*DECODED_KINDS) | is_different)
+
+
+def _decode(
+    decoder: BatchDecoder, writer_schemas: WriterSchemas, differences: DataFrame, mode: Mode, *, partitions_added: bool
+) -> DataFrame:
+    """Return the decoded records of keys that are missing, stale, deleted or different, see Comparison.newest."""
+    extra_names = (KIND, ROW, DIFFERENT_COLUMNS)
+    rows = decoder.rows(differences.select(*LATEST_COLUMNS, *extra_names), writer_schemas, extra_names)
+    state = different_state(mode, F.col("__outbox_deleted"), F.col("__outbox_reason").isNotNull())
+    names = F.concat(F.coalesce(F.col(DIFFERENT_COLUMNS), F.array().cast("array<string>")), state)
+    rows = rows.withColumn(DIFFERENT_COLUMNS, F.when(F.col(ROW).isNotNull(), names))
+    return rows.withColumn(KIND, decoded_kind(partitions_added=partitions_added)).where(F.col(KIND).isNotNull())
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
@@ -269,23 +268,6 @@ def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed
             f"{job}: another run has committed during the comparison",
             "run the command again when no other run of the table is active",
         )
-
-
-def _count(kinds: DataFrame, max_examples: int) -> tuple[dict[DifferenceKind, int], dict[DifferenceKind, list[str]]]:
-    """Return the number of keys of each kind, and at most `max_examples` keys of each kind."""
-    window = Window.partitionBy("__outbox_kind")
-    rank = F.row_number().over(window.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
-    count = F.count(F.lit(1)).over(window)
-    # At least one row of each kind is selected, because each row contains the count of its kind.
-    listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(max_examples, 1))
-    counts = dict.fromkeys(DifferenceKind, 0)
-    example_keys: dict[DifferenceKind, list[str]] = {kind: [] for kind in DifferenceKind}
-    for row in sorted(listed.collect(), key=lambda row: int(row["rank"])):
-        kind = DifferenceKind(row["__outbox_kind"])
-        counts[kind] = int(row["count"])
-        if max_examples and row[KEY_COLUMN] is not None:
-            example_keys[kind].append(row[KEY_COLUMN])
-    return counts, example_keys
 
 
 def _offset_of(offsets: Mapping[int, int], partition: Column) -> Column:

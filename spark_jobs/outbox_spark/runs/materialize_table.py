@@ -16,10 +16,11 @@ from outbox_spark.kafka.replay import replay
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.batches import Batches
-from outbox_spark.runs.compare_topic import DifferenceKind, compare_with_topic
+from outbox_spark.runs.compare_topic import compare_with_topic
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.repair import repair_table
 from outbox_spark.runs.retry_quarantined import retry_quarantined
+from outbox_spark.runs.row_differences import DifferenceKind
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 
@@ -103,7 +104,7 @@ def _remove_zombies(
     report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
         registry = stack.enter_context(topic.open_registry())
-        comparison = compare_with_topic(job, table, topic, registry, stack, 0)
+        comparison = compare_with_topic(job, table, topic, registry, stack, 0, compare_fields=False)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
     report(f"{job}: {zombies} rows had missed tombstones; {written.deletes} of these rows were deleted")

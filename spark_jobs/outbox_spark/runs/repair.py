@@ -3,47 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.columns import KEY_COLUMN
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import WriteCounts
-from outbox_spark.runs.compare_topic import DIFFERENCES, Comparison, DifferenceKind
+from outbox_spark.runs.compare_topic import Comparison
+from outbox_spark.runs.row_differences import KIND, REPAIRED, ROW, DifferenceKind, compared_fields
 from outbox_spark.session.persisted import count_rows
 from outbox_spark.sinks import Batch, TargetTable
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS
 
 
 def repair_table(
     table: TargetTable,
     comparison: Comparison,
-    kinds: Collection[DifferenceKind] = DIFFERENCES,
+    kinds: Collection[DifferenceKind] = REPAIRED,
     current_at: datetime | None = None,
 ) -> WriteCounts:
-    """Write the newest records of missing and stale keys, and delete the zombies.
+    """Write the newest records of missing and stale keys, rewrite different rows, and delete the zombies.
 
     `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. If there are neither rows to write
     nor a `committed_at` to commit, nothing is committed.
     """
-    is_selected = F.col("__outbox_kind").isin(*[kind.value for kind in kinds])
+    is_selected = F.col(KIND).isin(*[kind.value for kind in kinds])
+    is_different = F.col(KIND) == DifferenceKind.DIFFERENT.value
     written, committed = WriteCounts(), comparison.committed
-    newest = comparison.newest.where(is_selected & F.col("__outbox_reason").isNull()).drop("__outbox_kind")
-    absent, rows = comparison.absent.where(is_selected), comparison.newest.drop("__outbox_kind")
-    deletions = _tombstones(absent, rows, table.current_time())
+    selected = comparison.newest.where(is_selected)
+    newest = selected.where(~is_different & F.col("__outbox_reason").isNull()).drop(KIND, ROW, DIFFERENT_COLUMNS)
+    different = _with_stored_versions(selected.where(is_different))
+    deletions = _tombstones(comparison.absent.where(is_selected), newest, table.current_time())
     sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
-    # Two batches, because a synthetic tombstone may have the partition and offset of another key's record.
-    for rows, is_last in ((newest, False), (deletions, True)):
+    # Separate batches, because a synthetic tombstone may have the partition and offset of another key's record.
+    for rows, rewrites, is_last in ((newest, False, False), (different, True, False), (deletions, False, True)):
         counts = count_rows(rows)
         if not counts.rows and not (is_last and sets_time):
             continue
         committed_at = current_at if is_last and sets_time else committed.committed_at
         progress = replace(committed, run=committed.run + 1, committed_at=committed_at)
-        batch = Batch(rows, counts, comparison.columns, comparison.reader_schema, committed, progress, may_repeat=True)
+        columns, reader_schema = comparison.columns, comparison.reader_schema
+        batch = Batch(rows, counts, columns, reader_schema, committed, progress, may_repeat=True, rewrites=rewrites)
         written = written.plus(table.write(batch))
         committed = progress
     return written
+
+
+def _with_stored_versions(rows: DataFrame) -> DataFrame:
+    """Return `rows` with the metadata of the stored rows, so that a batch that rewrites rows changes exactly these.
+
+    Only the timestamp is that of the record, unless the stored row is from another copy of the same event.
+    """
+    row = F.col(ROW)
+    is_same_record = (F.col("_partition") == row["_partition"]) & (F.col("_offset") == row["_offset"])
+    metadata = {name: row[name] for name in METADATA_COLUMNS}
+    metadata["_timestamp"] = F.when(is_same_record, F.col("_timestamp")).otherwise(row["_timestamp"])
+    return rows.withColumns(metadata).drop(KIND, ROW, DIFFERENT_COLUMNS)
 
 
 def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame:
@@ -74,15 +92,22 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
     )
 
 
-def count_unrepaired(table: TargetTable, comparison: Comparison) -> dict[DifferenceKind, int]:
+def count_unrepaired(table: TargetTable, comparison: Comparison, stack: ExitStack) -> dict[DifferenceKind, int]:
     """Return the number of keys of each kind that repair_table() did not change, because the table was newer."""
     current = table.current_versions().select(KEY_COLUMN)
-    newest, absent = (frame.select(KEY_COLUMN, "__outbox_kind") for frame in (comparison.newest, comparison.absent))
-    missing = newest.where(F.col("__outbox_kind") == DifferenceKind.MISSING.value).join(
-        current, on=KEY_COLUMN, how="left_anti"
-    )
-    zombies = newest.unionByName(absent).where(F.col("__outbox_kind") == DifferenceKind.ZOMBIE.value)
+    newest, absent = (frame.select(KEY_COLUMN, KIND) for frame in (comparison.newest, comparison.absent))
+    missing = newest.where(F.col(KIND) == DifferenceKind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")
+    zombies = newest.unionByName(absent).where(F.col(KIND) == DifferenceKind.ZOMBIE.value)
     return {
         DifferenceKind.MISSING: missing.count(),
         DifferenceKind.ZOMBIE: zombies.join(current, on=KEY_COLUMN, how="left_semi").count(),
+        DifferenceKind.DIFFERENT: _count_still_different(table, comparison, stack),
     }
+
+
+def _count_still_different(table: TargetTable, comparison: Comparison, stack: ExitStack) -> int:
+    if not comparison.counts[DifferenceKind.DIFFERENT]:
+        return 0
+    rows = comparison.newest.where((F.col(KIND) == DifferenceKind.DIFFERENT.value) & F.col("__outbox_reason").isNull())
+    fields = compared_fields(table, comparison.columns)
+    return table.different_fields(stack, rows.drop(KIND, ROW, DIFFERENT_COLUMNS), fields).count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -18,6 +19,10 @@ from outbox_spark.session.persisted import DecodedCounts
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
+STORED_VERSION = "__outbox_version"
+"""Version of a stored row, as a struct of VERSION_COLUMNS, in the results of `quarantined_versions` and others."""
+DIFFERENT_COLUMNS = "__outbox_columns"
+"""Names of the columns in which a stored row differs."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
@@ -50,6 +55,10 @@ class Batch:
     staged: StagedRows | None = None
     may_repeat: bool = False
     """Whether an earlier batch may have applied some of these records, so that offsets do not show what is new."""
+    rewrites: bool = False
+    """Replace the values of the current rows that have exactly the version of a row of the batch, and correct `_stale`.
+    Quarantined records and tombstones of the batch correct only the columns that describe the row's state. Nothing is
+    inserted, deleted, or added to ledger or quarantine."""
 
 
 class TargetTable(Protocol):
@@ -105,6 +114,26 @@ class TargetTable(Protocol):
 
     def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
         """Remove the records with these partitions and offsets from the quarantine."""
+
+    def row_states(self) -> DataFrame:
+        """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.
+
+        The result includes rows that are marked as deleted. State columns that the mode lacks are NULL.
+        """
+
+    def column_names(self) -> list[str]:
+        """Return the names of all columns of the table; empty if there is no table."""
+
+    def quarantined_versions(self, topic_id: str) -> DataFrame | None:
+        """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None without a quarantine."""
+
+    def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+        """Compare rows of decode(), at most one per key, with the stored rows of their keys.
+
+        Returns KEY_COLUMN, STORED_VERSION and DIFFERENT_COLUMNS of the stored rows with another value in one of
+        `columns`, which the table must have. The names are empty if the record is quarantined, as its values are
+        unknown. Tombstones and older versions are not compared. The result is persisted until `stack` is closed.
+        """
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries whose `_timestamp` is earlier than `before`, and return their number.

@@ -25,8 +25,9 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, WriteCounts
 from outbox_spark.runs import compare_topic as compare_module
 from outbox_spark.runs.compare_source import SourceDifferences
-from outbox_spark.runs.compare_topic import Comparison, DifferenceKind, compare_with_topic
+from outbox_spark.runs.compare_topic import Comparison, compare_with_topic
 from outbox_spark.runs.repair import count_unrepaired, repair_table
+from outbox_spark.runs.row_differences import DifferenceKind
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -50,7 +51,7 @@ def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Wri
     """Repair the table. Return the differences, the counts of the write, and the number of unrepaired keys."""
     with target.open() as table, ExitStack() as stack:
         actual = compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, max_examples=9)  # type: ignore[arg-type]
-        return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
+        return keys(actual), repair_table(table, actual), count_unrepaired(table, actual, stack)
 
 
 def keys(actual: Comparison) -> dict[str, list[str]]:
@@ -291,11 +292,11 @@ def test_the_command_reports_each_table(
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def reconciled(
-        _: SparkSession, job: MaterializeJob, *__: object, repair: bool, max_examples: int
+        _: SparkSession, job: MaterializeJob, *__: object, repair: bool, versions_only: bool, max_examples: int
     ) -> ReconciledTable:
         if job.aggregate == "bad":
             raise RefusedError("offsets do not fit", "look")
-        assert (repair, max_examples) == (True, 3)
+        assert (repair, versions_only, max_examples) == (True, False, 3)
         return REPAIRED
 
     monkeypatch.setattr(reconcile_module, "reconcile", reconciled)

@@ -59,13 +59,17 @@ class MergeStatement:
     column_defaults: Mapping[str, str] = field(default_factory=dict)
     """Values of new columns for existing rows: SQL by column name."""
     has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`
+    rewrites: bool = False
+    """Whether the statement replaces the values of rows that have exactly the version of a source row."""
 
     def sql(self, target: str, source: str) -> str:
         """Return the MERGE statement; `target` and `source` are the SQL names of tables or views."""
         is_history = self.mode is Mode.HISTORY
-        identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history else [])]
+        identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history or self.rewrites else [])]
         same_identity = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in identity)
         clauses = self._history_clauses() if is_history else self._current_clauses()
+        if self.rewrites:
+            clauses = self._rewrite_clauses()
         if self.column_defaults:
             clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN {self._update({})}")
         return f"MERGE INTO {target} t USING {source} s ON {same_identity} {' '.join(clauses)}"
@@ -104,6 +108,21 @@ class MergeStatement:
         value_list = ", ".join(f"s.{quoted(name)}" for name in self.names)
         insert = f"INSERT ({column_list}) VALUES ({value_list})"  # noqa: S608 - quoted
         return [f"WHEN MATCHED THEN {self._update(new_values)}", f"WHEN NOT MATCHED THEN {insert}"]
+
+    def _rewrite_clauses(self) -> list[str]:
+        """Return the clauses that replace all values or, for quarantined records and tombstones, only the state."""
+        state = {"_timestamp": "s._timestamp", STALE_COLUMN: f"s.{STALE_COLUMN}"}
+        if self.mode is Mode.SOFT_DELETE:
+            is_quarantined = f"WHEN NOT s.{READABLE} THEN t.{DELETED_AT_COLUMN}"
+            state[DELETED_AT_COLUMN] = f"CASE {is_quarantined} WHEN s.__outbox_deleted THEN s._timestamp END"
+        if self.mode is Mode.HISTORY:
+            state[VALID_FROM_COLUMN] = "s._timestamp"
+        fields = {name: f"s.{quoted(name)}" for name in self.names[1 : list(self.names).index(METADATA_COLUMNS[0])]}
+        has_values = f"s.{READABLE} AND NOT s.__outbox_deleted"
+        return [
+            f"WHEN MATCHED AND {has_values} THEN {self._update({**fields, **state})}",
+            f"WHEN MATCHED THEN {self._update(state)}",
+        ]
 
     def _update(self, values: Mapping[str, str]) -> str:
         assignments = {**self.column_defaults, **values}

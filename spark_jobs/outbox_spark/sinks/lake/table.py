@@ -8,8 +8,8 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -26,6 +26,7 @@ from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
     METADATA_COLUMNS,
+    ROW_STATE_COLUMNS,
     STALE_COLUMN,
     VALID_TO_COLUMN,
     Column,
@@ -35,6 +36,7 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.session.persisted import persist
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import (
@@ -50,10 +52,13 @@ from outbox_spark.sinks.lake.merge_sql import (
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
-from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
+from outbox_spark.sinks.lake.value_equality import differs
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, REBUILD_HINT, STORED_VERSION, Batch, NoEarlyStaging
 
 PROGRESS_KEY = "outbox"
 """Key of the progress in the user metadata of a commit (Delta) or the summary of a snapshot (Iceberg)."""
+
+_STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
 
 
 @dataclass(frozen=True)
@@ -125,11 +130,45 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def current_versions(self) -> DataFrame:
         """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
-        rows = self._storage.read()
-        for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):
-            if name in rows.columns:
-                rows = rows.where(F.col(name).isNull())
-        return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
+        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
+
+    def row_states(self) -> DataFrame:
+        """Return key, metadata and state of the rows that are not older versions."""
+        rows = self._rows_without_older_versions()
+        types = {name: STATE_TYPES[name] for name in ROW_STATE_COLUMNS if name not in rows.columns}
+        rows = rows.withColumns({name: F.lit(None).cast(dtype) for name, dtype in types.items()})
+        return rows.select(KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS)
+
+    def column_names(self) -> list[str]:
+        """Return the names of all columns of the table; empty if there is no table."""
+        return self._storage.read().columns if self._storage.exists() else []
+
+    def quarantined_versions(self, topic_id: str) -> DataFrame | None:
+        """Return key and version of the newest quarantined record of each key; None without a quarantine."""
+        versions = self._quarantine.newest_versions(topic_id)
+        return None if versions is None else versions.withColumnRenamed(QUARANTINED, STORED_VERSION)
+
+    def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+        """Return the stored rows that differ from the decoded rows of their keys, and the names of the columns."""
+        fields = [F.col(quoted(column.name)) for column in columns]
+        version = F.struct(*VERSION_COLUMNS).alias(STORED_VERSION)
+        stored_rows = self._rows_without_older_versions().select(KEY_COLUMN, version, F.struct(*fields).alias(_STORED))
+        is_quarantined = F.col("__outbox_reason").isNotNull()
+        expected_rows = rows.where(is_quarantined | ~F.col("__outbox_deleted"))
+        expected_rows = expected_rows.select(
+            KEY_COLUMN, is_quarantined.alias(_IS_QUARANTINED), F.struct(*fields).alias(_EXPECTED)
+        )
+        names = [
+            F.when(differs(F.col(_STORED)[field.name], F.col(_EXPECTED)[field.name], field.dataType), field.name)
+            for field in expected_rows.select(f"{_EXPECTED}.*").schema.fields
+        ]
+        different_names = F.array_compact(F.array(*names).cast("array<string>"))
+        different_names = F.when(F.col(_IS_QUARANTINED), F.array().cast("array<string>")).otherwise(different_names)
+        joined = stored_rows.join(expected_rows, KEY_COLUMN).withColumn(DIFFERENT_COLUMNS, different_names)
+        differences = joined.where(F.col(_IS_QUARANTINED) | (F.size(DIFFERENT_COLUMNS) > 0))
+        differences = persist(stack, differences.select(KEY_COLUMN, STORED_VERSION, DIFFERENT_COLUMNS))
+        differences.count()  # with the size of the persisted result, Spark selects better joins
+        return differences
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
         """Return the quarantined records of a reason."""
@@ -149,6 +188,10 @@ class LakeTable(NoEarlyStaging, ABC):
         self._check_lease()
         progress = self._progress_with(batch)
         with self._raising_conflicts():
+            if batch.rewrites:
+                upserts = self._rewrite(batch, progress)
+                self._progress = progress
+                return WriteCounts(upserts)
             quarantined = self._quarantine.add(batch)
             tombstones = self._ledger.add(batch)
             if self._mode is Mode.HISTORY:
@@ -183,6 +226,26 @@ class LakeTable(NoEarlyStaging, ABC):
             return expected
         upserts, deletes = self._count_changed(batch)
         return upserts, deletes + counts.deleted
+
+    def _rewrite(self, batch: Batch, progress: dict[str, Any]) -> int:
+        column_defaults = self._add_columns(batch)
+        rows = batch.rows.withColumn(READABLE, F.col("__outbox_reason").isNull())
+        quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
+        is_stale = F.lit(False)
+        if quarantined_versions is not None:
+            rows = rows.join(quarantined_versions, KEY_COLUMN, "left")
+            is_stale = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
+        names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
+        rows = rows.withColumn(STALE_COLUMN, is_stale).select(
+            *map(quoted, names), STALE_COLUMN, READABLE, "__outbox_deleted"
+        )
+        merge = replace(self._merge_for(batch, column_defaults, has_quarantined=False), rewrites=True)
+        with self._temporary_view(rows) as source:
+            return self._commit_merge(merge, source, progress).updated
+
+    def _rows_without_older_versions(self) -> DataFrame:
+        rows = self._storage.read()
+        return rows.where(F.col(VALID_TO_COLUMN).isNull()) if VALID_TO_COLUMN in rows.columns else rows
 
     def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         is_first_batch = batch.previous is None

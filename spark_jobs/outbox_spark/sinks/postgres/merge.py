@@ -43,6 +43,14 @@ def apply_staged(
     return write_counts.plus(WriteCounts(quarantined=quarantined))
 
 
+def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
+    """Replace the values of the rows that have the versions of staged rows; return the number of these rows."""
+    analyze(connection, staging)
+    has_quarantine = _has_rows(connection, tables.quarantine)
+    merge = MergeStatements(tables, staging, topic_id, False, False, has_quarantine)
+    return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
+
+
 def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:

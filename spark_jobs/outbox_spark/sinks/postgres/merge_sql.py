@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
+from outbox_spark.decoding.columns import (
+    DELETED_AT_COLUMN,
+    KEY_COLUMN,
+    METADATA_COLUMNS,
+    STALE_COLUMN,
+    VALID_FROM_COLUMN,
+)
 from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers, set_excluded, version
 
@@ -122,6 +128,36 @@ class MergeStatements:
             "update {target} t set {stale} = true from {staging} s "
             "where t.{key} = s.{key} and s.__outbox_reason is not null and {stored} < {staged} and not t.{stale}"
         ).format(**self._sql_names(), stale=Identifier(STALE_COLUMN))
+
+    def rewrite_rows(self) -> list[Composed]:
+        """Replace the values of rows that have exactly the version of a staged row, see Batch.rewrites.
+
+        The second statement is for quarantined records and tombstones, which correct only the state of the row.
+        """
+        values = [SQL("{0} = s.{0}").format(Identifier(column.name)) for column in self.tables.columns]
+        condition = SQL("t.{key} = s.{key} and {stored} = {staged}").format(**self._sql_names())
+        template = SQL("update {} t set {} from {} s where {} and {}({})")
+        return [
+            template.format(self.tables.target, comma_separated(assignments), self.staging, condition, negation, live)
+            for assignments, negation, live in (
+                ([*values, *self._state_assignments()], SQL(""), IS_LIVE_RECORD),
+                (self._state_assignments(), SQL("not "), IS_LIVE_RECORD),
+            )
+        ]
+
+    def _state_assignments(self) -> list[Composed]:
+        assignments = [
+            SQL("_timestamp = s._timestamp").format(),
+            SQL("{} = {}").format(Identifier(STALE_COLUMN), self.is_stale()),
+        ]
+        if self.tables.mode is Mode.HISTORY:
+            assignments.append(SQL("{} = s._timestamp").format(Identifier(VALID_FROM_COLUMN)))
+        if self._soft_deletes:
+            template = SQL(
+                "{0} = case when s.__outbox_reason is not null then t.{0} when s.__outbox_deleted then s._timestamp end"
+            )
+            assignments.append(template.format(Identifier(DELETED_AT_COLUMN)))
+        return assignments
 
     @property
     def _soft_deletes(self) -> bool:

@@ -19,7 +19,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 OFFSETS_TABLE = "outbox_offsets"
 
@@ -166,6 +166,43 @@ class TableStatements:
             row=version(alias),
         )
 
+    def newest_quarantined(self, topic_id: str) -> Composed:
+        """Return the query for the version of the newest quarantined record of each key."""
+        return SQL(
+            "select distinct on ({key}) {key}, {version} from {quarantine} "
+            "where topic_id = {topic} and {key} is not null order by {key}, {descending}"
+        ).format(
+            key=Identifier(KEY_COLUMN),
+            version=identifiers(VERSION_COLUMNS),
+            quarantine=self.quarantine,
+            topic=Literal(topic_id),
+            descending=comma_separated(SQL("{} desc").format(Identifier(name)) for name in VERSION_COLUMNS),
+        )
+
+    def different_rows(self, columns: Sequence[Column], staging: Identifier) -> Composed:
+        """Return the query for key, version and names of different columns of the rows that differ from staged rows.
+
+        The names are empty if the staged record is quarantined.
+        """
+        is_different = [_is_different(column) for column in columns]
+        names = [
+            SQL("case when {} then {} end").format(condition, Literal(column.name))
+            for column, condition in zip(columns, is_different, strict=True)
+        ]
+        return SQL(
+            "select {row}, case when s.__outbox_reason is null then array_remove(array[{names}]::text[], null) "
+            "else array[]::text[] end as {result} from {target} t join {staging} s on t.{key} = s.{key} "
+            "where (s.__outbox_reason is not null or not s.__outbox_deleted and ({is_different}))"
+        ).format(
+            row=identifiers([KEY_COLUMN, *VERSION_COLUMNS], "t"),
+            names=comma_separated(names),
+            result=Identifier(DIFFERENT_COLUMNS),
+            target=self.target,
+            staging=staging,
+            key=Identifier(KEY_COLUMN),
+            is_different=SQL(" or ").join([*is_different, SQL("false")]),
+        )
+
     def add_column(self, column: Column, default: object) -> list[Composed]:
         """Add a column, with the value `default` in existing rows. The column has no default for later rows."""
         name, sql_type = Identifier(column.name), SQL(column_type(column))
@@ -193,6 +230,12 @@ class TableStatements:
         if not name:
             return SQL("comment on table {} is {}").format(self.target, Literal(text))
         return SQL("comment on column {}.{} is {}").format(self.target, Identifier(name), Literal(text))
+
+
+def _is_different(column: Column) -> Composed:
+    # Without the collation, the comparison would depend on, and could fail because of, a changed collation.
+    collation = SQL(' collate "C"') if column.kind is ColumnType.TEXT else SQL("")
+    return SQL("t.{0}{1} is distinct from s.{0}{1}").format(Identifier(column.name), collation)
 
 
 def comma_separated(items: Iterable[Composed]) -> Composed:

@@ -6,7 +6,7 @@ One transaction contains the merge and the progress. The next run drops the stag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
@@ -25,6 +25,7 @@ from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
     METADATA_COLUMNS,
+    ROW_STATE_COLUMNS,
     VALID_TO_COLUMN,
     Column,
     ColumnType,
@@ -35,6 +36,8 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.session.persisted import persist
 from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import (
@@ -56,7 +59,7 @@ from outbox_spark.sinks.postgres.connection import (
     unlock,
 )
 from outbox_spark.sinks.postgres.maintenance import vacuum
-from outbox_spark.sinks.postgres.merge import apply_staged
+from outbox_spark.sinks.postgres.merge import apply_staged, rewrite_staged
 from outbox_spark.sinks.postgres.progress import (
     create_offsets_table,
     created_columns,
@@ -73,6 +76,7 @@ from outbox_spark.sinks.postgres.staging import (
     StagedCounts,
     StagingTable,
     abandoned_staging,
+    analyze,
     copied_value,
     copy_rows,
     count_staged,
@@ -81,7 +85,7 @@ from outbox_spark.sinks.postgres.staging import (
     new_staging_name,
 )
 from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type, identifiers
-from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, REBUILD_HINT, STORED_VERSION, Batch, StagedRows
 
 # \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
@@ -235,16 +239,57 @@ class PostgresTable:
         return write_counts
 
     def current_versions(self) -> DataFrame:
-        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows, read by one query and thus from one snapshot."""
-        names = SQL(", ").join(map(Identifier, (KEY_COLUMN, *METADATA_COLUMNS)))
+        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
+        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
+
+    def row_states(self) -> DataFrame:
+        """Return key, metadata and state of the rows that are not older versions, read by one query."""
         types = self._column_types()
-        query = SQL("select {} from {}").format(names, self._tables.target)
-        conditions = [
-            SQL("{} is null").format(Identifier(name)) for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN) if name in types
-        ]
-        if conditions:
-            query += SQL(" where ") + SQL(" and ").join(conditions)
-        return self._query(query)
+        states = [Identifier(name) if name in types else SQL("null") for name in ROW_STATE_COLUMNS]
+        state_types = [SQL("boolean"), SQL("timestamptz"), SQL("timestamptz")]
+        query = SQL("select {}, {} from {}").format(
+            identifiers((KEY_COLUMN, *METADATA_COLUMNS)),
+            SQL(", ").join(
+                SQL("{}::{} as {}").format(state, sql_type, Identifier(name))
+                for state, sql_type, name in zip(states, state_types, ROW_STATE_COLUMNS, strict=True)
+            ),
+            self._tables.target,
+        )
+        return self._query(query + self._older_version_condition(SQL(" where {}")))
+
+    def column_names(self) -> list[str]:
+        """Return the names of all columns of the table; empty if there is no table."""
+        return list(self._column_types())
+
+    def quarantined_versions(self, topic_id: str) -> DataFrame:
+        """Return key and version of the newest quarantined record of each key."""
+        rows = self._query(self._tables.newest_quarantined(topic_id))
+        return rows.select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(STORED_VERSION))
+
+    def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+        """Copy the rows into a staging table, and let the server compare them with the stored rows.
+
+        The server compares as it stores, for example jsonb without regard to the order of members.
+        """
+        staging: StagingTable = self._stage(rows, columns).location
+        with self._server_errors():
+            with self._connection.transaction():
+                self._check_staged(count_staged(self._connection, staging), sum(staging.row_counts.values()))
+            analyze(self._connection, staging.name)
+        query = self._tables.different_rows(columns, staging.name) + self._older_version_condition(SQL(" and t.{}"))
+        differences = self._query(query)
+        version = F.struct(*VERSION_COLUMNS).alias(STORED_VERSION)
+        differences = persist(stack, differences.select(KEY_COLUMN, version, DIFFERENT_COLUMNS))
+        differences.count()  # reads the staging table before it is dropped
+        with self._server_errors():
+            drop_staging(self._connection, [staging.name])
+        return differences
+
+    def _older_version_condition(self, template: SQL) -> Composed:
+        """Return the condition that excludes older versions of a history table, in `template`."""
+        if VALID_TO_COLUMN not in self._column_types():
+            return SQL("").format()
+        return template.format(SQL("{} is null").format(Identifier(VALID_TO_COLUMN)))
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
         """Return the quarantined records of a reason."""
@@ -263,6 +308,7 @@ class PostgresTable:
             self._connection.execute(statement, (list(partitions), list(offsets), topic_id))
 
     def _query(self, query: Composed) -> DataFrame:
+        """Return the result of a query, which is executed as one statement and thus reads one snapshot."""
         options = {
             **jdbc_settings(self._target),
             "url": jdbc_url(self._target),
@@ -350,15 +396,24 @@ class PostgresTable:
     def _count_staged(self, staging: StagingTable, batch: Batch) -> StagedCounts:
         """Count the staged rows. Raises OutboxKitError if rows are missing: committing the offsets would skip them."""
         counts = count_staged(self._connection, staging)
-        row_count = counts.rows + counts.tombstones + counts.quarantined
-        if row_count != batch.counts.rows:
-            message = f"the staging table of {self._tables.label} has {row_count} of {batch.counts.rows} rows"
-            raise OutboxKitError(message, "run the command again; the server may have lost staged rows in a crash")
+        self._check_staged(counts, batch.counts.rows)
         return counts
+
+    def _check_staged(self, counts: StagedCounts, expected: int) -> None:
+        row_count = counts.rows + counts.tombstones + counts.quarantined
+        if row_count != expected:
+            message = f"the staging table of {self._tables.label} has {row_count} of {expected} rows"
+            raise OutboxKitError(message, "run the command again; the server may have lost staged rows in a crash")
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
-        return apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
+        if batch.rewrites:
+            write_counts = rewrite_staged(self._connection, tables, staging.name, topic_id)
+        else:
+            write_counts = apply_staged(
+                self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table
+            )
+        return write_counts
 
     def _stage(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
         name = new_staging_name(self._tables.schema, self._tables.table)

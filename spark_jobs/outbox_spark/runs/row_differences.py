@@ -1,0 +1,174 @@
+"""Kinds of differences between a row and the newest record of its key, as expressions over the joined frame.
+
+A joined row has KEY_COLUMN, ROW (the stored row without fields; NULL if there is none) and the columns of the newest
+record (NULL if there is none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.decoding.columns import (
+    DELETED_AT_COLUMN,
+    KEY_COLUMN,
+    METADATA_COLUMNS,
+    ROW_STATE_COLUMNS,
+    STALE_COLUMN,
+    VALID_FROM_COLUMN,
+    VALID_TO_COLUMN,
+)
+from outbox_spark.decoding.columns import Column as TableColumn
+from outbox_spark.jobs.model import Mode
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.sinks import TargetTable
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
+
+KIND = "__outbox_kind"
+ROW = "__outbox_row"
+"""Struct of VERSION_COLUMNS, the other METADATA_COLUMNS, ROW_STATE_COLUMNS, and _IS_SUPERSEDED."""
+_IS_SUPERSEDED = "is_superseded"
+"""Whether the quarantine has a newer record of the key, so that `_stale` must be true."""
+
+
+class DifferenceKind(StrEnum):
+    """Kind of the difference of a key between table and topic."""
+
+    MISSING = "missing"
+    """The topic has a live record of the key, but there is no row."""
+    STALE = "stale"
+    """The row is older than the topic's record."""
+    DIFFERENT = "different"
+    """The row has the version of the topic's record, but other values; or its `_stale` is wrong."""
+    ZOMBIE = "zombie"
+    """The key of the row has a tombstone in the topic, or no record any more."""
+    DUPLICATE = "duplicate"
+    """The key has more than one current row."""
+    UNREADABLE = "unreadable"
+    """The newest record cannot be decoded."""
+    AHEAD = "ahead"
+    """The row is newer than the topic's record, for example while a connector sends records again."""
+    UNPROVEN = "unproven"
+    """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
+    UNSURE = "unsure"
+    """Like MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
+
+
+REPAIRED = (DifferenceKind.MISSING, DifferenceKind.STALE, DifferenceKind.DIFFERENT, DifferenceKind.ZOMBIE)
+"""Kinds that a repair removes."""
+DIFFERENCES = (*REPAIRED, DifferenceKind.DUPLICATE)
+"""Kinds that count as differences; the others are only reported."""
+
+
+class JoinedKind(StrEnum):
+    """Kinds of joined rows that are no DifferenceKind yet."""
+
+    SAME = "same"
+    """The row has the version of the record."""
+    DELETED = "deleted"
+    """The record is a tombstone that is newer than the row."""
+    ABSENT = "absent"
+    """The row has no record."""
+    UNORDERED = "unordered"
+    """The record has no valid sequence, so that it is in quarantine."""
+
+
+DECODED_KINDS = (DifferenceKind.MISSING.value, DifferenceKind.STALE.value, JoinedKind.DELETED.value)
+"""Kinds that decoded_kind() determines exactly."""
+
+
+def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFrame:
+    """Return KEY_COLUMN and ROW of the results of TargetTable.row_states() and quarantined_versions()."""
+    is_superseded = F.lit(False)
+    if quarantined is not None:
+        states = states.join(quarantined, KEY_COLUMN, "left")
+        is_superseded = F.coalesce(F.col(STORED_VERSION) > F.struct(*VERSION_COLUMNS), F.lit(False))
+    # The version is first, so that max() of two rows is the newer one.
+    others = [name for name in [*METADATA_COLUMNS, *ROW_STATE_COLUMNS] if name not in VERSION_COLUMNS]
+    row = F.struct(*VERSION_COLUMNS, *others, is_superseded.alias(_IS_SUPERSEDED))
+    return states.select(KEY_COLUMN, row.alias(ROW))
+
+
+def joined_kind(row_count: Column) -> Column:
+    """Return a DifferenceKind or JoinedKind of a joined row; NULL if neither table nor topic has a state of the key.
+
+    The partition epoch is not compared: records with equal sequences are copies of one event, and topics without a
+    sequence have a single epoch.
+    """
+    has_row, has_record = F.col(ROW).isNotNull(), F.col("_offset").isNotNull()
+    sequence, row_sequence = F.col("_sequence"), F.col(ROW)["_sequence"]
+    has_no_sequence = (sequence == row_sequence) & (sequence == F.lit(""))
+    is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col(ROW)["_offset"]))
+    is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col(ROW)["_offset"]))
+    is_deleted, row_is_deleted = F.col("value").isNull(), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
+    return (
+        F.when(F.col(KEY_COLUMN).isNull(), F.lit(None))  # records without a key have no row
+        .when(has_record & sequence.isNull(), F.lit(JoinedKind.UNORDERED.value))
+        .when(row_count > 1, F.lit(DifferenceKind.DUPLICATE.value))
+        .when(~has_record & row_is_deleted, F.lit(None))
+        .when(~has_record, F.lit(JoinedKind.ABSENT.value))
+        .when(has_row & ~is_newer & ~is_older, F.lit(JoinedKind.SAME.value))
+        .when(is_deleted & (~has_row | row_is_deleted), F.lit(None))
+        .when(~has_row | row_is_deleted, F.lit(DifferenceKind.MISSING.value))
+        .when(is_newer & is_deleted, F.lit(JoinedKind.DELETED.value))
+        .when(is_newer, F.lit(DifferenceKind.STALE.value))
+        .otherwise(F.lit(DifferenceKind.AHEAD.value))
+    )
+
+
+def decoded_kind(*, partitions_added: bool) -> Column:
+    """Return the DifferenceKind of a decoded row with KIND and DIFFERENT_COLUMNS; NULL if it is no difference."""
+    missing = DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING
+    kind, is_unreadable = F.col(KIND), F.col("__outbox_reason").isNotNull()
+    has_different_columns = F.size(DIFFERENT_COLUMNS) > 0
+    # A record whose value is JSON null is known to be a tombstone only after it has been decoded.
+    return (
+        F.when(is_unreadable & ~has_different_columns, F.lit(DifferenceKind.UNREADABLE.value))
+        .when(
+            is_unreadable | (kind == JoinedKind.SAME.value),
+            F.when(has_different_columns, F.lit(DifferenceKind.DIFFERENT.value)),
+        )
+        .when(F.col("__outbox_deleted") & (kind != DifferenceKind.MISSING.value), F.lit(DifferenceKind.ZOMBIE.value))
+        .when(kind == DifferenceKind.MISSING.value, F.when(~F.col("__outbox_deleted"), F.lit(missing.value)))
+        .otherwise(kind)
+    )
+
+
+def different_state(mode: Mode, is_deleted: Column, is_unreadable: Column) -> Column:
+    """Return the names of the columns of ROW that describe its state and differ from the record of the same version.
+
+    `is_deleted`: whether the record is a tombstone. Of rows with an unreadable record, only `_stale` is compared.
+    """
+    row, row_is_deleted = F.col(ROW), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
+    # Copies of one event have the same sequence, but other offsets and timestamps.
+    is_same_record = (F.col("_partition") == row["_partition"]) & (F.col("_offset") == row["_offset"])
+    has_other_timestamp = is_same_record & (row["_timestamp"] != F.col("_timestamp"))
+    has_other_deletion = ~row_is_deleted | (is_same_record & (row[DELETED_AT_COLUMN] != F.col("_timestamp")))
+    is_stale = F.coalesce(row[STALE_COLUMN], F.lit(False))
+    conditions = {
+        # If the newest record is unreadable, the row is stale even if its entry was removed from the quarantine.
+        STALE_COLUMN: (is_stale != row[_IS_SUPERSEDED]) & ~(is_stale & is_unreadable),
+        "_timestamp": ~is_unreadable & has_other_timestamp,
+    }
+    if mode is Mode.SOFT_DELETE:
+        is_wrong = F.when(is_deleted, has_other_deletion).otherwise(row_is_deleted)
+        conditions[DELETED_AT_COLUMN] = ~is_unreadable & is_wrong
+    if mode is Mode.HISTORY:
+        conditions[VALID_FROM_COLUMN] = ~is_unreadable & (row[VALID_FROM_COLUMN] != row["_timestamp"])
+    return F.array_compact(F.array(*[F.when(condition, F.lit(name)) for name, condition in conditions.items()]))
+
+
+def compared_fields(table: TargetTable, columns: Sequence[TableColumn]) -> list[TableColumn]:
+    """Return the columns that the table has; the next run adds those of newer fields."""
+    stored_names = set(table.column_names())
+    return [column for column in columns if column.name in stored_names]
+
+
+def uncompared_names(table: TargetTable, columns: Sequence[TableColumn], compared: Sequence[TableColumn]) -> list[str]:
+    """Return the columns of the table that are not compared, and the fields that have no column yet."""
+    known_names = {KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS, VALID_TO_COLUMN, *(c.name for c in compared)}
+    names = dict.fromkeys([*(column.name for column in columns), *table.column_names()])
+    return [name for name in names if name not in known_names]
