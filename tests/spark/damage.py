@@ -10,11 +10,11 @@ from outbox_spark.jobs.model import IcebergTarget, PostgresTarget
 from outbox_spark.sinks.iceberg.catalog import table_name
 
 
-def damage(target: Target, key: str, **changed: str | int) -> None:
-    """Set columns of the row of a key; without columns, delete the row."""
-    assignments = ", ".join(f"{name} = {value!r}" for name, value in changed.items())
+def damage(target: Target, key: str, condition: str = "true", **changed: str | int | None) -> None:
+    """Set columns of the rows of a key to which the condition applies; without columns, delete the rows."""
+    assignments = ", ".join(f"{name} = {'null' if value is None else repr(value)}" for name, value in changed.items())
     statement = f"update {{}} set {assignments}" if assignments else "delete from {}"
-    statement += f" where aggregate_id = {key!r}"
+    statement += f" where aggregate_id = {key!r} and {condition}"
     if isinstance(target.job.target, PostgresTarget):
         assert target.dsn is not None
         with psycopg.connect(**target.dsn) as connection:
@@ -25,7 +25,7 @@ def damage(target: Target, key: str, **changed: str | int) -> None:
 
 
 def sql_name(target: Target) -> str:
-    """Return the name of the table in Spark SQL."""
+    """Return the name of a lake table for Spark SQL."""
     if isinstance(target.job.target, IcebergTarget):
         return table_name(target.spark, target.job.target, target.job.table)
     return f"delta.`{target.job.target.path}/{target.job.table}`"  # type: ignore[union-attr]

@@ -58,7 +58,7 @@ _KEY, _ROW_COUNT = "__outbox_key", "__outbox_row_count"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of compare_with_topic(). The frames are persisted until its ExitStack is closed."""
+    """Result of compare_with_topic(). Its frames do not change when the table is repaired."""
 
     committed: TableProgress
     newest: DataFrame
@@ -131,7 +131,9 @@ def compare_with_topic(
     fields, mode = compared_fields(table, decoder.columns) if compare_fields else [], job.options.mode
     differences = _with_different_fields(stack, table, decoder, writer_schemas, joined, fields, mode)
     partitions_added = committed.partition_epoch > 0
-    newest = persist(stack, _decode(decoder, writer_schemas, differences, mode, partitions_added=partitions_added))
+    newest = _decode(decoder, writer_schemas, differences, mode, partitions_added=partitions_added)
+    # Checkpoints, because Spark evaluates a persisted frame again when a table changes that it was read from.
+    newest, absent = newest.localCheckpoint(), absent.localCheckpoint()
     _check_progress_unchanged(job, table, committed)
     others = joined.where(F.col(KIND).isin(DifferenceKind.AHEAD.value, DifferenceKind.DUPLICATE.value))
     keys = [frame.select(KEY_COLUMN, KIND) for frame in (newest, absent, others)]
@@ -167,8 +169,8 @@ def _with_rows(table: TargetTable, records: DataFrame, committed: TableProgress)
     # Records without a valid sequence have no version, so that they are compared with no row.
     ordered_key = F.when(F.col("_sequence").isNotNull(), record_key)
     joined = rows.join(records, F.col(KEY_COLUMN) == ordered_key, how="full_outer")
-    key, kind = F.coalesce(F.col(KEY_COLUMN), record_key), joined_kind(F.col(_ROW_COUNT))
-    return joined.withColumns({KEY_COLUMN: key, KIND: kind}).drop(_ROW_COUNT)
+    joined = joined.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), record_key))
+    return joined.withColumn(KIND, joined_kind(F.col(_ROW_COUNT))).drop(_ROW_COUNT)
 
 
 def _classify_absent(

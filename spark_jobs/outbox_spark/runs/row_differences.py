@@ -123,7 +123,7 @@ def decoded_kind(*, partitions_added: bool) -> Column:
     """Return the DifferenceKind of a decoded row with KIND and DIFFERENT_COLUMNS; NULL if it is no difference."""
     missing = DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING
     kind, is_unreadable = F.col(KIND), F.col("__outbox_reason").isNotNull()
-    has_different_columns = F.size(DIFFERENT_COLUMNS) > 0
+    has_different_columns = F.coalesce(F.size(DIFFERENT_COLUMNS) > 0, F.lit(False))
     # A record whose value is JSON null is known to be a tombstone only after it has been decoded.
     return (
         F.when(is_unreadable & ~has_different_columns, F.lit(DifferenceKind.UNREADABLE.value))
