@@ -159,5 +159,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="maximum number of keys to print for each kind of difference; default %(default)s",
     )
-    add("--against-source", action="store_true", help="also compare with backfill.table and backfill.query")
+    add("--against-source", action="store_true", help="also compare the keys with those in backfill.table")
     return parser
