@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+_HADOOP_CATALOG = ".HadoopCatalog"
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
@@ -16,4 +17,5 @@ def s3_scheme(location: str) -> str | None:
 
 def hadoop_warehouse(catalog: Mapping[str, str]) -> str:
     """Return the warehouse of an Iceberg catalog of type `hadoop`, which commits by renaming files; else ''."""
-    return catalog.get("warehouse", "") if catalog.get("type") == "hadoop" else ""
+    is_hadoop = catalog.get("type", "").lower() == "hadoop" or catalog.get("catalog-impl", "").endswith(_HADOOP_CATALOG)
+    return catalog.get("warehouse", "") if is_hadoop else ""

@@ -10,10 +10,14 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 from outbox_spark.sinks import open_table
 
-HADOOP = {"type": "hadoop", "warehouse": "s3a://lake/tables"}
+HADOOP = {"type": "Hadoop", "warehouse": "s3a://lake/tables"}
+HADOOP_CLASS = {"catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog", "warehouse": "s3a://lake/tables"}
 
 
-@pytest.mark.parametrize("target", [DeltaTarget("S3A://lake/tables"), IcebergTarget("n", HADOOP)])
+@pytest.mark.parametrize(
+    "target",
+    [DeltaTarget("S3A://lake/tables"), IcebergTarget("n", HADOOP), IcebergTarget("n", HADOOP_CLASS)],
+)
 def test_refuses_a_target_without_conflict_detection(spark: SparkSession, target: DeltaTarget | IcebergTarget) -> None:
     with pytest.raises(ConfigurationError, match="does not detect conflicts") as refused:
         open_table(spark, job_for(target))

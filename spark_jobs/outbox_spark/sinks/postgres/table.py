@@ -319,8 +319,8 @@ class PostgresTable:
         return active_session().read.format("jdbc").options(**options).load()
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove the ledger entries older than `before`, and return their number."""
-        if not relation_exists(self._connection, self._tables.tombstones):
+        """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
+        if self._tables.mode is Mode.HISTORY or not relation_exists(self._connection, self._tables.tombstones):
             return 0
         with self._server_errors():
             statement = SQL("delete from {} where _timestamp < %s").format(self._tables.tombstones)
