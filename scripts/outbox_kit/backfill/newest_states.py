@@ -19,7 +19,7 @@ from outbox_common.error_text import postgres_message
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Backfill, Pipeline, Source
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER, privilege_error, refuse_row_security
+from outbox_kit.postgres.aggregate_queries import privilege_error, refuse_row_security
 from outbox_kit.postgres.client import Connection
 
 EMPTY_SQL = sql.SQL("").format()
@@ -218,8 +218,8 @@ class AggregateStates:
 
     def _subquery(self) -> sql.Composed:
         """Return the query of the pipeline file as subquery `(...) q`, with a typed parameter in place of `:keys`."""
-        text = self.backfill.query.strip().rstrip(";").replace("%", "%%")
-        text = KEYS_PLACEHOLDER.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
+        escaped = self.backfill.model_copy(update={"query": self.backfill.query.replace("%", "%%")})
+        text = escaped.query_for(f"%(keys)s::text[]::{self.key_type}[]")
         # The line break after the query ends a `--` comment in the last line of the query.
         return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 

@@ -115,6 +115,10 @@ class Source(Model):
         return [name for name in dict.fromkeys(columns) if name not in self.columns.model_dump().values()]
 
 
+_KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
+"""Placeholder for the requested keys in a backfill query. A cast (`x::keys`) is not a placeholder."""
+
+
 class Backfill(Model):
     """Query that reads the current states of aggregates from the business tables."""
 
@@ -127,6 +131,10 @@ class Backfill(Model):
         description="SELECT of `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is set. "
         "`:keys` is replaced with the array of requested keys: `where id = any(:keys)`.",
     )
+
+    def query_for(self, keys: str) -> str:
+        """Return the query without its final semicolon, and with the SQL expression `keys` in place of `:keys`."""
+        return _KEYS_PLACEHOLDER.sub(lambda _: keys, self.query.strip().rstrip(";"))
 
 
 class Aggregate(Model):

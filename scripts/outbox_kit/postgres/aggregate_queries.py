@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import LiteralString
 
@@ -14,8 +13,6 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row, read_column_types
 
 QUERY_TIMEOUT_S = 600
-# Placeholder for the requested keys in a backfill query. A cast (`x::keys`) is not a placeholder.
-KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
 
 # Per aggregate: the newest row that is due, and the rows inserted after it. A row is due if it is old enough, or if its
 # created_at is in the future and therefore says nothing about its age. created_at never decides which row is newer.
@@ -99,7 +96,7 @@ def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QU
     Raises ConfigurationError if PostgreSQL rejects the query or its values, and UnreadableStatesError.
     """
     all_keys = sql.SQL("array(select {} from {})").format(*_key_and_table(backfill)).as_string(None)
-    query = LIVE_KEYS.replace("{query}", _query_of_keys(backfill, all_keys))
+    query = LIVE_KEYS.replace("{query}", backfill.query_for(all_keys))
     return {row["key"] for row in _run_backfill_query(connection, backfill, query, seconds)}
 
 
@@ -109,7 +106,7 @@ def states(
     """Return the states of the aggregates with these `keys`, as JSON by key. Raises the errors of live_keys()."""
     key, table = _key_and_table(backfill)
     requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
-    query = STATES.replace("{query}", _query_of_keys(backfill, requested_keys.as_string(None)))
+    query = STATES.replace("{query}", backfill.query_for(requested_keys.as_string(None)))
     return {row["key"]: row["state"] for row in _run_backfill_query(connection, backfill, query, seconds)}
 
 
@@ -121,10 +118,6 @@ def cascading_foreign_keys(connection: Connection, table: str) -> dict[str, str]
 
 def _key_and_table(backfill: Backfill) -> tuple[sql.Composable, sql.Composable]:
     return sql.Identifier(backfill.key), ddl.qualified_name(backfill.table)
-
-
-def _query_of_keys(backfill: Backfill, keys: str) -> str:
-    return KEYS_PLACEHOLDER.sub(lambda _: keys, backfill.query.strip().rstrip(";"))
 
 
 def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, seconds: float) -> list[Row]:

@@ -128,7 +128,10 @@ def _main(options: argparse.Namespace) -> int:
         if job.aggregate not in sources:
             return result
         source = sources[job.aggregate]
-        return result.with_source(compare_with_source(spark, job, source, print_message, options.examples))
+        with topic_of(spark, job).open_registry() as registry:
+            schemas = None if options.versions_only else registry
+            differences = compare_with_source(spark, job, source, print_message, options.examples, registry=schemas)
+        return result.with_source(differences)
 
     results = run_jobs(jobs, print_message, work, failed_comparison, debug=options.debug)
     print(as_json(results) if options.output == "json" else as_table(results))

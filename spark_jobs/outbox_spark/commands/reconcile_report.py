@@ -13,7 +13,7 @@ from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_report import aligned_lines
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
-from outbox_spark.runs.compare_source import SourceDifferences
+from outbox_spark.runs.compare_source import SourceDifferences, SourceKind
 from outbox_spark.runs.row_differences import DifferenceKind
 
 
@@ -53,8 +53,8 @@ class ReconciledTable:
 
     def with_source(self, source: SourceDifferences) -> ReconciledTable:
         """Return this result with the differences from the source table, which outbox-reconcile does not repair."""
-        is_different = source.missing_count or source.extra_count
-        return replace(self, source=source, result=ComparisonResult.DIFFERENT if is_different else self.result)
+        result = ComparisonResult.DIFFERENT if source.is_different else self.result
+        return replace(self, source=source, result=result)
 
 
 def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> ReconciledTable:
@@ -95,8 +95,12 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
 
 def _source_entry(source: SourceDifferences) -> dict[str, Any]:
     return {
-        "missing": {"count": source.missing_count, "examples": list(source.examples["missing"])},
-        "extra": {"count": source.extra_count, "examples": list(source.examples["extra"])},
+        **{
+            kind.value: {"count": source.counts.get(kind, 0), "examples": list(source.examples.get(kind, []))}
+            for kind in SourceKind
+        },
+        "columns": dict(source.column_counts),
+        "not_compared": list(source.uncompared),
         "candidates": source.candidate_count,
     }
 
@@ -113,12 +117,16 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
 def _examples(result: ReconciledTable) -> list[str]:
     table, source = f"{result.target}.{result.table}", result.source
     lines = [f"{table} {kind.value}: {', '.join(keys)}" for kind, keys in result.examples.items() if keys]
-    if result.column_counts:
-        counts = ", ".join(f"{name} ({count})" for name, count in result.column_counts.items())
-        lines.append(f"{table} different columns: {counts}")
-    if result.uncompared:
-        lines.append(f"{table} not compared: {', '.join(result.uncompared)}")
+    lines += _column_lines(table, result.column_counts, result.uncompared)
     if source is not None:
-        lines.append(f"{table} against the source: {source.missing_count} missing, {source.extra_count} extra")
+        counts = ", ".join(f"{source.counts.get(kind, 0)} {kind}" for kind in SourceKind)
+        lines.append(f"{table} against the source: {counts}")
         lines += [f"{table} source {kind}: {', '.join(keys)}" for kind, keys in source.examples.items() if keys]
+        lines += _column_lines(f"{table} source", source.column_counts, source.uncompared)
     return lines
+
+
+def _column_lines(table: str, counts: Mapping[str, int], uncompared: Sequence[str]) -> list[str]:
+    different = ", ".join(f"{name} ({count})" for name, count in counts.items())
+    lines = [f"{table} different columns: {different}"] if different else []
+    return [*lines, f"{table} not compared: {', '.join(uncompared)}"] if uncompared else lines

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from psycopg.sql import SQL, Identifier
 
 from outbox_common.secret_patterns import has_secret, is_secret_name
-from outbox_kit.pipeline import Environment, Materialization, Overrides, Pipeline, load_files
+from outbox_kit.pipeline import Backfill, Environment, Materialization, Overrides, Pipeline, load_files
 from outbox_kit.pipeline.loading import environment_values
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.job_file import REFERENCE, reference, select
@@ -168,6 +169,7 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
                 "table": aggregate.backfill.table,
                 "key": aggregate.backfill.key,
                 "slot": pipeline.source.slot,
+                "query": _query_of_all(aggregate.backfill) if aggregate.payload == "json" else "",
             },
             SourceTable,
         )
@@ -178,3 +180,9 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
         message = f"{pipeline_file}: no selected aggregate type has `backfill`"
         raise ConfigurationError(message, "set backfill.table and backfill.key of an aggregate, see docs/pipeline.md")
     return sources
+
+
+def _query_of_all(backfill: Backfill) -> str:
+    """Return the backfill query for the keys of all rows of its table."""
+    table, key = Identifier(*backfill.table.split(".")), Identifier(backfill.key)
+    return backfill.query_for(SQL("array(select {} from {})").format(key, table).as_string())

@@ -83,6 +83,8 @@ class SourceTable(JobSettings, frozen=True):
     table: str
     key: str
     slot: str
+    query: str = ""
+    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not known as JSON."""
     sslmode: str | None = None
     sslrootcert: str | None = None
 

@@ -1,4 +1,4 @@
-"""Compares the keys of a table with the source table of its aggregates, while both change.
+"""Compares a table with the source table of its aggregates, while both change.
 
 The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
 Between them it waits until the connector has confirmed a WAL position after the first snapshot, then materializes
@@ -7,16 +7,26 @@ the topic to its end. The second snapshot of the table has all source changes co
   written before the first snapshot and has not been deleted since, so the table should have it.
 - extra: the table row is the same in both snapshots, and the source has no row in either. The source row was deleted
   before the first snapshot.
+- different: the table row, the source row and its payload are the same in both snapshots, and a field differs in both.
+  The event of the newest change before the first snapshot is applied in the second one; as the version of the table
+  row did not change, the row was written from this event or a copy of it.
 Keys that changed between the snapshots are compared when the command runs again.
+
+The backfill query returns the payload of each aggregate. The payload is decoded as a JSON record, by the same rules as
+the connector encodes it, and the target compares the result with the row as it does for records of the topic.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import psycopg
+from msgspec import structs
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
@@ -24,32 +34,63 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import KEY_COLUMN
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.jobs.model import MaterializeJob, Reporter, SourceTable
+from outbox_spark.jobs.model import MaterializeJob, RecordFormat, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.runs.batch_decoder import BatchDecoder
+from outbox_spark.runs.key_examples import count_by_kind, count_columns
 from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.newest_per_key import LATEST_COLUMNS
+from outbox_spark.runs.row_differences import compared_fields, uncompared_names
 from outbox_spark.session.run_session import in_run_session
-from outbox_spark.sinks import open_table
+from outbox_spark.sinks import TargetTable, open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
+from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 CONFIRM_SECONDS = 120.0
 """Time limit for the connector to confirm the WAL position; it confirms with each heartbeat, by default every 10 s."""
 _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
+# JDBC takes a question mark outside of quotes and comments, for example a jsonb operator, for a parameter.
+_PARAMETER_SIGN = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|--[^\n]*)|\?""")
+_KIND, _VERSION = "kind", "version"
+_UNCHANGED = (_KIND, "xmin", _VERSION, "payload_hash")
+_SOURCE_KEY, _FIELDS_KEY = "source_key", "fields_key"
+
+
+class SourceKind(StrEnum):
+    """Kind of the difference of a key between table and source."""
+
+    MISSING = "missing"
+    """The source table has a row, the materialized table has none."""
+    EXTRA = "extra"
+    """The materialized table has a row, the source table has none."""
+    DIFFERENT = "different"
+    """A field of the row differs from the payload that the backfill query returns."""
+    UNREADABLE = "unreadable"
+    """The payload is not valid for the schema, so it is not compared; this is not a difference."""
 
 
 @dataclass(frozen=True)
 class SourceDifferences:
     """Numbers and examples of the keys that differ between table and source table in both snapshots."""
 
-    missing_count: int
-    """Keys that are in the source table, but not in the materialized table."""
-    extra_count: int
-    """Keys that are in the materialized table, but not in the source table."""
-    examples: Mapping[str, Sequence[str]]
-    candidate_count: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """By SourceKind; kinds without keys are omitted."""
+    examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    column_counts: Mapping[str, int] = field(default_factory=dict)
+    """By column: the number of `different` keys whose rows differ in it."""
+    candidate_count: int = 0
     """Number of keys that differed in the first snapshot, including changes in transit."""
+    uncompared: Sequence[str] = ()
+    """Names of the fields and columns that were not compared."""
+
+    @property
+    def is_different(self) -> bool:
+        """Whether a kind other than UNREADABLE has keys."""
+        return any(count for kind, count in self.counts.items() if kind != SourceKind.UNREADABLE)
 
 
 @in_run_session
@@ -60,43 +101,115 @@ def compare_with_source(
     report: Reporter,
     max_examples: int,
     catch_up: Callable[[], None] | None = None,
+    registry: SchemaRegistry | None = None,
 ) -> SourceDifferences:
-    """Compare the keys. `catch_up` returns when the table has all changes that were committed before it was called."""
-    first = _snapshot(spark, job, source, report)
+    """Compare keys and, with the `registry` that has the schema of the fields, also the payloads with the rows.
+
+    `catch_up` returns when the table has all changes that were committed before it was called.
+    """
+    first, uncompared = _snapshot(spark, job, source, report, registry)
     candidate_count = first.count()
     if not candidate_count:
-        return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
+        return SourceDifferences(uncompared=uncompared)
     report(f"{job}: {candidate_count} keys differ from {source.table}, perhaps by changes in transit; comparing again")
     (catch_up or (lambda: _catch_up(spark, job, source, report)))()
-    second = _snapshot(spark, job, source, report)
+    second, _ = _snapshot(spark, job, source, report, registry)
+    differences = _in_both(first, second).localCheckpoint()
+    counts, examples = count_by_kind(differences, _KIND, max_examples)
+    return SourceDifferences(counts, examples, count_columns(differences), candidate_count, uncompared)
+
+
+def _in_both(first: DataFrame, second: DataFrame) -> DataFrame:
+    """Return the differences of the first snapshot that are unchanged in the second one."""
     # Null-safe, because a missing row has no version and an extra row has no xmin.
-    is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
-    return _result(first.join(second, on=is_unchanged, how="left_semi"), candidate_count, max_examples)
+    is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, *_UNCHANGED)]
+    names = F.array_intersect(first[DIFFERENT_COLUMNS], second[DIFFERENT_COLUMNS]).alias(DIFFERENT_COLUMNS)
+    differences = first.join(second, on=is_unchanged).select(first[KEY_COLUMN], first[_KIND], names)
+    return differences.where((F.col(_KIND) != SourceKind.DIFFERENT) | (F.size(DIFFERENT_COLUMNS) > 0))
 
 
-def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> DataFrame:
-    """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
-    with open_table(spark, job, report) as table:
-        rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
+def _snapshot(
+    spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter, registry: SchemaRegistry | None
+) -> tuple[DataFrame, list[str]]:
+    """Return KEY_COLUMN, _UNCHANGED and DIFFERENT_COLUMNS of the keys that differ, and the names that are not compared.
+
+    The table is locked until its rows have been compared with the payloads.
+    """
+    with open_table(spark, job, report) as table, ExitStack() as stack:
+        rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(_VERSION))
         # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used: the
         # second snapshot has the same plan, so Spark would return the rows of the first one.
         rows = rows.localCheckpoint()
-    keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
-    joined = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
-    kind = F.when(F.col(KEY_COLUMN).isNull(), F.lit("missing")).when(F.col("source_key").isNull(), F.lit("extra"))
-    differing = joined.select(
-        F.coalesce(F.col(KEY_COLUMN), F.col("source_key")).alias(KEY_COLUMN), kind.alias("kind"), "xmin", "version"
-    )
-    return differing.where(F.col("kind").isNotNull()).localCheckpoint()
+        states = source_rows(spark, source).withColumnRenamed(KEY_COLUMN, _SOURCE_KEY).localCheckpoint()
+        joined = rows.join(states, F.col(KEY_COLUMN) == F.col(_SOURCE_KEY), how="full_outer")
+        names, uncompared = F.lit(None).cast("array<string>"), list[str]()
+        if registry is not None and source.query:
+            fields, uncompared = _different_fields(stack, job, table, registry, states)
+            is_same_row = (F.col(KEY_COLUMN) == F.col(_FIELDS_KEY)) & (F.col(_VERSION) == F.col(STORED_VERSION))
+            joined, names = joined.join(fields, is_same_row, "left"), F.col(DIFFERENT_COLUMNS)
+        # Without a payload there is no state, and no event is expected; `outbox backfill` skips such rows, too.
+        has_state = F.col("payload").isNotNull() if source.query else F.col(_SOURCE_KEY).isNotNull()
+        kind = (
+            F.when(F.col(KEY_COLUMN).isNull(), F.when(has_state, F.lit(SourceKind.MISSING.value)))
+            .when(F.col(_SOURCE_KEY).isNull(), F.lit(SourceKind.EXTRA.value))
+            .when(F.size(names) > 0, F.lit(SourceKind.DIFFERENT.value))
+            .when(names.isNotNull() & has_state, F.lit(SourceKind.UNREADABLE.value))
+        )
+        key = F.coalesce(F.col(KEY_COLUMN), F.col(_SOURCE_KEY)).alias(KEY_COLUMN)
+        payload_hash = F.xxhash64("payload").alias("payload_hash")
+        differing = joined.select(
+            key, kind.alias(_KIND), "xmin", _VERSION, payload_hash, names.alias(DIFFERENT_COLUMNS)
+        )
+        return differing.where(F.col(_KIND).isNotNull()).localCheckpoint(), uncompared
 
 
-def source_keys(spark: SparkSession, source: SourceTable) -> DataFrame:
-    """Return key (as text) and xmin of every source row, read by one read-only query in chunks."""
-    schema, _, name = source.table.rpartition(".")
-    table = Identifier(schema, name) if schema else Identifier(name)
-    query = SQL("select {}::text as {}, xmin::text as xmin from {}").format(
-        Identifier(source.key), Identifier(KEY_COLUMN), table
+def _different_fields(
+    stack: ExitStack, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry, states: DataFrame
+) -> tuple[DataFrame, list[str]]:
+    """Decode the payloads, and return the result of TargetTable.different_fields() and the names not compared."""
+    options = structs.replace(job.options, value_format=RecordFormat.JSON)
+    decoder = BatchDecoder(structs.replace(job, options=options), table, registry)
+    decoder.check_table(states.sparkSession)
+    values = {
+        "key": F.col(_SOURCE_KEY).cast("binary"),
+        "value": F.col("payload").cast("binary"),
+        "_sequence": F.lit(""),
+        "_partition_epoch": F.lit(0),
+        "_partition": F.lit(0),
+        "_offset": F.lit(0).cast("long"),
+        "_timestamp": F.current_timestamp(),
+    }
+    missing_types = {
+        "raw_key": "binary",
+        "id_header": "binary",
+        "__outbox_schema_id": "long",
+        "__outbox_schema_guid": "string",
+    }
+    values |= {name: F.lit(None).cast(dtype) for name, dtype in missing_types.items()}
+    records = states.where(F.col("payload").isNotNull())
+    rows = decoder.rows(records.select(*[values[name].alias(name) for name in LATEST_COLUMNS]), {})
+    fields = compared_fields(table, decoder.columns)
+    uncompared = uncompared_names(table, decoder.columns, fields)
+    return table.different_fields(stack, rows, fields).withColumnRenamed(KEY_COLUMN, _FIELDS_KEY), uncompared
+
+
+def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
+    """Return key (as text), xmin and payload (NULL without a state) of every source row, read by one read-only query.
+
+    Without `source.query`, `payload` is always NULL.
+    """
+    key, table = Identifier(source.key), Identifier(*source.table.split("."))
+    query = SQL("select t.{}::text as {}, t.xmin::text as xmin, {} as payload from {} t").format(
+        key, Identifier(KEY_COLUMN), SQL("q.payload" if source.query else "null::text"), table
     )
+    if source.query:
+        # The line break after the query ends a `--` comment in the last line of the query.
+        states = (
+            "select aggregate_id::text as key, payload::jsonb::text as payload "  # noqa: S608 - of the pipeline file
+            f"from (\n{_PARAMETER_SIGN.sub(lambda match: match[1] or '??', source.query)}\n) s"
+            " where payload::jsonb <> 'null'::jsonb"
+        )
+        query += SQL(" left join ({}) q on q.key = t.{}::text").format(SQL(states), key)
     return (
         spark.read.format("jdbc")
         .options(
@@ -152,19 +265,3 @@ def _is_confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable,
         message = f"replication slot {source.slot} does not exist in database {source.database}"
         raise ConfigurationError(message, "select the environment of the connector with --environment")
     return bool(row[0])
-
-
-def _result(differences: DataFrame, candidate_count: int, max_examples: int) -> SourceDifferences:
-    counts = {row["kind"]: int(row["count"]) for row in differences.groupBy("kind").count().collect()}
-    example_keys = {
-        kind: [
-            row[0]
-            for row in differences.where(F.col("kind") == kind)
-            .orderBy(KEY_COLUMN)
-            .select(KEY_COLUMN)
-            .limit(max_examples)
-            .collect()
-        ]
-        for kind in ("missing", "extra")
-    }
-    return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), example_keys, candidate_count)

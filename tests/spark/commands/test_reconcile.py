@@ -258,19 +258,26 @@ def test_exit_codes(results: list[ReconciledTable], code: Exit) -> None:
 
 
 def test_reports_contain_counts_and_keys() -> None:
-    source = SourceDifferences(1, 0, {"missing": ["k9"], "extra": []}, 3)
-    entries = json.loads(as_json([DIFFERENT, SAME.with_source(source), BROKEN]))["reconciliations"]
+    source = SourceDifferences({"missing": 1, "different": 2}, {"missing": ["k9"]}, {"n": 2}, 3, ["remark"])
+    different = replace(DIFFERENT, column_counts={"n": 2, "m": 1}, uncompared=["remark"])
+    entries = json.loads(as_json([different, SAME.with_source(source), BROKEN]))["reconciliations"]
     assert [entry["result"] for entry in entries] == ["different", "different", "failed"]
     assert entries[0]["differences"]["missing"] == {"count": 2, "examples": ["k1", "k2"]}
+    assert (entries[0]["columns"], entries[0]["not_compared"]) == ({"n": 2, "m": 1}, ["remark"])
+    assert (entries[1]["source"]["columns"], entries[1]["source"]["not_compared"]) == ({"n": 2}, ["remark"])
     assert entries[1]["source"]["missing"] == {"count": 1, "examples": ["k9"]}
     assert (entries[2]["error"], entries[2]["hint"], entries[2]["transient"]) == ("no", "why", True)
-    lines = as_table([DIFFERENT, SAME.with_source(source)]).splitlines()
+    lines = as_table([different, SAME.with_source(source)]).splitlines()
     assert lines[0].split()[:6] == ["aggregate", "target", "table", "result", "missing", "stale"]
     assert lines[1].split()[:6] == ["thing", "lake", "thing", "different", "2", "0"]
     assert lines[3:] == [
         "lake.thing missing: k1, k2",
-        "lake.thing against the source: 1 missing, 0 extra",
+        "lake.thing different columns: n (2), m (1)",
+        "lake.thing not compared: remark",
+        "lake.thing against the source: 1 missing, 0 extra, 2 different, 0 unreadable",
         "lake.thing source missing: k9",
+        "lake.thing source different columns: n (2)",
+        "lake.thing source not compared: remark",
     ]
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from damage import damage
 from kafka_log import Log, Schemas, framed, sequence
+from msgspec import structs
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError
@@ -18,7 +20,11 @@ from outbox_spark.jobs.model import SourceTable
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
 from outbox_spark.session.run_session import active_session
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+THING = {
+    "type": "record",
+    "name": "Thing",
+    "fields": [{"name": "n", "type": "int"}, {"name": "tags", "type": {"type": "array", "items": "string"}}],
+}
 SCHEMAS = Schemas({1: THING}, newest=1)
 PIPELINE = Path(__file__).resolve().parents[3] / "connectors" / "library.yaml"
 
@@ -27,7 +33,7 @@ PIPELINE = Path(__file__).resolve().parents[3] / "connectors" / "library.yaml"
 def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
     with psycopg.connect(**postgres) as connection:
         connection.execute("drop table if exists public.thing")
-        connection.execute("create table public.thing (id int primary key, n int)")
+        connection.execute("create table public.thing (id int primary key, n int, tags text[] default '{a,b}')")
     return SourceTable(
         host=str(postgres["host"]),
         port=int(str(postgres["port"])),
@@ -37,6 +43,10 @@ def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
         table="public.thing",
         key="id",
         slot="thing",
+        query=(
+            "select id::text as aggregate_id, jsonb_build_object('n', n, 'tags', tags) as payload from public.thing "
+            "where id = any(array(select id from public.thing)) and not to_jsonb(tags) ? 'no state?' -- done?"
+        ),
     )
 
 
@@ -52,7 +62,7 @@ class Pipeline:
             connection.execute(statement)  # type: ignore[call-overload]
         if key is not None:
             self._commit += 1
-            value = None if n is None else framed(THING, 1, {"n": n})
+            value = None if n is None else framed(THING, 1, {"n": n, "tags": ["a", "b"]})
             self.log.append(str(key), value, sequence(self._commit))
 
     def insert(self, key: int, *, published: bool = True) -> None:
@@ -70,7 +80,7 @@ def compared(pipeline: Pipeline, source: SourceTable, meanwhile: Callable[[], No
         pipeline.run()
         meanwhile()
 
-    return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up)
+    return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up, SCHEMAS)  # type: ignore[arg-type]
 
 
 def test_pending_changes_are_not_differences(
@@ -94,7 +104,7 @@ def test_pending_changes_are_not_differences(
         pipeline.delete(3)
 
     actual = compared(pipeline, source, meanwhile)
-    assert (actual.missing_count, actual.extra_count, actual.candidate_count) == (1, 1, 5)
+    assert (actual.counts, actual.candidate_count) == ({"missing": 1, "extra": 1}, 5)
     assert actual.examples == {"missing": ["10"], "extra": ["1"]}
 
 
@@ -108,7 +118,35 @@ def test_does_not_recheck_equal_keys(
     def unexpected() -> None:
         pytest.fail("compared again")
 
-    assert compared(pipeline, source, unexpected) == SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
+    assert compared(pipeline, source, unexpected) == SourceDifferences(uncompared=[])
+
+
+def test_values_differ_only_if_table_and_source_are_unchanged(
+    postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
+) -> None:
+    pipeline = Pipeline(postgres_target, postgres)
+    for key in range(1, 10):
+        pipeline.insert(key)
+    pipeline.run()
+    damage(pipeline.target, "1", n=99)
+    pipeline.change("update public.thing set tags = '{b,a}' where id = 2")  # never published
+    pipeline.change("update public.thing set n = 3 where id = 3", 3, n=3)  # pending
+    pipeline.change("update public.thing set n = 4 where id = 4")  # published later
+    pipeline.change("update public.thing set n = 5 where id = 5")  # changed again
+    pipeline.change("update public.thing set n = null where id = 6")  # not valid for the schema
+    pipeline.change("update public.thing set tags = '{no state?}' where id = 7")
+    pipeline.change("insert into public.thing values (10, 0, '{no state?}')")
+
+    def meanwhile() -> None:
+        pipeline.change("update public.thing set n = 6 where id = 5")
+        pipeline.change("update public.thing set n = 8 where id = 8")
+        pipeline.log.append("4", framed(THING, 1, {"n": 4, "tags": ["a", "b"]}), sequence(100))
+        pipeline.run()
+
+    actual = compared(pipeline, source, meanwhile)
+    assert actual.examples == {"different": ["1", "2"], "unreadable": ["6"]}
+    assert actual.column_counts == {"n": 1, "tags": 1}
+    assert actual.candidate_count == 6
 
 
 def test_reports_unknown_connector_state_without_a_slot(source: SourceTable) -> None:
@@ -125,10 +163,11 @@ def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     environment = re.sub(r'"\{\{ stack\.(\w+) \}\}"', lambda name: values.get(name[1], name[1]), environment)
     (connectors / "environments" / "local.yaml").write_text(environment)
     sources = load_sources(connectors / "library.yaml", "local", {"book"})
-    book = SourceTable(
+    book = sources["book"]
+    assert book.query.endswith('from library.book where id = any(array(select "id" from "library"."book"))')
+    assert structs.replace(book, query="") == SourceTable(
         "postgres_host", 5433, "source_database", "admin_user", "admin_password", "library.book", "id", "library_outbox"
     )
-    assert sources == {"book": book}
     assert "admin_password" not in repr(book)
     with pytest.raises(ConfigurationError, match="no selected aggregate type has `backfill`"):
         load_sources(connectors / "library.yaml", "local", {"other"})

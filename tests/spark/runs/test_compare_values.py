@@ -137,7 +137,7 @@ def test_finds_and_repairs_a_change_of_every_type(spark: SparkSession, target: T
     assert committed.offsets == progress.offsets
 
 
-@pytest.fixture(params=["postgres", "delta"])
+@pytest.fixture(params=["postgres", pytest.param("delta", marks=pytest.mark.long)])
 def table(request: pytest.FixtureRequest) -> Target:
     """Return a table of a database and of a lake."""
     fixture: Target = request.getfixturevalue(f"{request.param}_target")
