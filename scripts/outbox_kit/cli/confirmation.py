@@ -20,7 +20,9 @@ from outbox_kit.progress import plural
 
 ConfirmOption = Annotated[
     str | None,
-    typer.Option("--confirm", metavar="NAME", help="Skip confirmation; NAME must be the name of the pipeline."),
+    typer.Option(
+        "--confirm", metavar="PIPELINE@ENVIRONMENT", help="Skip confirmation, for example library@production."
+    ),
 ]
 
 MaxDeletionsOption = Annotated[
@@ -45,14 +47,15 @@ def confirm(common: CommonOptions, deployment: Deployment, action: str, *, hint:
         raise typer.Exit(exit_codes.ERROR)
 
 
-def confirm_name(deployment: Deployment, action: str, *, hint: str) -> None:
-    """Ask for the name of the pipeline before `action`.
+def confirm_names(deployment: Deployment, action: str, *, hint: str) -> None:
+    """Ask for the names of pipeline and environment before `action`.
 
-    Raises RefusedError for another name, and ConfigurationError if there is no terminal.
+    Raises RefusedError for other names, and ConfigurationError if there is no terminal.
     """
-    _require_terminal("--confirm NAME", hint)
-    question = f"{action} in {describe_environment(deployment)}? To confirm, enter the name of the pipeline"
-    require_name(deployment, typer.prompt(one_line(question), err=True))
+    expected = confirmed_names(deployment)
+    _require_terminal("--confirm PIPELINE@ENVIRONMENT", f"{hint}, then add --confirm {expected}")
+    question = f"{action} in {describe_environment(deployment)}? To confirm, enter {expected}"
+    require_names(deployment, typer.prompt(one_line(question), err=True))
 
 
 def confirm_tombstones(
@@ -102,11 +105,16 @@ def _parse_limit(text: str) -> deletion_guard.DeletionLimit:
         raise typer.BadParameter(str(error), param_hint="--max-deletions") from None
 
 
-def require_name(deployment: Deployment, name: str) -> None:
-    """Raise RefusedError if `name`, from --confirm or a prompt, is not the name of the pipeline."""
-    expected = deployment.pipeline.name
-    if name != expected:
-        message = f"the name to confirm is {expected!r}, the name of the pipeline, not {name!r}; nothing was changed"
+def confirmed_names(deployment: Deployment) -> str:
+    """Return the text that confirms a command: PIPELINE@ENVIRONMENT. A pipeline has one name in all environments."""
+    return f"{deployment.pipeline.name}@{deployment.environment.name}"
+
+
+def require_names(deployment: Deployment, text: str) -> None:
+    """Raise RefusedError if `text`, from --confirm or a prompt, does not confirm pipeline and environment."""
+    expected = confirmed_names(deployment)
+    if text != expected:
+        message = f"the text to confirm is {expected!r} (pipeline and environment), not {text!r}; nothing was changed"
         raise RefusedError(message, "check -p, -e and the variables OUTBOX_PIPELINE and OUTBOX_ENVIRONMENT")
 
 

@@ -30,7 +30,7 @@ such as `\\x1b`; JSON output is exact. Exit codes:
 Common options are accepted before and after the command. An option after the command overrides the same option before
 it, except that every `--set` applies. A command that requires confirmation names the environment, the database and
 the Kafka cluster in its question. Without a terminal there is no question: the command fails unless `--yes` is given.
-`destroy` and `offsets reset` require `--confirm NAME` with the name of the pipeline instead.
+`destroy` and `offsets reset` require `--confirm PIPELINE@ENVIRONMENT` instead.
 """
 
 

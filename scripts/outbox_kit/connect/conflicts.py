@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from outbox_kit.connect.client import LiveConnector
@@ -64,6 +64,15 @@ def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[s
         if other_name != name and other_name not in earlier_names
         for topic in sorted(topics & {route.topic for route in routes(connector.config, aggregates)})
     ]
+
+
+def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
+    """Return the names of the slots of PostgreSQL connectors, on any server: a server can have several addresses."""
+    return {
+        {**DEBEZIUM_DEFAULTS, **connector.config}["slot.name"]
+        for connector in connectors
+        if connector.config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
+    }
 
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:

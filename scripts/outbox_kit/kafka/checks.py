@@ -177,7 +177,7 @@ def _partitions(state: KafkaState) -> Finding:
     condition="no key has a state in another partition than that of its next record (sample of the oldest records); "
     "a tombstone would not delete this state",
     remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer, or another partitioner in the "
-    "connector config, wrote these states, stop it or run `outbox apply`, then run `outbox stuck --resend`",
+    f"connector config, wrote these states, stop it or run `outbox apply`, then run {RESEND_HINT}",
 )
 def _keys_partition(state: KafkaState) -> Finding:
     expected = "every sampled key has its states in one partition"

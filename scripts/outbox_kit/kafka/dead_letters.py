@@ -124,8 +124,17 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> 
 
 
 def _start_offsets(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
-    """Return, by partition, the offset from which records are not acknowledged."""
-    committed_offsets = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
+    """Return, by partition, the offset from which records are not acknowledged.
+
+    A committed offset after the end, such as that of an earlier topic, would hide the next dead letters.
+    """
+    topic = pipeline.dead_letter_topic
+    committed_offsets = client.committed_offsets(group_of(pipeline), topic, bounds)
+    if any(offset > bounds[number].end for number, offset in committed_offsets.items()):
+        current = client.bounds(topic)  # another command can have acknowledged records after `bounds`
+        committed_offsets = {
+            number: offset for number, offset in committed_offsets.items() if offset <= current[number].end
+        }
     return {number: max(committed_offsets.get(number, 0), bound.first) for number, bound in bounds.items()}
 
 

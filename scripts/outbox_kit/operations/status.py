@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -122,7 +122,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     if connector:
         problems += _connector_problems(status)
     if server is not None:
-        problems += _slot_problems(status)
+        problems += [*_slot_problems(status), *_offset_problems(status, server)]
         if status.notes and slot and not slot.active:
             status.notes.append(REBALANCE_NOTE)
     return status
@@ -181,6 +181,15 @@ def _connector_problems(status: PipelineStatus) -> list[str]:
     if lock_file_epoch is not None and actual_epoch != lock_file_epoch:
         problems.append(f"the connector writes source epoch {actual_epoch}, but the lock file has {lock_file_epoch}")
     return problems
+
+
+def _offset_problems(status: PipelineStatus, server: int) -> Iterator[str]:
+    """Yield the problem of an offset that PostgreSQL has not reached. `server` was read after the offset."""
+    if status.position is not None and status.position > server:
+        yield (
+            f"the offset of connector {status.connector} is {lsn.describe(status.position)}, beyond the WAL of the "
+            f"server at {lsn.describe(server)}: PostgreSQL skips rows up to the offset"
+        )
 
 
 def _slot_problems(status: PipelineStatus) -> list[str]:

@@ -28,6 +28,10 @@ LATEST_EVENTS: LiteralString = """
                        row_number() over (partition by {key} order by {insertion_order}) as number
                 from {table} where {type} = %(type)s) numbered) rows
     where number >= due group by key"""
+SEQUENCE: LiteralString = """
+    select name, coalesce(pg_sequence_last_value(name::regclass), 0) as last
+    from (select pg_get_serial_sequence(%(table)s, attname) as name from pg_attribute
+          where attrelid = to_regclass(%(table)s) and attname = 'seq' and not attisdropped) as sequence"""
 # Insertion order of the rows of one aggregate. Its writers hold the lock of the aggregate, so this is also the commit
 # order. Without seq, the transaction ids and the places in the table are the best approximation.
 BY_SEQ: LiteralString = "seq nulls first"
@@ -164,3 +168,19 @@ def _set_query_timeout(connection: Connection, seconds: float) -> None:
     # PostgreSQL takes 0 for no timeout.
     timeout_ms = max(1, round(min(seconds, QUERY_TIMEOUT_S) * 1000))
     connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))
+
+
+def sequence_repair(connection: Connection, source: Source) -> str:
+    """Return the statement that sets the sequence of `seq` to the highest `seq`; empty if it is not behind.
+
+    Raises UnreachableError, RejectedError.
+    """
+    table = ddl.qualified_name(source.table)
+    row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
+    if row is None or row["name"] is None:
+        return ""
+    highest = connection.execute(sql.SQL("select max(seq) as seq from {}").format(table)).fetchall()[0]["seq"]
+    if highest is None or row["last"] >= highest:
+        return ""
+    statement = sql.SQL("select setval({}, (select max(seq) from {}))").format(sql.Literal(row["name"]), table)
+    return statement.as_string(None)

@@ -24,6 +24,12 @@ USED_RESOURCES: LiteralString = """
            (select count(*) from pg_stat_replication)::int as senders,
            coalesce((select jsonb_object_agg(gid, extract(epoch from now() - prepared)::int) from pg_prepared_xacts
                      where database = current_database()), '{}') as prepared_ages_s"""
+# On a standby, the retained WAL would be that since the last replay.
+UNREAD_SLOTS: LiteralString = """
+    select slot_name as name, (pg_current_wal_lsn() - restart_lsn)::bigint as retained_bytes
+    from pg_replication_slots
+    where database = current_database() and plugin = 'pgoutput' and slot_name <> %s
+      and not active and restart_lsn is not null and not pg_is_in_recovery()"""
 NULLABLE_COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and not attnotnull"""
@@ -69,6 +75,7 @@ class AdditionalState:
     `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
     the rows could not be read; `sampling_error` then has the reason. `clock_skew_s` is positive if the server's clock
     is ahead of the clock of this machine. `generated_columns` are the expressions of generated columns by name.
+    `unread_slots` are the bytes of WAL that other inactive slots of the database retain, by name.
     """
 
     settings: dict[str, int]
@@ -86,6 +93,7 @@ class AdditionalState:
     other_tables: tuple[OtherTable, ...] = ()
     generated_columns: dict[str, str] = field(default_factory=dict)
     wal_level_changes: bool = False
+    unread_slots: dict[str, int] = field(default_factory=dict)
 
 
 def read_additional_state(
@@ -115,6 +123,7 @@ def read_additional_state(
         other_tables=read_other_tables(connection, source) if source.uses_table else (),
         generated_columns={row["name"]: row["expression"] for row in connection.execute(GENERATED_COLUMNS, parameters)},
         wal_level_changes=bool(connection.execute(PENDING_WAL_LEVEL).fetchall()[0]["pending"]),
+        unread_slots={row["name"]: row["retained_bytes"] for row in connection.execute(UNREAD_SLOTS, (source.slot,))},
     )
 
 

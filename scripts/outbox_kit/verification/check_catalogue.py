@@ -148,6 +148,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "path.producer-gives-up",
         "path.record-size",
         "path.schema-ids",
+        "path.unread-slots",
         "path.wal-sender-timeout",
         "postgres.connector-role",
         "postgres.identity",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from fastavro.schema import SchemaParseException, UnknownType
 from psycopg import sql
 
+from outbox_kit import lsn
+from outbox_kit.connect.conflicts import slots_of
 from outbox_kit.connector_config import (
     MAX_BLOCK_MS_LIMIT,
     MAX_MESSAGE_BYTES,
@@ -21,7 +23,7 @@ from outbox_kit.connector_config import (
 from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.repair_commands import recover_steps, resend_steps
-from outbox_kit.rules import Finding, Rules
+from outbox_kit.rules import Finding, Rules, Severity
 from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
@@ -159,6 +161,27 @@ def _offset_covers_slot(state: LiveState) -> Finding:
     )
     actual = f"slot at {slot_lsn}, connector's offset at {offset_lsn}"
     return Finding(slot_lsn <= offset_lsn, actual, expected, remedy)
+
+
+@RULES.rule(
+    "path.unread-slots",
+    condition="no other slot of the database retains WAL for pgoutput without a connector of this Connect cluster that "
+    "reads it, such as the slot of a deleted connector; the retained WAL fills the disk",
+    remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
+    severity=Severity.WARNING,
+)
+def _unread_slots(state: LiveState) -> Finding:
+    expected, database, connect = "no other slot without a connector", state.postgres.value, state.connect.value
+    if database is None or connect is None or "connectors" in connect.observed.errors:
+        return Finding(None, "the slots or the connectors could not be read", expected)
+    used_slots = slots_of(connect.observed.actual.other_connectors.values())
+    sizes = {name: size for name, size in sorted(database.additional.unread_slots.items()) if name not in used_slots}
+    actual = ", ".join(f"{name} retains {lsn.format_size(size)} of WAL" for name, size in sizes.items())
+    statements = [
+        sql.SQL("select pg_drop_replication_slot({})").format(sql.Literal(name)).as_string(None) for name in sizes
+    ]
+    remedy = f"if no subscription or other client needs them, run {' and '.join(f'`{text}`' for text in statements)}"
+    return Finding(not sizes, actual or expected, expected, remedy)
 
 
 @RULES.rule(

@@ -18,7 +18,7 @@ from outbox_kit.progress import Reporter, plural, shortened_list
 from outbox_kit.repair_commands import backfill_steps
 from outbox_kit.rules import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
 from outbox_kit.verification import state_schemas
-from outbox_kit.verification.stuck_causes import likely_causes
+from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 
 OLDER_THAN_S = 60.0
 MAX_DEAD_LETTERS = 10_000
@@ -33,6 +33,7 @@ class ComparedStates:
     pipeline: Pipeline
     result: ComparisonResult
     causes: list[str] = field(default_factory=list)
+    sequence_repair: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ def _complete(states: ComparedStates) -> Finding:
         return Finding(True, f"{plural(count, 'aggregate')} compared", expected)
     texts = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in stuck]
     actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
-    actual = "; ".join([actual, *states.causes])
-    return Finding(False, actual, expected, _ahead_remedy(states) or _stuck_remedy(states))
+    behind = ["the sequence of seq is behind the rows of the outbox table"] if states.sequence_repair else []
+    actual = "; ".join([actual, *behind, *states.causes])
+    remedy = _ahead_remedy(states) or _stuck_remedy(states)
+    if behind:
+        remedy = f"run `{states.sequence_repair}`, then {remedy or COMPLETE_REMEDY}"
+    return Finding(False, actual, expected, remedy)
 
 
 def _ahead_remedy(states: ComparedStates) -> str:
@@ -227,7 +232,8 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
     except OutboxKitError as error:
         return skip_rules(RULES, _reason(error))
     causes = likely_causes(comparison, result, canary_arrived=canary_arrived)
-    checks = evaluate(COMPARISON_RULES, ComparedStates(pipeline, result, causes))
+    compared_states = ComparedStates(pipeline, result, causes, sequence_repair(comparison, result))
+    checks = evaluate(COMPARISON_RULES, compared_states)
     try:
         wrong_ids = state_schemas.wrong_ids(comparison, result.compared_keys)
         checks += evaluate(SCHEMA_RULES, StateSchemas(pipeline, wrong_ids))

@@ -33,8 +33,11 @@ def wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> 
 
 def _wrong_ids(comparison: StateComparison, aggregate_type: str, expected_name: str) -> list[str]:
     states = (record for record in comparison.topic(aggregate_type).by_key.values() if record.has_state)
-    counts = Counter(record.schema_id for record in states if record.schema_id is not None)
-    problems = []
+    ids = Counter(record.schema_id for record in states)
+    counts = {schema_id: count for schema_id, count in ids.items() if schema_id is not None}
+    # A topic without any schema id has values of a converter with another format.
+    unreadable_count = ids[None] if counts else 0
+    problems = [f"{plural(unreadable_count, 'state')} of {aggregate_type} without a schema id"] * bool(unreadable_count)
     for schema_id, count in sorted(counts.items()):
         schema = comparison.deployment.registry.by_id(schema_id)
         name = _record_name(schema.text) if schema else ""

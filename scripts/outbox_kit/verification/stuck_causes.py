@@ -40,6 +40,19 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
     return causes
 
 
+def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> str:
+    """Return the statement after which new outbox rows have the highest `seq`; empty if they have it already.
+
+    If the sequence was restarted, the newest row of an aggregate is not the one with the highest `seq`.
+    """
+    if not any(entry.kind == "stale" for entry in result.stuck):
+        return ""
+    deployment = comparison.deployment
+    with suppress(OutboxKitError), postgres_client.connected(deployment.environment.source) as connection:
+        return aggregate_queries.sequence_repair(connection, deployment.pipeline.source)
+    return ""
+
+
 def _other_producers(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
     """Yield why records are in wrong partitions or in a wrong order."""
     aggregates, grown_topics = comparison.deployment.pipeline.aggregates, set[str]()

@@ -73,10 +73,10 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert write(deployment, source_dsn, "torn").startswith("0001_")
     requests = outbox("destroy", pipeline="torn")
     assert requests.code == 1, requests.output
-    assert "--confirm NAME is required" in requests.stderr
+    assert "--confirm PIPELINE@ENVIRONMENT is required" in requests.stderr
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
 
-    done = outbox("destroy", "--confirm", "torn", "--output", "json", pipeline="torn")
+    done = outbox("destroy", "--confirm", "torn@local", "--output", "json", pipeline="torn")
     assert done.code == 0, done.output
     report = json.loads(done.stdout)
     deleted = [change["object"] for change in report["changes"]]
@@ -88,7 +88,7 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert deployment.connect.config("torn") is None
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
-    again = outbox("destroy", "--confirm", "torn", pipeline="torn")
+    again = outbox("destroy", "--confirm", "torn@local", pipeline="torn")
     assert again.code == 0, again.output
     assert "nothing to delete" in again.stderr
 
@@ -102,7 +102,7 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     acknowledged = outbox("backfill", "--acknowledge", "book", pipeline="torn")
     assert acknowledged.code == 0, acknowledged.output
     assert states_are_complete(deployment) is True
-    destroyed = outbox("destroy", "--confirm", "torn", "--delete-topics", "--delete-schemas", pipeline="torn")
+    destroyed = outbox("destroy", "--confirm", "torn@local", "--delete-topics", "--delete-schemas", pipeline="torn")
     assert destroyed.code == 0, destroyed.output
     # The controller acknowledges the deletion of a topic before the broker's metadata shows it.
     wait_for("the topics to be deleted", lambda: no_topics(deployment, "torn"), seconds=20, interval=0.1)
@@ -116,13 +116,13 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
     connect_lifecycle.stop(deployment.connect, "laden")
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table="public.laden_event")
-    refused = outbox("destroy", "--confirm", "laden", "--delete-topics", pipeline="laden")
+    refused = outbox("destroy", "--confirm", "laden@local", "--delete-topics", pipeline="laden")
     assert refused.code == 1, refused.output
     assert "slot 'laden_s' has 1 undelivered event; nothing was deleted" in refused.stderr
     assert "--drop-slot" in refused.stderr
     assert deployment.connect.config("laden") is not None
     assert "laden.book" in deployment.kafka.topics()
-    done = outbox("destroy", "--confirm", "laden", "--drop-slot", pipeline="laden")
+    done = outbox("destroy", "--confirm", "laden@local", "--drop-slot", pipeline="laden")
     assert done.code == 0, done.output
     assert database_objects(source_dsn, "laden") == {"rows": 2, "publication": 0, "slot": 0}
 
@@ -130,7 +130,7 @@ def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Depl
 def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("foreign")
     deployment.lock_file.unlink()
-    refused = outbox("destroy", "--confirm", "foreign", pipeline="foreign")
+    refused = outbox("destroy", "--confirm", "foreign@local", pipeline="foreign")
     assert refused.code == 1, refused.output
     assert "connector foreign may belong to another pipeline" in refused.stderr
     assert database_objects(source_dsn, "foreign")["slot"] == 1

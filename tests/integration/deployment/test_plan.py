@@ -226,7 +226,7 @@ def make_environment(project: Path) -> Callable[..., str]:
     return make
 
 
-@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--confirm", "astray"]])
+@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--confirm", "astray@astray"]])
 def test_rejects_another_kafka_cluster_before_any_change(
     outbox: Outbox,
     make_pipeline: Callable[..., Path],

@@ -118,11 +118,11 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "stop": [[]],
     "offsets show": [[]],
     "offsets export": [["{folder}/offsets.json"]],
-    "offsets reset": [["--confirm", "secretive"]],
+    "offsets reset": [["--confirm", "secretive@local"]],
     "dead-letter list": [[], ["--all", "--output", "json"]],
     "dead-letter acknowledge": [["--all", "--yes"]],
     "stuck": [["--older-than", "0"]],
-    "destroy": [["--confirm", "secretive", "--drop-slot", "--delete-topics", "--delete-schemas"]],
+    "destroy": [["--confirm", "secretive@local", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }
 # `dead-letter show` prints a payload on purpose.
 SHOWS_PAYLOAD = {"dead-letter show"}

@@ -150,6 +150,7 @@ def run_incident(
         done = []
         for line in COMMAND_BLOCKS[incident].splitlines():
             line = line.replace("library", NAME).replace("outbox_event", f"{NAME}_event")  # noqa: PLW2901
+            line = line.replace("@production", "@local")  # noqa: PLW2901
             message = shlex.split(line, comments=True)
             if not message:
                 continue

@@ -22,7 +22,7 @@ from outbox_kit.stack import Stack
 from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
-CONFIRMED = ("--confirm", NAME)
+CONFIRMED = ("--confirm", f"{NAME}@local")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
 def test_resumes_a_running_connector_after_a_reset(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
     events = [write() for _ in range(5)]
     refused = run("offsets", "reset", code=1)
-    assert "--confirm NAME is required" in refused.stderr
+    assert "--confirm PIPELINE@ENVIRONMENT is required" in refused.stderr
     assert document(run("offsets", "reset", *CONFIRMED, "--output", "json"))["resumed"] is True
     events += [write() for _ in range(5)]
     for event in events:

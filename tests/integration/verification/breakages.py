@@ -134,6 +134,17 @@ def use_all_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.cleanup.callback(bench.sql, drop)
 
 
+def leftover_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Leave the slot of a deleted copy of the connector, beside the slot of another connector, which is stopped."""
+    bench.sql("select pg_create_logical_replication_slot(name, 'pgoutput') from unnest(array['copy', 'other']) as name")
+    bench.cleanup.callback(bench.sql, "select pg_drop_replication_slot('other')")
+    config = bench.deployment.render(bench.deployment.lock())
+    names = {name: "other" for name in ("slot.name", "publication.name", "topic.prefix")}
+    source = {key: value for key, value in config.items() if key.startswith("database.") or key == "connector.class"}
+    bench.deployment.connect.create_stopped("other", {**source, **names})
+    bench.cleanup.callback(bench.connector, "DELETE", "other")
+
+
 def use_all_senders(bench: Bench, _: pytest.MonkeyPatch) -> None:
     free = bench.sql(
         "select (select setting::int from pg_settings where name = 'max_wal_senders') "

@@ -12,7 +12,7 @@ import pytest
 import typer
 from tests.unit.fake_kafka import FakeKafka
 
-from outbox_kit.cli.confirmation import confirm, confirm_name, describe_environment, require_name
+from outbox_kit.cli.confirmation import confirm, confirm_names, describe_environment, require_names
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
@@ -48,15 +48,15 @@ def test_question_names_environment_database_and_cluster(
     enter("y")
     confirm(options(), deployment, "Make 2 changes", hint="")
     assert f"Make 2 changes in {PLACE}?" in capsys.readouterr().err
-    enter("library")
-    confirm_name(deployment, "Delete 7 objects", hint="")
-    assert f"Delete 7 objects in {PLACE}? To confirm, enter the name" in capsys.readouterr().err
+    enter("library@fixed")
+    confirm_names(deployment, "Delete 7 objects", hint="")
+    assert f"Delete 7 objects in {PLACE}? To confirm, enter library@fixed" in capsys.readouterr().err
 
 
 def test_a_question_cannot_control_the_terminal(
     deployment: Deployment, enter: Type, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for question in (confirm_name, partial(confirm, options())):
+    for question in (confirm_names, partial(confirm, options())):
         enter("n")
         with pytest.raises((RefusedError, typer.Exit)):
             question(deployment, "Delete \x1b[2J\nforged", hint="")
@@ -71,13 +71,13 @@ def test_a_declined_question_exits_with_1(deployment: Deployment, enter: Type, a
     assert caught.value.exit_code == 1
 
 
-@pytest.mark.parametrize("answer", ["y", "yes", "Library", "fixed", "library-outbox"])
+@pytest.mark.parametrize("answer", ["y", "yes", "library", "Library@fixed", "fixed", "library@production"])
 def test_another_name_is_refused(deployment: Deployment, enter: Type, answer: str) -> None:
     enter(answer)
-    with pytest.raises(RefusedError, match="the name to confirm is 'library'"):
-        confirm_name(deployment, "Delete 7 objects", hint="")
+    with pytest.raises(RefusedError, match="the text to confirm is 'library@fixed'"):
+        confirm_names(deployment, "Delete 7 objects", hint="")
     with pytest.raises(RefusedError, match=f"not '{answer}'; nothing was changed"):
-        require_name(deployment, answer)
+        require_names(deployment, answer)
 
 
 def test_requires_an_option_without_a_terminal(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_requires_an_option_without_a_terminal(deployment: Deployment, monkeypat
     with pytest.raises(ConfigurationError, match="--yes is required"):
         confirm(options(), deployment, "Make 2 changes", hint="")
     confirm(options(yes=True), deployment, "Make 2 changes", hint="")
-    with pytest.raises(ConfigurationError, match="--confirm NAME is required"):
-        confirm_name(deployment, "Delete 7 objects", hint="")
+    with pytest.raises(ConfigurationError, match="--confirm PIPELINE@ENVIRONMENT is required"):
+        confirm_names(deployment, "Delete 7 objects", hint="")
 
 
 def test_names_the_brokers_if_kafka_does_not_respond(

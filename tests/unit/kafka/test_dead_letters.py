@@ -110,6 +110,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ({0: 6}, True, [4, 3, 2]),
         # Retention has removed the acknowledged letters.
         ({0: 1}, False, [4, 3, 2]),
+        # The offset of another topic would hide the next dead letters.
+        ({0: 7}, False, [4, 3, 2]),
     ],
 )
 def test_lists_letters(

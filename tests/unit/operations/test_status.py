@@ -89,6 +89,15 @@ def test_reports_problems_of_the_slot(
     assert actual.to_dict()["running"] is False
 
 
+@pytest.mark.parametrize(("wal_position", "count"), [(999, 1), (1000, 0)])
+def test_reports_an_offset_that_the_server_has_not_reached(
+    deployment: Deployment, database: FakePostgres, wal_position: int, count: int
+) -> None:
+    """After a restore, PostgreSQL would skip the rows up to the offset."""
+    database.actual = replace(database.actual, wal_position=wal_position)
+    assert len(read_status(deployment).problems) == count
+
+
 def test_a_worker_that_does_not_respond_is_a_note(
     deployment: Deployment, server: ScriptedServer, database: FakePostgres, free_port: int
 ) -> None:

@@ -160,8 +160,8 @@ def test_finds_states_whose_schema_id_belongs_to_another_schema(
     schema_name: str | None,
     status: Status,
 ) -> None:
-    """After a registry was rebuilt. Tombstones and values without a schema id are not examined."""
-    topic.append(Record(b"k", b"\0\0\0\0\7x", OLD), Record(b"l", None, OLD), Record(b"m", b"x", OLD))
+    """After a registry was rebuilt. Tombstones are not examined."""
+    topic.append(Record(b"k", b"\0\0\0\0\7x", OLD), Record(b"l", None, OLD))
     text = f'{{"type": "record", "name": "io.outboxkit.library.{schema_name}", "fields": []}}'
     schema = SchemaVersion(1, 7, text) if schema_name else None
     monkeypatch.setattr(RegistryClient, "by_id", lambda _, number: schema if number == 7 else None)
@@ -169,6 +169,23 @@ def test_finds_states_whose_schema_id_belongs_to_another_schema(
     assert actual.status is status
     assert ("1 state of book with id 7" in actual.seen) is (status is Status.FAIL)
     assert "`outbox backfill --restart book`" in actual.remedy or status is Status.PASS
+
+
+@pytest.mark.parametrize(("other", "status"), [(b"\0\0\0\0\7x", Status.FAIL), (b"y", Status.PASS)])
+def test_finds_states_without_a_schema_id(
+    deployed: Deployed,
+    topic: FakeTopic,
+    check: Callable[..., dict[str, Check]],
+    monkeypatch: pytest.MonkeyPatch,
+    other: bytes,
+    status: Status,
+) -> None:
+    """Another producer has written them, unless the values of all states have another format."""
+    topic.append(Record(b"k", b"x", OLD), Record(b"l", other, OLD))
+    text = '{"type": "record", "name": "io.outboxkit.library.Book", "fields": []}'
+    monkeypatch.setattr(RegistryClient, "by_id", lambda *_: SchemaVersion(1, 7, text))
+    actual = check(backfilled(deployed(), "book"), ComparisonResult([], {"book": {"k"}}), [])["states.schema-ids"]
+    assert actual.status is status
 
 
 def test_remedy_without_a_backfill(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import deployment as deployments
-from outbox_kit.cli.confirmation import ConfirmOption, confirm_name, require_name
+from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, stderr
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes
@@ -30,18 +30,18 @@ def destroy(
         float,
         typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end."),
     ] = 0,
-    confirmed_name: ConfirmOption = None,
+    confirmed_text: ConfirmOption = None,
 ) -> None:
     """Delete connector, slot, publication and topics.
 
-    The command asks for the name of the pipeline. A topic with records is deleted only with --delete-topics. The outbox
-    table and its rows are retained.
+    The command asks for the names of pipeline and environment. A topic with records is deleted only with
+    --delete-topics. The outbox table and its rows are retained.
     """
     options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas)
     with common.deployment() as deployment:
         shown_removal = None
-        if confirmed_name is not None:
-            require_name(deployment, confirmed_name)
+        if confirmed_text is not None:
+            require_names(deployment, confirmed_text)
         else:
             shown_removal = deployments.plan_destroy(deployment, options)
             for description in shown_removal.retained:
@@ -51,8 +51,7 @@ def destroy(
                 for change in filter(lambda change: change.danger, shown_removal.changes):
                     print_message(f"DANGER  {change.object}: {change.danger}")
                 action = f"Delete {plural(len(shown_removal.changes), 'object')}"
-                hint = f"check the objects listed above, then add --confirm {deployment.pipeline.name}"
-                confirm_name(deployment, action, hint=hint)
+                confirm_names(deployment, action, hint="check the objects listed above")
         removal = deployments.destroy(
             deployment, print_message, options, shown_removal=shown_removal, wait_seconds=wait_seconds
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import lsn
-from outbox_kit.cli.confirmation import ConfirmOption, confirm_name, require_name
+from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.operations import offsets
@@ -71,25 +71,25 @@ def reset(
     skip_rows: Annotated[
         bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
     ] = False,
-    confirmed_name: ConfirmOption = None,
+    confirmed_text: ConfirmOption = None,
 ) -> None:
     """Back up and set the offset of the connector.
 
-    The connector is stopped meanwhile. The command prints whether rows are sent again or lost, and asks for the name of
-    the pipeline.
+    The connector is stopped meanwhile. The command prints whether rows are sent again or lost, and asks for the names
+    of pipeline and environment.
     """
     with common.deployment() as deployment:
-        if confirmed_name is not None:
-            require_name(deployment, confirmed_name)
+        if confirmed_text is not None:
+            require_names(deployment, confirmed_text)
         offset_change = offsets.preview(deployment, backup_file, skip=skip_rows)
         print_message(
             f"offset of the connector: {lsn.describe(offset_change.before)}; "
             f"after the reset: {lsn.describe(offset_change.after)}"
         )
         print_message(f"effect: {offset_change.describe(None)}")
-        if confirmed_name is None:
-            hint = f"check the effect printed above, then add --confirm {deployment.pipeline.name}"
-            confirm_name(deployment, "Stop the connector and reset its offset", hint=hint)
+        if confirmed_text is None:
+            action = "Stop the connector and reset its offset"
+            confirm_names(deployment, action, hint="check the effect printed above")
         result = offsets.reset(deployment, backup_file, print_message, skip=skip_rows)
     if common.output is Output.JSON:
         print_json(

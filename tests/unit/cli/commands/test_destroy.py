@@ -37,7 +37,9 @@ def destroyed(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "code", "calls"),
     [
-        ("--confirm library", 0, [None]),
+        ("--confirm library@production", 0, [None]),
+        ("--confirm library", 1, []),
+        ("--confirm library@dev", 1, []),
         ("--confirm production", 1, []),
         ("--yes", 2, []),
         ("", 1, []),
@@ -51,12 +53,14 @@ def test_requires_the_name_of_the_pipeline(destroyed: Calls, options: str, code:
 def test_yes_before_the_command_confirms_nothing(destroyed: Calls) -> None:
     result = CliRunner().invoke(app, ["--yes", "destroy"])
     assert isinstance(result.exception, ConfigurationError)
-    assert "--confirm library" in result.exception.hint
+    assert "--confirm library@production" in result.exception.hint
     assert "DANGER  topic library.book: records are lost" in result.stderr
     assert destroyed == []
 
 
-@pytest.mark.parametrize(("answer", "code", "calls"), [("library", 0, [REMOVAL]), ("y", 1, []), ("production", 1, [])])
+@pytest.mark.parametrize(
+    ("answer", "code", "calls"), [("library@production", 0, [REMOVAL]), ("y", 1, []), ("library", 1, [])]
+)
 def test_asks_for_the_name_at_a_terminal(
     destroyed: Calls, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, calls: Calls
 ) -> None:

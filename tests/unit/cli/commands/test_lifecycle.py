@@ -131,7 +131,8 @@ def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("offsets reset", 1, 0),
         ("--yes offsets reset", 1, 0),
-        ("offsets reset --confirm library", 0, 1),
+        ("offsets reset --confirm library@production", 0, 1),
+        ("offsets reset --confirm library", 1, 0),
         ("offsets reset --confirm production", 1, 0),
         ("offsets reset --yes", 2, 0),
         ("offsets reset --to x", 2, 0),
@@ -151,13 +152,23 @@ def test_reset_prints_its_effect_before_the_question(run: Run, monkeypatch: pyte
     done = run("offsets", "reset")
     assert "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
     assert isinstance(done.exception, ConfigurationError)
-    assert "--confirm library" in done.exception.hint
+    assert "--confirm library@production" in done.exception.hint
 
 
 def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     previews = stub(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
     calls = stub(monkeypatch, offsets, "reset", ResetResult(Path("b.json"), 1200, 1000, 3, resumed=True))
-    done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--confirm", "library", "--output", "json")
+    done = run(
+        "offsets",
+        "reset",
+        "--from",
+        "f.json",
+        "--skip-rows",
+        "--confirm",
+        "library@production",
+        "--output",
+        "json",
+    )
     assert json.loads(done.stdout) == {
         "backup": "b.json",
         "before": {"number": 1200, "text": "0/4B0"},
