@@ -78,7 +78,7 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
 def micros(frame: DataFrame) -> dict[tuple[str, int], Any]:
     """Return the fields and the reason by key and offset."""
     rows = frame.selectExpr("aggregate_id", "_offset", "n", "unix_micros(at) AS at", "__outbox_reason").collect()
-    return {(row.aggregate_id, row._offset): (row.n, row.at, row.__outbox_reason) for row in rows}
+    return {(row.aggregate_id, row._offset): (row.n, row.at, row["__outbox_reason"]) for row in rows}
 
 
 def test_reads_the_newest_states(caller: SparkSession) -> None:
@@ -98,11 +98,11 @@ def test_streams_every_record(caller: SparkSession) -> None:
     query.awaitTermination(120)
     rows = {(row.aggregate_id, row._sequence): row for row in caller.table("changes").collect()}
     assert len(rows) == 7
-    deleted = {key for key, row in rows.items() if row.__outbox_deleted}
+    deleted = {key for key, row in rows.items() if row["__outbox_deleted"]}
     assert deleted == {("c", sequence(5))}
     assert [rows["a", sequence(number)].n for number in (1, 4)] == [1, 4]
-    assert rows["e", sequence(7)].__outbox_reason == "unknown-schema-id"
-    assert bytes(rows["d", sequence(6)].__outbox_value) == b"bad"
+    assert rows["e", sequence(7)]["__outbox_reason"] == "unknown-schema-id"
+    assert bytes(rows["d", sequence(6)]["__outbox_value"]) == b"bad"
     old = caller.table("changes").selectExpr("unix_micros(at)").where("at IS NOT NULL").distinct().collect()
     assert [row[0] for row in old] == [OLD_MICROS]
 

@@ -102,7 +102,7 @@ def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
     """Return LATEST_COLUMNS of every record (newest_reader.COLUMNS), with partition epoch 0."""
     names = ("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
     with_key = records.select(*_with_key_text(key_format))
-    newest = with_key.select("key", F.struct(*names).alias("newest"), "_records", "_kinds")
+    newest = with_key.select("key", F.struct(*names).alias("newest"), "__outbox_records", "__outbox_kinds")
     return newest.select(*_latest_columns(0)).select(*LATEST_COLUMNS)
 
 

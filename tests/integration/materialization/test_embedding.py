@@ -151,7 +151,9 @@ def test_stream_returns_every_record_once(spark: SparkSession, example: Things) 
     for _ in range(2):
         run_example("stream.py")
     rows = spark.read.json(str(example.folder / "changes")).collect()
-    actual = sorted((row._sequence, row.aggregate_id, row.n, row.__outbox_deleted, row.__outbox_reason) for row in rows)
+    actual = sorted(
+        (row._sequence, row.aggregate_id, row.n, row["__outbox_deleted"], row["__outbox_reason"]) for row in rows
+    )
     assert actual == [
         (sequence(1), "a", 1, False, None),
         (sequence(2), "b", 2, False, None),
