@@ -98,7 +98,7 @@ def test_next_run_compares_after_a_crash(
     lose_tombstone(live)
     later(DAY * 4)
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
