@@ -222,7 +222,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(
         live = deployment.connect.config("moved")
         assert live is not None
         assert (live[PIPELINE_KEY], live["skipped.operations"], was_edited(live)) == ("moved", "u,d,t", False)
-        assert "`outbox adopt old-moved`" in outbox("apply", "--yes", code=1).stderr
+        assert "`outbox adopt old-moved" in outbox("apply", "--yes", code=1).stderr
         done = outbox("adopt", "old-moved", "--yes", "--output", "json")
         assert json.loads(done.stdout)["offset"]["lsn"] > 0
         wait_for_records("records on the new topic", lambda: len(existing.sent_by_new()), 100)
