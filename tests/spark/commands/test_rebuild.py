@@ -22,6 +22,7 @@ from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import active_session
 from outbox_spark.sinks import PostgresTable
+from outbox_spark.sinks.iceberg import table as iceberg_module
 from outbox_spark.sinks.iceberg.catalog import table_name
 
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
@@ -267,14 +268,9 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
-    """Without `type: hadoop` the catalog type is unknown, so there is no folder for a lease file."""
-    iceberg = iceberg_target.job.target
-    assert isinstance(iceberg, IcebergTarget)
-    catalog = {**iceberg.catalog, "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}
-    del catalog["type"]
-    target = replace(
-        iceberg_target, job=structs.replace(iceberg_target.job, target=structs.replace(iceberg, catalog=catalog))
-    )
+    """A catalog that is not of type hadoop has no folder for a lease file, so the commits have to conflict."""
+    monkeypatch.setattr(iceberg_module, "hadoop_warehouse", lambda _catalog: "")
+    target = iceberg_target
     log = history()
     if table_exists:
         target.run(log, SCHEMAS)

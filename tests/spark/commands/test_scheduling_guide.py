@@ -125,7 +125,8 @@ def test_guide_covers_every_scheduler() -> None:
 
 
 def test_every_documented_option_exists() -> None:
-    known = {option for action in _parser()._actions for option in action.option_strings}
+    parsers = [_parser(), maintain._parser(), reconcile._parser()]
+    known = {option for parser in parsers for action in parser._actions for option in action.option_strings}
     spark = {
         "--master",
         "--driver-memory",
