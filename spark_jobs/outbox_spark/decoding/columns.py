@@ -106,6 +106,8 @@ class Column:
     """Whether the field has a non-null default; when the column is added, existing rows get this default."""
     doc: str = ""
     """Documentation of the field; becomes the comment of the column."""
+    aliases: tuple[str, ...] = ()
+    """Earlier names of the field."""
 
     def value(self, raw: Expression) -> Expression:
         """Convert a decoded value to the type that all targets receive.
@@ -139,7 +141,12 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     tree = load(schema)
     if kind_of(tree.root) != "record":
         raise SchemaError(f"the schema of {subject} is not a record", "register a schema of type record")
-    columns = [replace(_column(field, tree, subject), doc=str(field.get("doc") or "")) for field in tree.root["fields"]]
+    columns = [
+        replace(
+            _column(field, tree, subject), doc=str(field.get("doc") or ""), aliases=tuple(field.get("aliases") or ())
+        )
+        for field in tree.root["fields"]
+    ]
     _check_names(columns, subject)
     return columns
 

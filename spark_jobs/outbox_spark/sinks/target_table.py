@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from outbox_spark.decoding.columns import Column
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import TableProgress, WriteCounts
 from outbox_spark.session.persisted import DecodedCounts
 
@@ -24,6 +25,21 @@ STORED_VERSION = "__outbox_version"
 DIFFERENT_COLUMNS = "__outbox_columns"
 """Names of the columns in which a stored row differs."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
+
+
+def check_earlier_rows(
+    columns: Sequence[Column], current: Collection[str], removed: Collection[str], label: str
+) -> None:
+    """Raise SchemaError for a new field whose values the rows lack, although their records can have the field.
+
+    `current` are the names of the fields when the table was last written, `removed` those of earlier fields. A new
+    field was renamed if it has the name of one of them as an alias, or was removed and added again.
+    """
+    for column in columns:
+        names = () if column.name in current else (column.name, *column.aliases)
+        if any(name in current or name in removed for name in names):
+            message = f"the rows of {label} lack the values of field {column.name}, which was renamed or added again"
+            raise SchemaError(message, REBUILD_HINT)
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,20 @@ from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.value_equality import differs
-from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, REBUILD_HINT, STORED_VERSION, Batch, NoEarlyStaging
+from outbox_spark.sinks.target_table import (
+    DIFFERENT_COLUMNS,
+    REBUILD_HINT,
+    STORED_VERSION,
+    Batch,
+    NoEarlyStaging,
+    check_earlier_rows,
+)
 
 PROGRESS_KEY = "outbox"
 """Key of the progress in the user metadata of a commit (Delta) or the summary of a snapshot (Iceberg)."""
 
+_REMOVED_COLUMNS = "removed_columns"
+"""Key in the progress: names of fields that earlier schemas had."""
 _STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
 
 
@@ -111,11 +120,13 @@ class LakeTable(NoEarlyStaging, ABC):
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the table has another mode, or when the type of a column differs from `schema`."""
+        """Raise SchemaError for another mode, a column with another type than in `schema`, or a renamed field."""
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
             message = f"{self._label} was created with mode {mode}, but the job has mode {self._mode}"
             raise SchemaError(message, f"set the mode back to {mode}, or {REBUILD_HINT}")
+        previous = self._progress or {}
+        check_earlier_rows(columns, previous.get("columns", ()), previous.get(_REMOVED_COLUMNS, ()), self._label)
         types = self._storage.column_types()
         for column in columns:
             actual, expected = types.get(column.name.lower()), schema[column.name].dataType.simpleString()
@@ -372,9 +383,12 @@ class LakeTable(NoEarlyStaging, ABC):
         return row["upserts"], row["deletes"]
 
     def _progress_with(self, batch: Batch) -> dict[str, Any]:
+        names, previous = [column.name for column in batch.columns], self._progress or {}
+        known_names = {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
         return {
             **batch.committed.to_json(),
-            "columns": [column.name for column in batch.columns],
+            "columns": names,
+            _REMOVED_COLUMNS: sorted(known_names.difference(names)),
             "mode": self._mode,
             LEDGER_ID: self._ledger.id,
             "token": secrets.token_hex(8),

@@ -56,18 +56,14 @@ def column_constraints(connection: Connection, relation: Identifier) -> dict[str
     return {name: (not_null, default) for name, not_null, default in rows}
 
 
-def unwritable_columns(connection: Connection, relation: Identifier) -> list[tuple[str, bool, bool]]:
-    """Return (name, is generated, requires a value) of the columns for which one of the two is true.
-
-    A column requires a value if it is NOT NULL, has no default and is not generated.
-    """
-    return connection.execute(
-        "select * from (select attname, attgenerated <> '' or attidentity = 'a' as generated, "
-        "attnotnull and not atthasdef and attidentity = '' as required from pg_attribute "
-        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum) c "
-        "where generated or required",
+def required_columns(connection: Connection, relation: Identifier) -> list[str]:
+    """Return the names of the columns that are NOT NULL, have no default and are not generated."""
+    rows = connection.execute(
+        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
+        "and attnotnull and not atthasdef and attidentity = '' order by attnum",
         (relation.as_string(connection),),
     ).fetchall()
+    return [name for (name,) in rows]
 
 
 def primary_key(connection: Connection, relation: Identifier) -> list[str]:

@@ -1,11 +1,12 @@
 """Progress of PostgreSQL tables: one row per table in `outbox_offsets`.
 
-It also lists the columns that runs have created, because other columns belong to the users of the table.
+It also has the names of the columns that runs have created, because other columns belong to the users of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from psycopg.sql import SQL
@@ -63,23 +64,42 @@ def lock_run(connection: Connection, statements: TableStatements) -> int | None:
     return None if row is None else int(row[0])
 
 
-def created_columns(connection: Connection, statements: TableStatements) -> set[str]:
-    """Return the names of the columns that runs have created, also of those that the schema no longer has."""
-    query = SQL("select progress -> 'columns' from {} where table_name = %s").format(statements.offsets)
-    row = connection.execute(query, (statements.table,)).fetchone()
-    return set((row and row[0]) or ())
+@dataclass(frozen=True)
+class CreatedColumns:
+    """Names of the columns that runs have created."""
+
+    current: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    """Columns of fields that earlier schemas had."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.current | self.removed
+
+    def followed_by(self, names: Collection[str]) -> CreatedColumns:
+        """Return the columns after a run that writes the columns `names`."""
+        return CreatedColumns(frozenset(names), self.all.difference(names))
+
+
+def created_columns(connection: Connection, statements: TableStatements) -> CreatedColumns:
+    """Return the columns that runs have created."""
+    if not relation_exists(connection, statements.offsets):
+        return CreatedColumns()
+    query = SQL("select progress -> 'columns', progress -> 'removed_columns' from {} where table_name = %s")
+    row = connection.execute(query.format(statements.offsets), (statements.table,)).fetchone()
+    return CreatedColumns(*(frozenset(names or ()) for names in row or ()))
 
 
 def write_progress(
-    connection: Connection, statements: TableStatements, progress: TableProgress, columns: Collection[str]
+    connection: Connection, statements: TableStatements, progress: TableProgress, columns: CreatedColumns
 ) -> None:
-    """Insert or update the table's row in `outbox_offsets`; `columns` are the names of the columns of the runs."""
+    """Insert or update the table's row in `outbox_offsets`."""
     upsert = SQL(
         "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
         "do update set run = excluded.run, progress = excluded.progress, committed_at = now()"
     ).format(statements.offsets)
-    stored = {**progress.to_json(), "columns": sorted(columns)}
-    connection.execute(upsert, (statements.table, progress.run, Jsonb(stored)))
+    names = {"columns": sorted(columns.current), "removed_columns": sorted(columns.removed)}
+    connection.execute(upsert, (statements.table, progress.run, Jsonb({**progress.to_json(), **names})))
 
 
 def delete_progress(connection: Connection, statements: TableStatements) -> None:
