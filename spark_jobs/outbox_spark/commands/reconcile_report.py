@@ -22,7 +22,7 @@ class ComparisonResult(StrEnum):
 
     SAME = "same"
     DIFFERENT = "different"
-    REPAIRED = "mended"
+    REPAIRED = "repaired"
     FAILED = "failed"
 
 
@@ -83,7 +83,7 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
         "not_compared": list(result.uncompared),
         "repaired": result.repaired_count,
         "records": result.record_count,
-        "hops": result.pass_count,
+        "passes": result.pass_count,
         "scan": result.scan_result,
         "source": None if result.source is None else _source_entry(result.source),
         "seconds": result.seconds,

@@ -208,7 +208,7 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
     with allow_topic_reads(keys.sparkSession):
         row = counts.collect()[0]
     scan.pass_count += 1
-    if row["keys"] and _age_of_oldest(row, scan.clock()) < scan.topic.min_compaction_lag:
+    if row["oldest"] is not None and _age_of_oldest(row, scan.clock()) < scan.topic.min_compaction_lag:
         # The log cleaner does not compact a segment while one of its records is younger than the lag.
         scan.is_complete = True
         scan.message = f"all records of pass {scan.pass_count} are younger than min.compaction.lag.ms"

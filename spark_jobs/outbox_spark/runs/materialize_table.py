@@ -51,19 +51,19 @@ def materialize(
     topic = topic or topic_of(spark, job)
     with open_table(spark, job, report) as table:
         committed, totals, is_retried = table.committed(), Totals(), False
-        if committed is not None:
-            run = committed.run
-            committed, totals.written = retry_quarantined(job, table, committed, topic, report)
-            is_retried = committed.run != run
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)
+        retention.check_missed_tombstones(read_range)
+        # A quarantined record must not be applied while a newer tombstone of its key may have been missed.
+        if committed is not None and not retention.may_miss_tombstones(read_range):
+            retention.previous, totals.written = retry_quarantined(job, table, committed, topic, report)
+            is_retried = retention.previous is not committed
         if committed is not None and read_range.is_empty and not retention.commit_is_due:
             if not is_retried:
                 report(f"{job}: {NOTHING_NEW}")
             return outcome_of(job, read_range, Status.CHANGED if is_retried else Status.UNCHANGED, started, totals)
-        retention.check_missed_tombstones(read_range)
         _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))

@@ -33,6 +33,10 @@ LATEST_COLUMNS = [
     "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
 ]  # fmt: skip
 
+_RECORD_FIELDS = ("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
+"""Fields of a record, in the order in which max() compares them: the ordering rule. The partition epoch is constant, so
+it is omitted."""
+
 SUMMARIZED = ("__outbox_records", "__outbox_kinds", "__outbox_schema_guid")
 """Columns from which a summary is computed, in addition to those of decode()."""
 
@@ -100,9 +104,8 @@ def newest_per_key(
 
 def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
     """Return LATEST_COLUMNS of every record (newest_reader.COLUMNS), with partition epoch 0."""
-    names = ("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
     with_key = records.select(*_with_key_text(key_format))
-    newest = with_key.select("key", F.struct(*names).alias("newest"), "__outbox_records", "__outbox_kinds")
+    newest = with_key.select("key", F.struct(*_RECORD_FIELDS).alias("newest"), "__outbox_records", "__outbox_kinds")
     return newest.select(*_latest_columns(0)).select(*LATEST_COLUMNS)
 
 
@@ -143,10 +146,8 @@ def _sequence_or_record_id() -> Column:
 
 @cached_expressions
 def _newest_and_sums() -> list[Column]:
-    # max() compares the fields in this order: the ordering rule. The partition epoch is constant, so it is omitted.
-    record = F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
     return [
-        F.max(record).alias("newest"),
+        F.max(F.struct(*_RECORD_FIELDS)).alias("newest"),
         F.sum("__outbox_records").alias("__outbox_records"),
         F.bit_or("__outbox_kinds").alias("__outbox_kinds"),
     ]

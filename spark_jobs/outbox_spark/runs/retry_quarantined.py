@@ -18,7 +18,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxKitError, SchemaError
 from outbox_spark.jobs.model import MaterializeJob, Mode, Reporter, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
@@ -34,12 +34,12 @@ MAX_RECORDS = 10_000
 
 
 def unknown_schemas_of(rows: DataFrame, known_before: Iterable[int | str]) -> tuple[int | str, ...]:
-    """Return `known_before` and the unknown schemas of the quarantined rows of decode(), at most MAX_SCHEMAS."""
+    """Return the unknown schemas of the quarantined rows of decode(), then `known_before`, at most MAX_SCHEMAS."""
     unknown = rows.where(F.col("__outbox_reason") == Reason.UNKNOWN_SCHEMA_ID)
     guid = schema_guid(F.col("__outbox_value"), F.col("__outbox_schema_header"))
     found = unknown.select("__outbox_schema_id", guid.alias("guid")).distinct().limit(MAX_SCHEMAS).collect()
     references: list[int | str] = [row["guid"] if row["guid"] is not None else row[0] for row in found]
-    return tuple(dict.fromkeys([*known_before, *sorted(references, key=str)]))[:MAX_SCHEMAS]
+    return tuple(dict.fromkeys([*sorted(references, key=str), *known_before]))[:MAX_SCHEMAS]
 
 
 def retry_quarantined(
@@ -49,22 +49,26 @@ def retry_quarantined(
     if not committed.unknown_schemas:
         return committed, WriteCounts()
     with topic.open_registry() as registry:
-        if not any(_schema(registry, key) is not None for key in committed.unknown_schemas):
+        try:
+            known = _known_schemas(registry, committed.unknown_schemas)
+        except OutboxKitError as error:  # the run fails later if it needs the registry
+            report(f"warning: {job}: quarantined records were not tried again: {error}")
+            return committed, WriteCounts()
+        if not known:
             return committed, WriteCounts()
         decoder = BatchDecoder(job, table, registry)
-        schemas = {
-            key: schema
-            for key in committed.unknown_schemas
-            if (schema := _schema(registry, key)) is not None and decoder.is_compatible(schema)
-        }
+        schemas = {key: schema for key, schema in known.items() if decoder.is_compatible(schema)}
         return _apply(job, table, committed, decoder, schemas, report) if schemas else (committed, WriteCounts())
 
 
-def _schema(registry: SchemaRegistry, key: int | str) -> str | None:
-    """Return the schema; None if the registry still does not know it, or not as an Avro schema."""
-    with suppress(OutboxKitError):
-        return registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
-    return None
+def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[int | str, str]:
+    """Return the Avro schemas that the registry knows, by id or GUID."""
+    known: dict[int | str, str] = {}
+    for key in keys:
+        with suppress(SchemaError):  # not in Avro
+            schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
+            known.update({} if schema is None else {key: schema})
+    return known
 
 
 def _apply(
@@ -81,17 +85,18 @@ def _apply(
         decoded = persist(stack, decoder.rows(entries, schemas))
         counts = count_rows(decoded)
         readable = decoded.where(F.col("__outbox_reason").isNull())
-        places = [(row[0], row[1]) for row in readable.select("_partition", "_offset").collect()]
-        rows = readable if job.options.mode is Mode.HISTORY else _newest(readable)
-        written = WriteCounts()
-        if places:
+        rows, written = readable if job.options.mode is Mode.HISTORY else _newest(readable), WriteCounts()
+        applied_count = counts.rows - counts.quarantined
+        if applied_count:
             committed, written = _write(table, rows, decoder, committed, replace(committed, run=committed.run + 1))
-            table.remove_quarantined(committed.topic_id, places)
+            report(f"{job}: {applied_count} quarantined records were applied, as the registry now has their schemas")
+        results = decoded.select("_partition", "_offset", "__outbox_reason").collect()
+        if results:
+            table.settle_quarantined(committed.topic_id, [tuple(row) for row in results])
         if counts.rows < MAX_RECORDS:
             unknown = tuple(key for key in committed.unknown_schemas if key not in schemas)
             progress = replace(committed, run=committed.run + 1, unknown_schemas=unknown)
             committed, _ = _write(table, decoded.limit(0), decoder, committed, progress)
-        report(f"{job}: {len(places)} quarantined records were applied, because the registry now has their schemas")
         return committed, written
 
 

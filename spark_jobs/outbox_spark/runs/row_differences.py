@@ -104,18 +104,20 @@ def joined_kind(row_count: Column) -> Column:
     is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col(ROW)["_offset"]))
     is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col(ROW)["_offset"]))
     is_deleted, row_is_deleted = F.col("value").isNull(), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
+    # Records of one COPY statement have the same sequence.
+    is_deleted_later = is_deleted & ~row_is_deleted & (F.col("_offset") > F.col(ROW)["_offset"])
     return (
         F.when(F.col(KEY_COLUMN).isNull(), F.lit(None))  # records without a key have no row
         .when(has_record & sequence.isNull(), F.lit(JoinedKind.UNORDERED.value))
         .when(row_count > 1, F.lit(DifferenceKind.DUPLICATE.value))
         .when(~has_record & row_is_deleted, F.lit(None))
         .when(~has_record, F.lit(JoinedKind.ABSENT.value))
-        .when(has_row & ~is_newer & ~is_older, F.lit(JoinedKind.SAME.value))
-        .when(is_deleted & (~has_row | row_is_deleted), F.lit(None))
+        .when(is_deleted & ~has_row, F.lit(None))
+        .when(is_older, F.lit(DifferenceKind.AHEAD.value))
+        .when((is_newer & is_deleted) | is_deleted_later, F.lit(JoinedKind.DELETED.value))
+        .when(has_row & ~is_newer, F.lit(JoinedKind.SAME.value))
         .when(~has_row | row_is_deleted, F.lit(DifferenceKind.MISSING.value))
-        .when(is_newer & is_deleted, F.lit(JoinedKind.DELETED.value))
-        .when(is_newer, F.lit(DifferenceKind.STALE.value))
-        .otherwise(F.lit(DifferenceKind.AHEAD.value))
+        .otherwise(F.lit(DifferenceKind.STALE.value))
     )
 
 

@@ -24,6 +24,8 @@ STORED_VERSION = "__outbox_version"
 """Version of a stored row, as a struct of VERSION_COLUMNS, in the results of `quarantined_versions` and others."""
 DIFFERENT_COLUMNS = "__outbox_columns"
 """Names of the columns in which a stored row differs."""
+RetryResult = tuple[int, int, str | None]
+"""Partition and offset of a record that was tried again, and why it cannot be read; None if it was read."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
@@ -128,8 +130,8 @@ class TargetTable(Protocol):
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of the quarantined records of a reason."""
 
-    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
-        """Remove the records with these partitions and offsets from the quarantine."""
+    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the records that were read from the quarantine, and replace the reason of the others."""
 
     def row_states(self) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.

@@ -179,6 +179,19 @@ def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     assert actual.scan_result == "all records of pass 1 are younger than min.compaction.lag.ms"
 
 
+def test_a_pass_without_valid_timestamps_is_not_the_last(spark: SparkSession, postgres_target: Target) -> None:
+    """A timestamp in microseconds instead of milliseconds is not valid."""
+    live = filled(spark, postgres_target)
+    live.compact("a")
+
+    def append_once(_: object) -> None:
+        live.before_read = lambda _: None
+        live.log.append("b", framed(THING, 1, {"n": 9}), sequence(90), millis=1_700_000_000_000_000)
+
+    live.before_read = append_once
+    assert keys(compared(postgres_target, live)) == {"zombie": ["a"]}
+
+
 def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:
     """DeleteRecords and retention remove live records too: the whole table would look deleted."""
     live = filled(spark, postgres_target)
@@ -310,5 +323,5 @@ def test_the_command_reports_each_table(
     assert reconcile_module.main(["--repair", "--examples", "3", "--output", "json"]) == Exit.REFUSED
     printed = capsys.readouterr()
     results = [entry["result"] for entry in json.loads(printed.out)["reconciliations"]]
-    assert results == ["mended", "failed"]
+    assert results == ["repaired", "failed"]
     assert "error: test.thing -> target.thing: offsets do not fit\nhint: look\n" in printed.err

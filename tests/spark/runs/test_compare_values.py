@@ -91,6 +91,17 @@ def keys(actual: Comparison) -> dict[str, list[str]]:
     return {kind.value: sorted(names) for kind, names in actual.examples.items() if actual.counts[kind]}
 
 
+def restore(target: Target, rows: list[dict[str, Any]]) -> None:
+    """Insert rows into a PostgreSQL table."""
+    assert isinstance(target.job.target, PostgresTarget)
+    assert target.dsn is not None
+    names = SQL(", ").join(map(Identifier, rows[0]))
+    values = SQL(", ").join(SQL("%s") * len(rows[0]))
+    insert = SQL("insert into {} ({}) values ({})").format(Identifier(target.job.target.schema, "thing"), names, values)
+    with psycopg.connect(**target.dsn) as connection:
+        connection.cursor().executemany(insert, [list(row.values()) for row in rows])
+
+
 def swap_values(target: Target) -> None:
     """Set the column C of the row `k_C` to its value in the row `other`, for every C."""
     names = [name for name, *_ in [*FIELDS, ZERO]]
@@ -170,6 +181,54 @@ def test_compares_the_state_of_soft_deleted_rows(spark: SparkSession, table: Tar
     assert actual.column_counts == {"_deleted_at": 2, "_stale": 2, "_timestamp": 1, "n": 1}
     assert target.state("n", "_stale", "_deleted_at", "_timestamp", "_offset") == before
     assert keys(compared(target, live)) == {"unreadable": ["stale"]}
+
+
+def test_compares_the_version_of_soft_deleted_rows(spark: SparkSession, postgres_target: Target) -> None:
+    """As after a restore of the table: `older` has an older deletion, `ahead` a newer one than the topic."""
+    target, log = postgres_target.in_mode(Mode.SOFT_DELETE), Log("test.thing", partitions=1)
+    for commit, key in enumerate(("older", "ahead")):
+        put(log, key, commit)
+    target.run(log, SCHEMAS)
+    delete(log, "older", 10)
+    delete(log, "ahead", 11)
+    target.run(log, SCHEMAS)
+    delete(log, "older", 20)
+    target.run(log, SCHEMAS)
+    before = target.state("_deleted_at", "_sequence")
+    damage(target, "older", _sequence=sequence(10), _offset=2, _deleted_at="2026-01-02 00:00:00+00")
+    damage(target, "ahead", _sequence=sequence(99))
+    put(log, "ahead", 11)  # sent again
+    target.run(log, SCHEMAS)
+    live = LiveTopic(spark, log, SCHEMAS)
+    assert keys(compared(target, live, repair=True)) == {"zombie": ["older"], "ahead": ["ahead"]}
+    assert target.state("_deleted_at", "_sequence")["older"] == before["older"]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_finds_a_deletion_with_the_sequence_of_the_row(
+    spark: SparkSession, postgres_target: Target, mode: Mode
+) -> None:
+    """The records of one COPY have the same sequence."""
+    target, log = postgres_target.in_mode(mode), Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    target.run(log, SCHEMAS)
+    delete(log, "a", 1)
+    put(log, "b", 2)
+    before = target.rows()
+    target.run(log, SCHEMAS)
+    after = target.state("_deleted_at") if mode is Mode.SOFT_DELETE else target.state()
+    live = LiveTopic(spark, log, SCHEMAS)
+    assert keys(compared(target, live)) == {}
+    if mode is Mode.HARD_DELETE:
+        restore(target, before)
+    elif mode is Mode.SOFT_DELETE:
+        damage(target, "a", _offset=0, _deleted_at=None)
+    else:
+        damage(target, "a", _valid_to=None)
+        assert keys(compared(target, live)) == {"zombie": ["a"]}
+        return
+    assert keys(compared(target, live, repair=True)) == {"zombie": ["a"]}
+    assert (target.state("_deleted_at") if mode is Mode.SOFT_DELETE else target.state()) == after
 
 
 def test_compares_the_current_versions_of_a_history(spark: SparkSession, table: Target) -> None:

@@ -11,11 +11,15 @@ import kafka_log
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
+from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target
+from tables import Target, set_clock
 from things import THING, CrashError, crash, delete, put
 
-from outbox_spark.jobs.model import Mode, Outcome, Status
+from outbox_common.errors import UnreachableError
+from outbox_spark.decoding.quarantine_reasons import Reason
+from outbox_spark.errors import RefusedError
+from outbox_spark.jobs.model import MissedTombstones, Mode, Outcome, Status
 from outbox_spark.runs import retry_quarantined as module
 from outbox_spark.runs.materialize_table import materialize
 
@@ -82,7 +86,7 @@ def test_applies_records_whose_schema_the_registry_learns(
     schemas.by_number[7] = schemas.by_name[GUID] = LATER
     with monkeypatch.context() as patch:
         with target.open() as table:
-            patch.setattr(type(table), "remove_quarantined", crash)
+            patch.setattr(type(table), "settle_quarantined", crash)
         with pytest.raises(CrashError):
             run(target, live)
     assert state(target) == AFTER
@@ -90,7 +94,7 @@ def test_applies_records_whose_schema_the_registry_learns(
     assert run(target, live).status is Status.CHANGED
     assert len(live.reads) == reads
     assert state(target) == AFTER
-    assert [row["aggregate_id"] for row in target.rows("__quarantine")] == ["broken"]
+    assert [(row["aggregate_id"], row["reason"]) for row in target.rows("__quarantine")] == [("broken", "undecodable")]
     committed = target.committed()
     assert committed is not None
     assert (committed.unknown_schemas, committed.offsets) == ((), live.log.end())
@@ -116,6 +120,54 @@ def test_restores_no_key_whose_deletion_has_expired(
     schemas.by_number[7] = LATER
     run(postgres_target, live)
     assert state(postgres_target) == BEFORE
+
+
+def test_continues_without_the_registry(
+    spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, schemas = filled(spark, postgres_target)
+    requested: list[int | str] = []
+
+    def unreachable(key: int | str) -> str | None:
+        requested.append(key)
+        raise UnreachableError("the registry does not respond")
+
+    monkeypatch.setattr(schemas, "by_id", unreachable)
+    monkeypatch.setattr(schemas, "by_guid", unreachable)
+    messages: list[str] = []
+    outcome = materialize(spark, postgres_target.job, messages.append, topic=live.topic())
+    assert outcome.status is Status.UNCHANGED
+    assert len(requested) == 1
+    assert any(line.startswith("warning:") and "the registry does not respond" in line for line in messages)
+
+
+def test_applies_nothing_while_tombstones_may_have_been_missed(
+    spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tombstone of `a` is newer than its quarantined record, and compacted before it was read."""
+    live, schemas = filled(spark, postgres_target)
+    before = state(postgres_target)
+    delete(live.log, "a", 31)
+    put(live.log, "z", 32)
+    live.compact("a")
+    schemas.by_number[7] = schemas.by_name[GUID] = LATER
+    set_clock(monkeypatch, lambda: datetime.now(UTC) + timedelta(days=2))
+    options = structs.replace(postgres_target.job.options, missed_tombstones=MissedTombstones.REFUSE)
+    job = structs.replace(postgres_target.job, options=options)
+    with pytest.raises(RefusedError, match="may miss tombstones"):
+        materialize(spark, job, lambda _: None, topic=live.topic())
+    assert state(postgres_target) == before
+    run(postgres_target, live)
+    assert "a" not in state(postgres_target)
+
+
+def test_newer_unknown_schemas_replace_older_ones(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(Reason.UNKNOWN_SCHEMA_ID, 7, b"\x00\x00\x00\x00\x07", None), (None, 1, None, None)],
+        "__outbox_reason string, __outbox_schema_id int, __outbox_value binary, __outbox_schema_header binary",
+    )
+    known_before = range(100, 100 + module.MAX_SCHEMAS)
+    assert module.unknown_schemas_of(rows, known_before) == (7, *known_before[:-1])
 
 
 @pytest.mark.parametrize("kind", ["postgres", pytest.param("delta", marks=pytest.mark.long)])

@@ -5,6 +5,7 @@ Like the ledger, it is written before the table's commit. It remains when the ta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -15,7 +16,7 @@ from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake.merge_sql import QUARANTINED, literal
 from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
-from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, Batch
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, Batch, RetryResult
 
 _RECORD_ID = ["topic_id", "_partition", "_offset"]
 
@@ -53,14 +54,20 @@ class Quarantine:
         rows = self._storage.read(QUARANTINE_SUFFIX)
         return rows.where((F.col("topic_id") == topic_id) & (F.col("reason") == reason))
 
-    def remove(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
-        """Remove the records with these partitions and offsets."""
+    def settle(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the records that were read, and replace the reason of the others."""
         partition = self._storage.stored_names.get("_partition", "_partition")
-        rows = self._storage.spark.createDataFrame(list(places), f"{partition} int, _offset bigint")
+        names = (partition, "_offset", "reason")
+        as_json = json.dumps([dict(zip(names, result, strict=True)) for result in results])
+        # createDataFrame() would need Python on the executors.
+        array = F.from_json(F.lit(as_json), f"array<struct<{partition} int, _offset bigint, reason string>>")
+        rows = self._storage.spark.range(1).select(F.inline(array))
         same_record = f"t.{partition} = s.{partition} AND t._offset = s._offset AND t.topic_id = {literal(topic_id)}"
         with temporary_view(rows) as source:
-            name = self._storage.sql_name(QUARANTINE_SUFFIX)
-            self._storage.execute(f"MERGE INTO {name} t USING {source} s ON {same_record} WHEN MATCHED THEN DELETE")
+            self._storage.execute(
+                f"MERGE INTO {self._storage.sql_name(QUARANTINE_SUFFIX)} t USING {source} s ON {same_record} "
+                "WHEN MATCHED AND s.reason IS NULL THEN DELETE WHEN MATCHED THEN UPDATE SET reason = s.reason"
+            )
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
         """Return (KEY_COLUMN, QUARANTINED): the newest quarantined version of each key; None without a quarantine."""

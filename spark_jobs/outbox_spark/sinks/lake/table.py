@@ -59,6 +59,7 @@ from outbox_spark.sinks.target_table import (
     STORED_VERSION,
     Batch,
     NoEarlyStaging,
+    RetryResult,
     check_earlier_rows,
 )
 
@@ -185,10 +186,10 @@ class LakeTable(NoEarlyStaging, ABC):
         """Return the quarantined records of a reason."""
         return self._quarantine.records(topic_id, reason)
 
-    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
-        """Remove records from the quarantine."""
+    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the records that were read from the quarantine, and replace the reason of the others."""
         self._check_lease()
-        self._quarantine.remove(topic_id, places)
+        self._quarantine.settle(topic_id, results)
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""

@@ -47,7 +47,9 @@ def rewrite_staged(connection: Connection, tables: TableStatements, staging: Ide
     """Replace the values of the rows that have the versions of staged rows; return the number of these rows."""
     analyze(connection, staging)
     has_quarantine = _has_rows(connection, tables.quarantine)
-    merge = MergeStatements(tables, staging, topic_id, False, False, has_quarantine)
+    merge = MergeStatements(
+        tables, staging, topic_id, is_new_table=False, has_ledger=False, has_quarantine=has_quarantine
+    )
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
 
 

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import TableProgress
-from outbox_spark.sinks.postgres.catalog import relation_exists
+from outbox_spark.sinks.postgres.catalog import column_types, relation_exists
 from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
@@ -82,11 +82,13 @@ class CreatedColumns:
 
 
 def created_columns(connection: Connection, statements: TableStatements) -> CreatedColumns:
-    """Return the columns that runs have created."""
+    """Return the columns that runs have created; all columns if the progress was written by an earlier version."""
     if not relation_exists(connection, statements.offsets):
         return CreatedColumns()
     query = SQL("select progress -> 'columns', progress -> 'removed_columns' from {} where table_name = %s")
     row = connection.execute(query.format(statements.offsets), (statements.table,)).fetchone()
+    if row is not None and row[0] is None:
+        return CreatedColumns(frozenset(column_types(connection, statements.target)))
     return CreatedColumns(*(frozenset(names or ()) for names in row or ()))
 
 

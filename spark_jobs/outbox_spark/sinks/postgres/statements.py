@@ -179,6 +179,21 @@ class TableStatements:
             descending=comma_separated(SQL("{} desc").format(Identifier(name)) for name in VERSION_COLUMNS),
         )
 
+    def settle_quarantined(self) -> list[Composed]:
+        """Remove the records without a reason, and replace the reason of the others.
+
+        The parameters are arrays of partitions, offsets and reasons, and the topic id.
+        """
+        source = SQL("unnest(%s::int[], %s::bigint[], %s::text[]) as s (number, start, reason)")
+        same_record = SQL("q.topic_id = %s and (q._partition, q._offset) = (s.number, s.start)")
+        names = {"quarantine": self.quarantine, "source": source, "same_record": same_record}
+        return [
+            SQL("delete from {quarantine} q using {source} where {same_record} and s.reason is null").format(**names),
+            SQL(
+                "update {quarantine} q set reason = s.reason from {source} where {same_record} and s.reason is not null"
+            ).format(**names),
+        ]
+
     def different_rows(self, columns: Sequence[Column], staging: Identifier) -> Composed:
         """Return the query for key, version and names of different columns of the rows that differ from staged rows.
 

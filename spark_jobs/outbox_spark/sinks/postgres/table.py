@@ -91,6 +91,7 @@ from outbox_spark.sinks.target_table import (
     REBUILD_HINT,
     STORED_VERSION,
     Batch,
+    RetryResult,
     StagedRows,
     check_earlier_rows,
 )
@@ -169,7 +170,7 @@ class PostgresTable:
     def _check_created(self, columns: Sequence[Column], types: Mapping[str, str]) -> None:
         """Raise SchemaError for a column that was added by hand, and with which no row can be written correctly."""
         label, created = self._tables.label, created_columns(self._connection, self._tables)
-        if not types or not created.current:
+        if not types:
             return
         for column in columns:
             if column.name in types and column.name not in created.all:
@@ -309,15 +310,12 @@ class PostgresTable:
         query = SQL("select {} from {} where topic_id = {} and reason = {}")
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
-    def remove_quarantined(self, topic_id: str, places: Sequence[tuple[int, int]]) -> None:
-        """Remove records from the quarantine."""
-        statement = SQL(
-            "delete from {} q using unnest(%s::int[], %s::bigint[]) as p (number, start) "
-            "where q.topic_id = %s and (q._partition, q._offset) = (p.number, p.start)"
-        ).format(self._tables.quarantine)
-        partitions, offsets = zip(*places, strict=True)
-        with self._server_errors():
-            self._connection.execute(statement, (list(partitions), list(offsets), topic_id))
+    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the records that were read from the quarantine, and replace the reason of the others."""
+        parameters = (*map(list, zip(*results, strict=True)), topic_id)
+        with self._server_errors(), self._connection.transaction():
+            for statement in self._tables.settle_quarantined():
+                self._connection.execute(statement, parameters)
 
     def _query(self, query: Composed) -> DataFrame:
         """Return the result of a query, which is executed as one statement and thus reads one snapshot."""
