@@ -65,8 +65,7 @@ def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSessi
 
     try:
         return [
-            attempt(str(job), report, partial(preview, job, spark, report), partial(_failed, job), debug=False)
-            for job in jobs
+            attempt(str(job), report, partial(preview, job, spark), partial(_failed, job), debug=False) for job in jobs
         ]
     finally:
         for session in sessions:
@@ -83,9 +82,9 @@ def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
     return Preview(job, error=error)
 
 
-def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter = lambda _: None) -> Preview:
+def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
     """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads records."""
-    committed, time = _read_progress(job, spark, report)
+    committed, time = _read_progress(job, spark)
     retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)
     retention.check_missed_tombstones(read_range)
@@ -94,14 +93,13 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Repo
     return Preview(job, committed, read_range, warning, None, new_partitions)
 
 
-def _read_progress(
-    job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter
-) -> tuple[TableProgress | None, datetime]:
-    """Return the progress of the table, and the time of the target."""
+def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tuple[TableProgress | None, datetime]:
+    """Return the progress of the table, and the time of the server (PostgreSQL) or of the driver."""
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
-    with run_session(spark(), job) as session, open_table(session, job, report) as table:
-        return table.committed(), table.current_time()
+    with run_session(spark(), job) as session:
+        # Only a run that writes the lease of a lake table knows the time of the store.
+        return open_table(session, job).committed(), datetime.now(UTC)
 
 
 def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TableProgress | None, datetime]:

@@ -16,6 +16,7 @@ from msgspec import structs
 from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 from tables import Target, job_for
+from things import SCHEMAS
 
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
@@ -52,7 +53,7 @@ def topic() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def warehouse(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJob]:
+def postgres_job(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJob]:
     """Return a job with a PostgreSQL target, without Spark."""
     address = {name: str(postgres[name]) for name in ("host", "user", "password")}
     target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="dry")
@@ -73,11 +74,11 @@ def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: Tab
 
 
 def test_checks_a_postgres_table_without_spark_or_lock(
-    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, spark: SparkSession
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, spark: SparkSession
 ) -> None:
     committed(postgres, "thing", COMMITTED)
-    with open_table(spark, warehouse):  # a run is active
-        actual = dry_run([warehouse], no_spark, pytest.fail)
+    with open_table(spark, postgres_job):  # a run is active
+        actual = dry_run([postgres_job], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.FINDINGS
     assert actual[0].committed == COMMITTED
     assert as_text(actual) == (
@@ -86,8 +87,8 @@ def test_checks_a_postgres_table_without_spark_or_lock(
     )
 
 
-def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
-    actual = preview(structs.replace(warehouse, table="none"), no_spark)
+def test_reports_a_table_that_does_not_exist(postgres_job: MaterializeJob) -> None:
+    actual = preview(structs.replace(postgres_job, table="none"), no_spark)
     assert actual.committed is None
     assert actual.has_work
     assert actual.offset_count == 16
@@ -95,24 +96,24 @@ def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
 
 
 def test_reports_nothing_to_read(
-    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "unchanged", COMMITTED)
     topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
-    actual = dry_run([structs.replace(warehouse, table="unchanged")], no_spark, pytest.fail)
+    actual = dry_run([structs.replace(postgres_job, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
 
 
 def test_rejects_a_table_that_the_job_did_not_create(
-    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
     committed(postgres, "foreign_table", None)
     with pytest.raises(RefusedError, match="did not create"):
-        preview(structs.replace(warehouse, table="foreign_table"), no_spark)
+        preview(structs.replace(postgres_job, table="foreign_table"), no_spark)
 
 
-def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
+def test_preview_connection_is_read_only(postgres_job: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
     """The server rejects writes on the connection of a preview."""
 
     def write(connection: psycopg.Connection[object], *_: object) -> None:
@@ -120,12 +121,12 @@ def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytes
 
     topic.setattr(module, "read_progress", write)
     with pytest.raises(UnreachableError, match="read-only transaction"):
-        preview(warehouse, no_spark)
+        preview(postgres_job, no_spark)
 
 
-def test_reports_an_unreachable_server(warehouse: MaterializeJob) -> None:
-    assert isinstance(warehouse.target, PostgresTarget)
-    down = structs.replace(warehouse, target=structs.replace(warehouse.target, port=1, password="s3cret"))
+def test_reports_an_unreachable_server(postgres_job: MaterializeJob) -> None:
+    assert isinstance(postgres_job.target, PostgresTarget)
+    down = structs.replace(postgres_job, target=structs.replace(postgres_job.target, port=1, password="s3cret"))
     messages: list[str] = []
     actual = dry_run([down], no_spark, messages.append)
     assert exit_of(actual) == Exit.FAILED
@@ -152,6 +153,16 @@ def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, 
     assert started == stopped == [spark]
     assert [item.committed for item in actual] == [None, None]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)])
+def test_checks_a_lake_table_without_its_lease(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    target.run(Log("test.thing", topic_id=STATE.topic_id), SCHEMAS)
+    with target.open() as table:  # a run is active
+        actual = preview(target.job, lambda: target.spark).committed
+        assert actual is not None
+        assert actual == table.committed()
 
 
 # --- output; no target is queried
@@ -251,7 +262,7 @@ def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run uses a separate query, which must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    actual, time = module._read_progress(postgres_target.job, no_spark, lambda _: None)
+    actual, time = module._read_progress(postgres_target.job, no_spark)
     assert actual == postgres_target.committed()
     assert actual is not None
     assert actual.committed_at is not None
