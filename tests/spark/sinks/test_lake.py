@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import damage, sql_name
 from job_files import CATALOG_SECRETS
 from kafka_log import START, Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
@@ -213,6 +214,24 @@ def comments(target: Target) -> dict[str, str]:
         assert isinstance(target.job.target, DeltaTarget)
         frame = target.spark.read.format("delta").load(f"{target.job.target.path}/thing")
     return {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
+
+
+@pytest.mark.parametrize("name", ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)])
+def test_keeps_columns_that_were_added_by_hand(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    fields = [{"name": "n", "type": "int"}, {"name": "Removed", "type": "int", "default": 0}]
+    wider = {**THING, "fields": fields}
+    log, schemas = Log("test.thing"), Schemas({1: THING, 2: wider}, newest=2)
+    log.append("a", framed(wider, 2, {"n": 1, "Removed": 1}), sequence(1))
+    target.run(log, schemas)
+    target.spark.sql(f"ALTER TABLE {sql_name(target)} ADD COLUMNS (by_hand STRING)").collect()
+    damage(target, "a", by_hand="mine")
+    schemas.newest = 1
+    for commit in (2, 3):  # the progress of the second run lists the field among those of earlier schemas
+        damage(target, "a", removed=7)
+        put(log, "a", commit)
+        target.run(log, schemas)
+        assert target.state("n", "Removed", "by_hand") == {"a": {"n": commit, "Removed": None, "by_hand": "mine"}}
 
 
 def test_column_has_the_doc_of_its_field() -> None:

@@ -53,9 +53,9 @@ class MergeStatement:
 
     mode: Mode
     names: Sequence[str]
-    """Stored names of all columns of the table except `removed`."""
+    """Stored names of the columns that the job writes, except `removed`."""
     removed: Sequence[str] = ()
-    """Columns of the table that the schema no longer has."""
+    """Columns of fields that the schema no longer has."""
     column_defaults: Mapping[str, str] = field(default_factory=dict)
     """Values of new columns for existing rows: SQL by column name."""
     has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`

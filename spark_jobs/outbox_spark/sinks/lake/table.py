@@ -317,7 +317,9 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def _merge_for(self, batch: Batch, column_defaults: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
         names = table_columns(batch.columns, self._mode)
-        removed = sorted(set(self._storage.column_types()) - {name.lower() for name in names})
+        # All other columns of the table were added by hand, and keep their values.
+        earlier_names = {name.lower() for name in self._field_names()} - {name.lower() for name in names}
+        removed = sorted(earlier_names.intersection(self._storage.column_types()))
         stored_names = [self._storage.stored_names.get(name, name) for name in names]
         return MergeStatement(self._mode, stored_names, removed, column_defaults, has_quarantined)
 
@@ -383,13 +385,17 @@ class LakeTable(NoEarlyStaging, ABC):
         row = rows.agg(F.count_if(~is_deleted).alias("upserts"), F.count_if(is_deleted).alias("deletes")).collect()[0]
         return row["upserts"], row["deletes"]
 
+    def _field_names(self) -> set[str]:
+        """Return the names of the fields with which the table was written, also of fields of earlier schemas."""
+        previous = self._progress or {}
+        return {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
+
     def _progress_with(self, batch: Batch) -> dict[str, Any]:
-        names, previous = [column.name for column in batch.columns], self._progress or {}
-        known_names = {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
+        names = [column.name for column in batch.columns]
         return {
             **batch.committed.to_json(),
             "columns": names,
-            _REMOVED_COLUMNS: sorted(known_names.difference(names)),
+            _REMOVED_COLUMNS: sorted(self._field_names().difference(names)),
             "mode": self._mode,
             LEDGER_ID: self._ledger.id,
             "token": secrets.token_hex(8),
