@@ -24,19 +24,27 @@ def test_refuses_a_target_without_conflict_detection(spark: SparkSession, target
     assert "single_writer: true" in refused.value.hint
 
 
+@pytest.mark.parametrize("setting", ["spark.delta.logStore.s3a.impl", "spark.delta.logStore.class"])
 @pytest.mark.parametrize(
     ("log_store", "is_safe"),
-    [("io.delta.storage.S3SingleDriverLogStore", False), ("io.delta.storage.S3DynamoDBLogStore", True)],
+    [
+        ("io.delta.storage.S3SingleDriverLogStore", False),
+        ("org.apache.spark.sql.delta.storage.DelegatingLogStore", False),
+        ("io.delta.storage.S3DynamoDBLogStore", True),
+    ],
 )
-def test_accepts_a_log_store_with_conflict_detection(spark: SparkSession, log_store: str, is_safe: bool) -> None:
+def test_accepts_a_log_store_with_conflict_detection(
+    spark: SparkSession, setting: str, log_store: str, is_safe: bool
+) -> None:
     session = spark.newSession()
-    session.conf.set("spark.delta.logStore.s3a.impl", log_store)
+    session.conf.set(setting, log_store)
     job = job_for(DeltaTarget("s3a://lake/tables"))
     if is_safe:
         open_table(session, job)
         return
-    with pytest.raises(ConfigurationError, match="does not detect conflicts"):
+    with pytest.raises(ConfigurationError, match="does not detect conflicts") as refused:
         open_table(session, job)
+    assert f"set {setting} to" in refused.value.hint
 
 
 def test_accepts_other_stores_and_a_single_writer(spark: SparkSession) -> None:

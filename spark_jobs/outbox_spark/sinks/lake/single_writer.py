@@ -8,7 +8,10 @@ from outbox_common.object_stores import hadoop_warehouse, s3_scheme
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 
-_SINGLE_DRIVER_STORE = "S3SingleDriverLogStore"
+_LOG_STORE_CLASS = "spark.delta.logStore.class"
+"""Setting of the log store for all schemes. Delta rejects it together with a setting for one scheme."""
+_WITHOUT_DETECTION = ("S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore", "DelegatingLogStore")
+"""Log stores of Delta that do not detect conflicts on S3; the last one selects one of the others by the scheme."""
 
 
 def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
@@ -16,9 +19,9 @@ def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
     scheme = s3_scheme(target.path)
     if scheme is None or target.single_writer:
         return
-    setting = f"spark.delta.logStore.{scheme}.impl"
+    setting = _LOG_STORE_CLASS if spark.conf.get(_LOG_STORE_CLASS, None) else f"spark.delta.logStore.{scheme}.impl"
     log_store = spark.conf.get(setting, None) or ""
-    if not log_store or log_store.endswith(_SINGLE_DRIVER_STORE):
+    if not log_store or log_store.endswith(_WITHOUT_DETECTION):
         message = f"Delta's log store for {target.path} does not detect conflicts between two drivers"
         hint = f"set {setting} to a log store that does, such as io.delta.storage.S3DynamoDBLogStore"
         raise ConfigurationError(message, f"{hint}; {_ALTERNATIVE}")
