@@ -292,6 +292,20 @@ def test_rows_of_an_older_schema_have_the_default(spark: SparkSession, postgres_
     assert actual.uncompared == ["more", "remark"]
 
 
+def test_compares_a_lake_column_whose_field_was_renamed_in_case(spark: SparkSession, delta_target: Target) -> None:
+    log = Log("test.thing")
+    upper = {**OLD, "fields": [*OLD["fields"], {"name": "Note", "type": "string", "default": "none"}]}  # type: ignore[misc]
+    log.append("old", framed(upper, 1, {"n": 1, "Note": "none"}), sequence(1))
+    delta_target.run(log, Schemas({1: upper}, newest=1))
+    log.append("new", framed(NEW, 2, {"n": 2, "note": "x"}), sequence(2))
+    schemas = Schemas({1: upper, 2: NEW}, newest=2)
+    delta_target.run(log, schemas)
+    damage(delta_target, "new", note="changed")
+    actual = compared(delta_target, LiveTopic(spark, log, schemas))
+    assert (keys(actual), actual.column_counts) == ({"different": ["new"]}, {"note": 1})
+    assert actual.uncompared == []
+
+
 def test_json_null_is_a_tombstone(spark: SparkSession, postgres_target: Target) -> None:
     options = structs.replace(postgres_target.job.options, value_format=RecordFormat.JSON)
     postgres_target.job = structs.replace(postgres_target.job, options=options)
