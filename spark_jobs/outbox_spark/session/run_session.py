@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.session.class_path import has_class
+from outbox_spark.session.iceberg_catalogs import catalogs_closed
 from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS, is_copied
 from outbox_spark.session.stage_metrics import label_spark_jobs
 
@@ -34,13 +35,14 @@ def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSessi
     """Yield a new session of the same application, which is this thread's active session inside `with`.
 
     It has PINNED_SETTINGS and a copy of the settings of `spark` for which `is_copied` is true. Afterwards the active
-    session and the job group of the thread are as before. If `spark` is the session of a run, it is yielded itself.
+    session and the job group of the thread are as before, and the Iceberg catalogs of the run are closed. If `spark` is
+    the session of a run, it is yielded itself.
     """
     if spark.conf.get(_MARK, None) is not None:
         yield spark
         return
     session = _new_session(spark)
-    with _active(session), _job_properties_restored(session.sparkContext):
+    with _active(session), _job_properties_restored(session.sparkContext), catalogs_closed(session):
         label_spark_jobs(session, job, "prepare")
         yield session
 

@@ -13,26 +13,31 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
 from msgspec import structs
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, InheritableThread
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target
+from tables import Target, job_for
 from things import SCHEMAS, CrashError, put
 
 from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.rows import types_of
 from outbox_spark.errors import OverlapError
-from outbox_spark.jobs.model import Outcome
+from outbox_spark.jobs.model import IcebergTarget, Outcome
 from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.session import iceberg_catalogs
+from outbox_spark.session.iceberg_catalogs import _loaded_catalogs
 from outbox_spark.session.run_session import active_session, hadoop_configuration, run_session
 from outbox_spark.session.stage_metrics import StageMetrics, group_of
 from outbox_spark.sinks import DeltaTable, IcebergTable
+from outbox_spark.sinks.iceberg.catalog import configure_catalog
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
 
 LAKES = ["delta_target", "iceberg_target"]
@@ -308,3 +313,50 @@ def test_no_cache_retains_the_session_of_a_run(spark: SparkSession, delta_target
     assert reference() is None
     with run_session(spark, delta_target.job) as session:
         assert types_of(session, columns_of(schema, "t-value"), schema) is first
+
+
+def test_closes_the_iceberg_catalog_of_a_run(spark: SparkSession) -> None:
+    properties = {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog"}
+    job = job_for(IcebergTarget("n", properties))
+    caller_catalog = create_namespace(spark, IcebergTarget("n", properties))
+    with run_session(spark, job) as session:
+        assert list(_loaded_catalogs(session)) == []
+        configure_catalog(session, IcebergTarget("n", {**properties, "unused": "true"}))
+        catalog = create_namespace(session, IcebergTarget("n", properties))
+        with run_session(session, job):
+            pass
+        assert catalog.listNamespaces().size() == 1
+    assert catalog.listNamespaces().size() == 0  # InMemoryCatalog.close() removes the namespaces
+    assert caller_catalog.listNamespaces().size() == 1
+    assert len(list(_loaded_catalogs(session))) == 1
+
+
+def test_keeps_the_locks_of_hadoop_catalogs(spark: SparkSession, tmp_path: Path) -> None:
+    """Hadoop catalogs of runs in other threads use the same lock manager."""
+    target = IcebergTarget("n", {"type": "hadoop", "warehouse": str(tmp_path)})
+    jvm: Any = spark._jvm
+    locks = jvm.org.apache.iceberg.util.LockManagers.defaultLockManager()
+    assert locks.acquire("table", "of another run")
+    with run_session(spark, job_for(target)) as session:
+        create_namespace(session, target)
+    assert locks.release("table", "of another run")
+
+
+def test_error_of_close_does_not_hide_the_error_of_the_run(
+    spark: SparkSession, delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> Iterator[object]:
+        raise Py4JError("closed")
+
+    monkeypatch.setattr(iceberg_catalogs, "_loaded_catalogs", fail)
+    with run_session(spark, delta_target.job):
+        pass
+    with pytest.raises(CrashError), run_session(spark, delta_target.job):
+        raise CrashError
+
+
+def create_namespace(session: SparkSession, target: IcebergTarget) -> Any:  # noqa: ANN401 - org.apache.iceberg.catalog
+    """Create a namespace in the catalog of the target, which loads the catalog; return the catalog."""
+    name = configure_catalog(session, target)
+    session.sql(f"CREATE NAMESPACE {name}.n").collect()
+    return session._jsparkSession.sessionState().catalogManager().catalog(name).icebergCatalog()

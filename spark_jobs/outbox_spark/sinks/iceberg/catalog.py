@@ -9,13 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from outbox_spark.jobs.model import IcebergTarget
+from outbox_spark.session.iceberg_catalogs import CATALOG_PREFIX
 from outbox_spark.sinks.lake.merge_sql import quoted
 
 
 def configure_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     """Configure the catalog of a target in the Spark session, and return the name of the catalog."""
     settings = sorted(target.catalog.items())
-    name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+    name = CATALOG_PREFIX + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     # Spark writes session settings to its event log, and redacts only those that are also in the SparkConf of the
