@@ -29,6 +29,8 @@ RETRY = Retry(
     respect_retry_after_header=False,
 )
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+# Confluent Cloud returns GUIDs of subject versions only in responses to requests with this header.
+_HEADERS = {"Confluent-Accept-Unknown-Properties": "true"}
 # HTTP status codes with which a registry responds if it does not support GUIDs or has no such GUID.
 _NO_GUID_STATUS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -53,6 +55,8 @@ class SchemaVersion:
     text: str
     references: tuple[Reference, ...] = ()
     schema_type: str = "AVRO"
+    guid: str = ""
+    """Empty if the response has none: only registries that support GUIDs return it."""
 
 
 class MissingReferenceError(RejectedError):
@@ -71,6 +75,7 @@ class RegistryReader:
         self.url = endpoint.url.rstrip("/")
         self._timeout_s = REQUEST_TIMEOUT_S if seconds is None else seconds
         self._session = HttpSession(endpoint, SECTION)
+        self._session.headers.update(_HEADERS)
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(max_retries=RETRY if seconds is None else 0))
 
@@ -131,7 +136,8 @@ class RegistryReader:
             references = tuple(Reference(entry["name"], entry["subject"], int(entry["version"])) for entry in entries)
             schema_type = str(fields.get("schemaType", "AVRO"))
             version, schema_id = int(fields["version"]), int(fields["id"])
-            return SchemaVersion(version, schema_id, str(fields["schema"]), references, schema_type)
+            guid = str(fields.get("guid") or "").lower()
+            return SchemaVersion(version, schema_id, str(fields["schema"]), references, schema_type, guid)
         except (KeyError, TypeError, ValueError):
             message = f"registry at {self.url}: {description}: response without version, id or schema"
             raise RejectedError(message, "set registry.url to the URL of a Confluent-compatible API") from None

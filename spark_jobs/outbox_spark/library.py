@@ -60,9 +60,9 @@ def read_changes(
     """Return the records of the job's topic as a streaming DataFrame, one row per record.
 
     The columns are those of read_state, `__outbox_deleted` (the record is a tombstone), `__outbox_schema_id`, and
-    `__outbox_key`, `__outbox_value` (the bytes of an unreadable record). The schemas are those that the registry has at
-    the call. A record with any other schema has the `__outbox_reason` `unknown-schema-id`. The parameters are options
-    of Spark's Kafka source.
+    `__outbox_key`, `__outbox_value` (the bytes of an unreadable record). The schemas are the versions of the subject
+    `<topic>-value` that the registry has at the call. A record with any other schema has the `__outbox_reason`
+    `unknown-schema-id`. The parameters are options of Spark's Kafka source.
     """
     check_application(spark)
     with run_session(spark, job) as session:

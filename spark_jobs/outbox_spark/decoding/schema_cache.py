@@ -84,6 +84,8 @@ class SchemaRegistry:
     def _cache(self, version: SchemaVersion, description: str) -> str:
         schema = self._inlined(version, description)
         self._schemas[version.id] = schema
+        if version.guid:
+            self._schemas[version.guid] = schema
         return schema or ""
 
     def _inlined(self, version: SchemaVersion | None, description: str) -> str | None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,16 @@ from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import RegistrySettings
 
 SCHEMA = '{"type":"string"}'
-RESPONSES = {
+GUID = "89791762-2336-186f-9674-299b90a8e2ad"
+RESPONSES: dict[str, Any] = {
     "/api/subjects/t-value/versions/latest": {"subject": "t-value", "id": 7, "version": 2, "schema": SCHEMA},
     "/api/subjects/many/versions": [5, 1, 3, 4],
     "/api/subjects/many/versions/3": {"id": 13, "schema": SCHEMA},
     "/api/subjects/many/versions/4": {"id": 14, "schema": "syntax = ...", "schemaType": "PROTOBUF"},
     "/api/subjects/many/versions/5": {"id": 15, "schema": SCHEMA},
+    "/api/subjects/named/versions": [1, 2],
+    "/api/subjects/named/versions/1": {"id": 31, "schema": SCHEMA, "guid": GUID.upper()},
+    "/api/subjects/named/versions/2": {"id": 32, "schema": SCHEMA, "guid": None},
     "/api/schemas/ids/3": {"schema": SCHEMA},
     "/api/schemas/ids/4": {"schema": "syntax = ...", "schemaType": "PROTOBUF"},
     "/api/schemas/ids/5": {"schema": SCHEMA, "references": [{"name": "io.Other", "subject": "gone-o", "version": 1}]},
@@ -41,14 +46,17 @@ RESPONSES = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Respond like a registry; paths that are neither in RESPONSES nor of an id have status 500."""
+    """Respond like Confluent Cloud; paths that are neither in RESPONSES nor of an id have status 500."""
 
     requested_paths: list[str]
 
     def do_GET(self) -> None:
         self.requested_paths.append(self.path)
         status = 200 if self.path in RESPONSES else 404 if "ids" in self.path or "gone" in self.path else 500
-        body = json.dumps(RESPONSES.get(self.path, {"error_code": 40403})).encode()
+        response = RESPONSES.get(self.path, {"error_code": 40403})
+        if isinstance(response, dict) and self.headers.get("Confluent-Accept-Unknown-Properties") != "true":
+            response = {name: value for name, value in response.items() if name != "guid"}
+        body = json.dumps(response).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -92,6 +100,12 @@ def test_recent_schemas_are_the_latest_usable_and_those_in_use(
         assert registry.recent("many") == {3: SCHEMA, 13: SCHEMA, 15: SCHEMA}
     versions = "/api/subjects/many/versions"
     assert requested_paths == [versions, *(f"{versions}/{number}" for number in (3, 4, 5)), versions]
+
+
+def test_knows_versions_also_by_their_guid(registry: SchemaRegistry, requested_paths: list[str]) -> None:
+    assert registry.all_versions("named") == {31: SCHEMA, GUID: SCHEMA, 32: SCHEMA}
+    requested_paths.clear()
+    assert (registry.by_guid(GUID), requested_paths) == (SCHEMA, [])
 
 
 def test_accepts_a_registry_that_lists_no_versions(registry: SchemaRegistry) -> None:
