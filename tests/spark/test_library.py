@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,19 @@ from outbox_spark.session.requirements import check_application
 
 JOB = job_for(DeltaTarget("/lake"))
 AT = {"type": "long", "logicalType": "timestamp-micros"}
+CLOCK = {"type": "long", "logicalType": "time-micros"}
 SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Thing",
-    "fields": [{"name": "n", "type": "int"}, {"name": "at", "type": AT}],
+    "fields": [{"name": "n", "type": "int"}, {"name": "at", "type": AT}, {"name": "clock", "type": CLOCK}],
 }
+NOON = "12:00:00.123456"
 OLD = datetime(1500, 3, 1, 3, 30, tzinfo=UTC)
 OLD_MICROS = (OLD - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def thing(n: int) -> bytes:
-    return framed(SCHEMA, 1, {"n": n, "at": OLD})
+    return framed(SCHEMA, 1, {"n": n, "at": OLD, "clock": time(12, 0, 0, 123456)})
 
 
 @pytest.fixture
@@ -61,6 +63,7 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
         "spark.sql.ansi.enabled": "false",
         "spark.sql.caseSensitive": "true",
         "spark.sql.avro.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.legacy.timeParserPolicy": "LEGACY",
     }
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -75,18 +78,18 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
         yield session
 
 
-def micros(frame: DataFrame) -> dict[tuple[str, int], Any]:
-    """Return the fields and the reason by key and offset."""
-    rows = frame.selectExpr("aggregate_id", "_offset", "n", "unix_micros(at) AS at", "__outbox_reason").collect()
-    return {(row.aggregate_id, row._offset): (row.n, row.at, row["__outbox_reason"]) for row in rows}
+def fields(frame: DataFrame) -> dict[str, Any]:
+    """Return the fields and the reason by key."""
+    rows = frame.selectExpr("aggregate_id", "n", "unix_micros(at) AS at", "clock", "__outbox_reason").collect()
+    return {row.aggregate_id: tuple(row)[1:] for row in rows}
 
 
 def test_reads_the_newest_states(caller: SparkSession) -> None:
     state = outbox_spark.read_state(caller, JOB)
-    assert state.columns[:3] == ["aggregate_id", "n", "at"]
-    expected = {"a": (4, OLD_MICROS, None), "b": (2, OLD_MICROS, None)}
-    expected |= {"d": (None, None, "not-wire-format"), "e": (None, None, "unknown-schema-id")}
-    assert {key: value for (key, _), value in micros(state).items()} == expected
+    assert state.columns[:4] == ["aggregate_id", "n", "at", "clock"]
+    expected = {"a": (4, OLD_MICROS, NOON, None), "b": (2, OLD_MICROS, NOON, None)}
+    expected |= {"d": (None, None, None, "not-wire-format"), "e": (None, None, None, "unknown-schema-id")}
+    assert fields(state) == expected
     state.createOrReplaceTempView("state")
     assert caller.sql("SELECT count(*) FROM state").collect()[0][0] == 4, "a frame of the caller's session"
 
@@ -103,8 +106,8 @@ def test_streams_every_record(caller: SparkSession) -> None:
     assert [rows["a", sequence(number)].n for number in (1, 4)] == [1, 4]
     assert rows["e", sequence(7)]["__outbox_reason"] == "unknown-schema-id"
     assert bytes(rows["d", sequence(6)]["__outbox_value"]) == b"bad"
-    old = caller.table("changes").selectExpr("unix_micros(at)").where("at IS NOT NULL").distinct().collect()
-    assert [row[0] for row in old] == [OLD_MICROS]
+    times = caller.table("changes").selectExpr("unix_micros(at)", "clock").where("at IS NOT NULL").distinct().collect()
+    assert [tuple(row) for row in times] == [(OLD_MICROS, NOON)]
 
 
 def test_materializes_in_the_callers_application(caller: SparkSession, delta_target: Target) -> None:

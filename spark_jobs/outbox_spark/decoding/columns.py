@@ -118,7 +118,7 @@ class Column:
         if self.kind is ColumnType.UUID and self.avro_type == "fixed":
             return F.regexp_replace(F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
         if self.kind is ColumnType.TIME:
-            return F.date_format(F.timestamp_micros(self._micros(raw)), "HH:mm:ss.SSSSSS")
+            return _time_text(self._micros(raw))
         return raw
 
     def is_invalid(self, raw: Expression) -> Expression | None:
@@ -131,6 +131,24 @@ class Column:
 
     def _micros(self, raw: Expression) -> Expression:
         return raw.cast("long") * 1000 if self.avro_type == "time-millis" else raw
+
+
+def _time_text(micros: Expression) -> Expression:
+    """Return the microseconds since midnight as text, `HH:MM:SS.ffffff`.
+
+    date_format would depend on the settings of the session in which the rows are evaluated.
+    """
+    seconds = F.floor(micros / 1_000_000)
+    hours, minutes = F.floor(seconds / 3600), F.floor(seconds / 60) % 60
+    colon = F.lit(":")
+    return F.concat(
+        _digits(hours, 2), colon, _digits(minutes, 2), colon, _digits(seconds % 60, 2), F.lit("."),
+        _digits(micros % 1_000_000, 6),
+    )  # fmt: skip
+
+
+def _digits(number: Expression, count: int) -> Expression:
+    return F.lpad(number.cast("string"), count, "0")
 
 
 def columns_of(schema: str, subject: str) -> list[Column]:
