@@ -6,6 +6,7 @@ thread would therefore contain the progress of the run.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -26,6 +27,11 @@ _MARK = "spark.outbox.session"
 _JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 """Local properties of the thread that label_spark_jobs changes."""
 
+_PYSPARK_LOCK = threading.Lock()
+"""Held while a thread changes RDD.toDF or SparkSession._activeSession, which all threads share."""
+_previously_active: dict[SparkSession, SparkSession | None] = {}
+"""By session of a current run: the value of SparkSession._activeSession before its run and all overlapping runs."""
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -42,7 +48,12 @@ def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSessi
         yield spark
         return
     session = _new_session(spark)
-    with _active(session), _job_properties_restored(session.sparkContext), catalogs_closed(session):
+    with (
+        _python_session_restored(session),
+        _active(session),
+        _job_properties_restored(session.sparkContext),
+        catalogs_closed(session),
+    ):
         label_spark_jobs(session, job, "prepare")
         yield session
 
@@ -65,7 +76,11 @@ def active_session() -> SparkSession:
     context = SparkContext._active_spark_context
     if context is None:
         raise AssertionError("there is no SparkContext")
-    return _python_session(context, _session_class(context).active())
+    java_session = _session_class(context).active()
+    for session in list(_previously_active):
+        if session._jsparkSession.equals(java_session):
+            return session
+    return _python_session(context, java_session)
 
 
 def rows_in(spark: SparkSession, frame: DataFrame) -> DataFrame:
@@ -103,10 +118,31 @@ def _new_session(spark: SparkSession) -> SparkSession:
 
 def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  # noqa: ANN401 - py4j's JavaObject
     """Return the SparkSession of PySpark, whose constructor makes RDD.toDF create DataFrames in that session."""
-    to_df = getattr(RDD, "toDF", None)
-    session = SparkSession(context, java_session)
-    RDD.toDF = to_df  # type: ignore[assignment, method-assign]  # PySpark has set it for an earlier session
+    with _PYSPARK_LOCK:
+        to_df = getattr(RDD, "toDF", None)
+        session = SparkSession(context, java_session)
+        RDD.toDF = to_df  # type: ignore[assignment, method-assign]  # PySpark has set it for an earlier session
     return session
+
+
+@contextmanager
+def _python_session_restored(session: SparkSession) -> Iterator[None]:
+    """Afterwards, getActiveSession of PySpark, which createDataFrame sets for all threads, returns no session of a run.
+
+    A session that other code has made active in the meantime remains active.
+    """
+    with _PYSPARK_LOCK:
+        active = SparkSession._activeSession
+        if active in _previously_active:  # another run has made its session active, so this one is not the caller's
+            active = _previously_active[active]
+        _previously_active[session] = active
+    try:
+        yield
+    finally:
+        with _PYSPARK_LOCK:
+            if SparkSession._activeSession in _previously_active:
+                SparkSession._activeSession = _previously_active[session]
+            del _previously_active[session]
 
 
 @contextmanager

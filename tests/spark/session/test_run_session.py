@@ -8,7 +8,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -33,6 +33,7 @@ from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import IcebergTarget, Outcome
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session import iceberg_catalogs
+from outbox_spark.session import run_session as run_session_module
 from outbox_spark.session.iceberg_catalogs import _loaded_catalogs
 from outbox_spark.session.run_session import active_session, hadoop_configuration, run_session
 from outbox_spark.session.stage_metrics import StageMetrics, group_of
@@ -272,6 +273,7 @@ def calls_leave_no_trace(caller: SparkSession) -> Iterator[None]:
             "handlers": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
             "stdout": jvm.java.lang.System.identityHashCode(jvm.java.lang.System.out),
             "to_df": RDD.toDF,
+            "active": (SparkSession._activeSession, SparkSession.getActiveSession()),
             "threads": {thread.name for thread in threading.enumerate() if thread.name == "outbox-lease"},
         }
 
@@ -301,6 +303,44 @@ def test_session_has_catalogs_and_credentials_of_the_caller(spark: SparkSession,
         with run_session(session, delta_target.job) as inner:
             assert inner is session
     assert spark.conf.get("spark.sql.catalog.mine.uri", None) is None
+
+
+def test_active_session_of_python_is_that_of_the_caller(spark: SparkSession, delta_target: Target) -> None:
+    """createDataFrame makes its session active for all threads; here the runs of two threads overlap."""
+    caller = spark.newSession()
+    caller.range(1).collect()  # the extension of Delta changes settings at the first query of a session
+    first, second = run_session(caller, delta_target.job), run_session(caller, delta_target.job)
+    with calls_leave_no_trace(caller), ThreadPoolExecutor(1) as other_thread:
+        first.__enter__().createDataFrame([(1,)], "n int")
+        other_thread.submit(second.__enter__).result(60).createDataFrame([(1,)], "n int")
+        first.__exit__(None, None, None)
+        other_thread.submit(second.__exit__, None, None, None).result(60)
+        with run_session(caller, delta_target.job) as session:
+            assert active_session() is session
+            session.createDataFrame([(1,)], "n int")
+
+
+def test_to_df_of_python_is_that_of_the_caller(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The constructor of SparkSession replaces RDD.toDF; here the other thread constructs while this one does."""
+    to_df, constructs, restored = RDD.toDF, threading.Event(), threading.Event()
+    threads: list[Future[SparkSession]] = []
+
+    def construct(*arguments: Any) -> SparkSession:  # noqa: ANN401 - of SparkSession
+        session = SparkSession(*arguments)
+        if threading.current_thread() is threading.main_thread():
+            threads.append(executor.submit(active_session))
+            constructs.wait(1)
+        else:
+            constructs.set()
+            assert restored.wait(60)
+        return session
+
+    monkeypatch.setattr(run_session_module, "SparkSession", construct)
+    with ThreadPoolExecutor(1) as executor:
+        active_session()
+        restored.set()
+    assert threads[0].result()._jsparkSession.equals(spark._jsparkSession)
+    assert RDD.toDF is to_df
 
 
 def test_no_cache_retains_the_session_of_a_run(spark: SparkSession, delta_target: Target) -> None:
