@@ -20,19 +20,29 @@ from outbox_spark.session.run_session import rows_in, run_session
 __all__ = ["load_jobs", "materialize", "read_changes", "read_jobs", "read_state"]
 
 _logger = logging.getLogger("outbox_spark")
+_WARNING = "warning: "
+
+
+def _log(line: str) -> None:
+    """Log a line of a Reporter: warnings with level WARNING, which is visible by default, others with INFO."""
+    if line.startswith(_WARNING):
+        _logger.warning("%s", line.removeprefix(_WARNING))
+    else:
+        _logger.info("%s", line)
 
 
 def materialize(
     spark: SparkSession,
     job: MaterializeJob,
     *,
-    report: Reporter = _logger.info,
+    report: Reporter = _log,
     batch_records: int = materialize_table.BATCH_RECORDS,
 ) -> Outcome:
     """Apply the new records of the job's topic to its table, up to the end of the topic.
 
-    `report` receives progress messages and warnings. Batches that were committed before an error remain committed, and
-    the next call continues after them. Raises ConfigurationError if the application lacks a jar.
+    `report` receives progress messages, and warnings that begin with `warning: `. By default the logger `outbox_spark`
+    receives them, with level INFO and WARNING. Batches that were committed before an error remain committed, and the
+    next call continues after them. Raises ConfigurationError if the application lacks a jar.
     """
     check_application(spark, job.target)
     return materialize_table.materialize(spark, job, report, batch_records)

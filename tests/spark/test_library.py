@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,8 +111,14 @@ def test_streams_every_record(caller: SparkSession) -> None:
     assert [tuple(row) for row in times] == [(OLD_MICROS, NOON)]
 
 
-def test_materializes_in_the_callers_application(caller: SparkSession, delta_target: Target) -> None:
-    outcome = outbox_spark.materialize(caller, delta_target.job)
+def test_materializes_in_the_callers_application(
+    caller: SparkSession, delta_target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "outbox_spark"):
+        outcome = outbox_spark.materialize(caller, delta_target.job)
+    levels = {record.levelno: record.getMessage() for record in caplog.records if record.name == "outbox_spark"}
+    assert levels.keys() == {logging.INFO, logging.WARNING}
+    assert levels[logging.WARNING].startswith("test.thing: 2 records could not be read")
     assert (outcome.status, outcome.records, outcome.upserts) == (outbox_spark.Status.CHANGED, 7, 2)
     assert outbox_spark.materialize(caller, delta_target.job).status is outbox_spark.Status.UNCHANGED
 
