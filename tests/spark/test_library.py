@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from outbox_spark.kafka import topic_access
 from outbox_spark.session import requirements
 from outbox_spark.session.requirements import check_application
 
+STREAM_EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "embedding" / "stream.py"
 JOB = job_for(DeltaTarget("/lake"))
 AT = {"type": "long", "logicalType": "timestamp-micros"}
 CLOCK = {"type": "long", "logicalType": "time-micros"}
@@ -109,6 +112,22 @@ def test_streams_every_record(caller: SparkSession) -> None:
     assert bytes(rows["d", sequence(6)]["__outbox_value"]) == b"bad"
     times = caller.table("changes").selectExpr("unix_micros(at)", "clock").where("at IS NOT NULL").distinct().collect()
     assert [tuple(row) for row in times] == [(OLD_MICROS, NOON)]
+
+
+def test_example_writes_a_repeated_batch_once(
+    caller: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash in a micro-batch, Spark repeats the batch, because its commit file is missing."""
+    output, checkpoint = tmp_path / "changes", tmp_path / "checkpoint"
+    job_file = write_job_file(tmp_path, as_text([JOB]))
+    names = {"JOB_FILE": job_file, "STREAM_OUTPUT": output, "STREAM_CHECKPOINT": checkpoint}
+    for name, path in names.items():
+        monkeypatch.setenv(f"OUTBOX_{name}", str(path))
+    runpy.run_path(str(STREAM_EXAMPLE))
+    shutil.rmtree(checkpoint / "commits")
+    runpy.run_path(str(STREAM_EXAMPLE))
+    assert (checkpoint / "commits" / "0").exists()
+    assert caller.read.json(str(output)).count() == 7
 
 
 def test_materializes_in_the_callers_application(

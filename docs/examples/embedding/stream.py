@@ -11,9 +11,9 @@ spark = SparkSession.builder.getOrCreate()
 
 
 def apply(changes: DataFrame, batch_id: int) -> None:
-    """Handle the changes of one micro-batch; a batch can be repeated, with the same batch_id."""
+    """Write the changes of one micro-batch; a repeated batch has the same batch_id and replaces its files."""
     print(batch_id, changes.where("__outbox_deleted AND __outbox_reason IS NULL").count(), "deletions")
-    changes.write.mode("append").json(os.environ["OUTBOX_STREAM_OUTPUT"])
+    changes.write.mode("overwrite").json(f"{os.environ['OUTBOX_STREAM_OUTPUT']}/batch_id={batch_id}")
 
 
 query = (
