@@ -53,7 +53,8 @@ def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
 
     The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `__outbox_reason`.
     Keys whose newest record is a tombstone have no row. If the newest record is unreadable, `__outbox_reason` has the
-    reason as in the quarantine, and the fields are NULL. Every action on the result reads the topic.
+    reason as in the quarantine, and the fields are NULL. Records without a readable key or with a malformed sequence
+    have rows of their own, whose `aggregate_id` is NULL. Every action on the result reads the topic.
     """
     check_application(spark)
     with run_session(spark, job) as session:

@@ -48,13 +48,15 @@ def thing(n: int) -> bytes:
 
 @pytest.fixture
 def log() -> Log:
-    """Return states of a and b, a deletion of c, and records of d that cannot be read."""
+    """Return states of a and b, a deletion of c, unreadable records of d and e, and two that belong to no key."""
     log = Log("test.thing")
     for commit, (key, value) in enumerate(
         [("a", thing(1)), ("b", thing(2)), ("c", thing(3)), ("a", thing(4)), ("c", None), ("d", b"bad")], start=1
     ):
         log.append(key, value, sequence(commit))
     log.append("e", b"\x00\x00\x00\x00\x63rest", sequence(7))
+    log.append(None, thing(8), sequence(8))
+    log.append("a", thing(9), "malformed")
     return log
 
 
@@ -82,20 +84,23 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
         yield session
 
 
-def fields(frame: DataFrame) -> dict[str, Any]:
-    """Return the fields and the reason by key."""
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Return the key, the fields and the reason of each row, sorted."""
     rows = frame.selectExpr("aggregate_id", "n", "unix_micros(at) AS at", "clock", "__outbox_reason").collect()
-    return {row.aggregate_id: tuple(row)[1:] for row in rows}
+    return sorted(map(tuple, rows), key=str)
 
 
 def test_reads_the_newest_states(caller: SparkSession) -> None:
     state = outbox_spark.read_state(caller, JOB)
     assert state.columns[:4] == ["aggregate_id", "n", "at", "clock"]
-    expected = {"a": (4, OLD_MICROS, NOON, None), "b": (2, OLD_MICROS, NOON, None)}
-    expected |= {"d": (None, None, None, "not-wire-format"), "e": (None, None, None, "unknown-schema-id")}
-    assert fields(state) == expected
+    reasons = [("d", "not-wire-format"), ("e", "unknown-schema-id"), (None, "invalid:_sequence"), (None, "no-key")]
+    assert rows_of(state) == [
+        ("a", 4, OLD_MICROS, NOON, None),
+        ("b", 2, OLD_MICROS, NOON, None),
+        *[(key, None, None, None, reason) for key, reason in reasons],
+    ]
     state.createOrReplaceTempView("state")
-    assert caller.sql("SELECT count(*) FROM state").collect()[0][0] == 4, "a frame of the caller's session"
+    assert caller.sql("SELECT count(*) FROM state").collect()[0][0] == 6, "a frame of the caller's session"
 
 
 def test_streams_every_record(caller: SparkSession) -> None:
@@ -104,7 +109,7 @@ def test_streams_every_record(caller: SparkSession) -> None:
     query = changes.writeStream.format("memory").queryName("changes").trigger(availableNow=True).start()
     query.awaitTermination(120)
     rows = {(row.aggregate_id, row._sequence): row for row in caller.table("changes").collect()}
-    assert len(rows) == 7
+    assert len(rows) == 9
     deleted = {key for key, row in rows.items() if row["__outbox_deleted"]}
     assert deleted == {("c", sequence(5))}
     assert [rows["a", sequence(number)].n for number in (1, 4)] == [1, 4]
@@ -127,7 +132,7 @@ def test_example_writes_a_repeated_batch_once(
     shutil.rmtree(checkpoint / "commits")
     runpy.run_path(str(STREAM_EXAMPLE))
     assert (checkpoint / "commits" / "0").exists()
-    assert caller.read.json(str(output)).count() == 7
+    assert caller.read.json(str(output)).count() == 9
 
 
 def test_materializes_in_the_callers_application(
@@ -137,8 +142,8 @@ def test_materializes_in_the_callers_application(
         outcome = outbox_spark.materialize(caller, delta_target.job)
     levels = {record.levelno: record.getMessage() for record in caplog.records if record.name == "outbox_spark"}
     assert levels.keys() == {logging.INFO, logging.WARNING}
-    assert levels[logging.WARNING].startswith("test.thing: 2 records could not be read")
-    assert (outcome.status, outcome.records, outcome.upserts) == (outbox_spark.Status.CHANGED, 7, 2)
+    assert levels[logging.WARNING].startswith("test.thing: 4 records could not be read")
+    assert (outcome.status, outcome.records, outcome.upserts) == (outbox_spark.Status.CHANGED, 9, 2)
     assert outbox_spark.materialize(caller, delta_target.job).status is outbox_spark.Status.UNCHANGED
 
 
