@@ -61,6 +61,17 @@ def test_reports_the_pid_of_an_invisible_lock_holder(
             connection.execute("drop role stranger")
 
 
+def test_releases_the_lock_after_an_interrupted_exit(thing: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    interrupted = thing()
+    with pytest.raises(KeyboardInterrupt), interrupted:
+        monkeypatch.setattr(interrupted, "_drop_abandoned_staging", interrupt)
+    with thing():
+        pass
+
+
 def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
     """With the server's defaults, the lock of a crashed client would remain for two hours."""
     with thing() as table:

@@ -132,12 +132,15 @@ class PostgresTable:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._opened is not None:
+        if self._opened is None:
+            return
+        try:
             with suppress(psycopg.Error):
                 self._drop_abandoned_staging()  # after a batch that failed
             with suppress(psycopg.Error):
                 unlock(self._opened, self._lock_key)
-            self._opened.close()
+        finally:
+            self._opened.close()  # also after Ctrl-C, because the lock would remain
 
     def current_time(self) -> datetime:
         """Return the server's time."""
