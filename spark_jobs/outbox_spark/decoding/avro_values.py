@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -13,9 +12,9 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from outbox_common.avro_schema import Node, Schema, compact, kind_of, load
+from outbox_common.avro_schema import Schema, kind_of, load
 from outbox_spark.decoding.framing import body_of
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_resolution import resolvable_schema
@@ -34,10 +33,6 @@ _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "__outbox.End
 _REBASE_MODE = {"datetimeRebaseMode": "CORRECTED"}
 """Option of from_avro that overrides the setting of the session in which the rows are evaluated."""
 
-_MAX_LONG_DIGITS = 18
-"""Up to this precision, from_avro reads the lowest 64 bits of a decimal and ignores the others."""
-_LONG_BYTES = 8
-
 
 def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
     """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
@@ -45,14 +40,7 @@ def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[
     `writer_schemas` has the writer schemas that the registry knows, by id or GUID.
     """
     items = tuple(writer_schemas.items())
-    schema = _with_end_field(reader_schema)
-    wide_schema = compact(_with_wide_decimals(json.loads(schema)))
-    decoded = latest.select("*", _decoded(wide_schema, items))
-    if wide_schema == schema:
-        return decoded.select("*", *_problem_and_deleted(items, None))
-    record_type = decoded.select(_null_record(schema).alias("record")).schema["record"].dataType
-    with_problem = decoded.select("*", *_problem_and_deleted(items, record_type))
-    return with_problem.withColumn("record", _with_type(record_type))
+    return latest.select("*", _decoded(reader_schema, items)).select("*", *_problem_and_deleted(items))
 
 
 @cached_expressions
@@ -61,12 +49,7 @@ def _decoded(reader_schema: str, writer_schemas: WriterSchemaItems) -> Expressio
 
 
 @cached_expressions
-def _with_type(record_type: DataType) -> Expression:
-    return prevent_inlining(F.when(F.col("problem").isNull(), F.col("record").cast(record_type)))
-
-
-@cached_expressions
-def _problem_and_deleted(writer_schemas: WriterSchemaItems, record_type: DataType | None) -> list[Expression]:
+def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
     value, schema_id, guid = F.col("value"), F.col("__outbox_schema_id"), F.col("__outbox_schema_guid")
     ids = [key for key, _ in writer_schemas if isinstance(key, int)]
     guids = [key for key, _ in writer_schemas if isinstance(key, str)]
@@ -77,15 +60,15 @@ def _problem_and_deleted(writer_schemas: WriterSchemaItems, record_type: DataTyp
         .when(~is_known, F.lit(Reason.UNKNOWN_SCHEMA_ID))
         .when(~F.equal_null(F.col(f"record.{_END_NAME}"), F.lit(_END_BYTES)), F.lit(Reason.UNDECODABLE))
     )
-    overflow = None if record_type is None else _any_part(F.col("record"), record_type, _exceeds_precision)
-    if overflow is not None:
-        problem = problem.when(overflow, F.lit(Reason.UNDECODABLE))
     return [problem.alias("problem"), value.isNull().alias("deleted")]
 
 
 def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
     """Return the decoded record, by one from_avro per writer schema; NULL if its schema is not in `writer_schemas`."""
+    reader_schema_with_end_field = _with_end_field(reader_schema)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("__outbox_schema_guid")), F.lit(_END_BYTES))
+    # NULL with the type of the reader schema, for ranges without a known writer schema (for example tombstones only).
+    null_record = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer_schema in writer_schemas.items():
         if kind_of(load(writer_schema).root) != "record":
@@ -93,34 +76,16 @@ def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expr
         # The second argument is the writer schema, avroSchema the reader schema. With PERMISSIVE, a body that cannot be
         # decoded does not fail the run: its fields are NULL.
         writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
-        options = {"avroSchema": reader_schema, "mode": "PERMISSIVE", **_REBASE_MODE}
+        options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE", **_REBASE_MODE}
         record = from_avro(body, writer_schema_with_end_field, options)
         has_schema = F.col("__outbox_schema_id" if isinstance(key, int) else "__outbox_schema_guid") == key
         result = F.when(has_schema, record) if result is None else result.when(has_schema, record)
-    # Ranges without a known writer schema, for example with tombstones only, have the type of the reader schema too.
-    return _null_record(reader_schema) if result is None else result
-
-
-def _null_record(schema: str) -> Expression:
-    return from_avro(F.lit(None).cast("binary"), schema, {"mode": "PERMISSIVE"})
+    return null_record if result is None else result
 
 
 def _with_end_field(schema: str) -> str:
     record_schema: dict[str, Any] = json.loads(schema)
-    return compact({**record_schema, "fields": [*record_schema["fields"], _END_FIELD]})
-
-
-def _with_wide_decimals(node: Node) -> Node:
-    """Return the schema in which from_avro reads all digits of every decimal."""
-    if isinstance(node, list):
-        return [_with_wide_decimals(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    result = {name: _with_wide_decimals(value) for name, value in node.items()}
-    has_more_bits = node.get("type") == "bytes" or (node.get("type") == "fixed" and node["size"] > _LONG_BYTES)
-    if node.get("logicalType") == "decimal" and has_more_bits:
-        result["precision"] = max(int(node["precision"]), _MAX_LONG_DIGITS + 1)
-    return result
+    return json.dumps({**record_schema, "fields": [*record_schema["fields"], _END_FIELD]})
 
 
 def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
@@ -134,54 +99,31 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:
     """Return the condition that a string in `value` is not UTF-8 (Avro has no check); None if `dtype` has no string."""
-    return _any_part(value, dtype, _is_not_utf8)
-
-
-def _is_not_utf8(value: Expression, dtype: DataType) -> Expression | None:
     if isinstance(dtype, StringType):
         return ~F.is_valid_utf8(value)
-    if isinstance(dtype, ArrayType) and isinstance(dtype.elementType, StringType):
+    if isinstance(dtype, ArrayType):
+        return _any_item(value, dtype.elementType)
+    if isinstance(dtype, MapType):
+        return _any([_any_item(F.map_keys(value), dtype.keyType), _any_item(F.map_values(value), dtype.valueType)])
+    if isinstance(dtype, StructType):
+        return _any([invalid_utf8(value[field.name], field.dataType) for field in dtype.fields])
+    return None
+
+
+def _any_item(items: Expression, dtype: DataType) -> Expression | None:
+    if isinstance(dtype, StringType):
         # The items are joined and checked at once: in `exists`, Spark would resolve is_valid_utf8 for each item. The
         # separator is never part of a multi-byte character.
-        return ~F.is_valid_utf8(F.array_join(value, "\n"))
-    return None
-
-
-def _exceeds_precision(value: Expression, dtype: DataType) -> Expression | None:
-    if isinstance(dtype, DecimalType) and dtype.precision <= _MAX_LONG_DIGITS:
-        return F.abs(value) >= F.lit(Decimal(1).scaleb(dtype.precision - dtype.scale))
-    return None
-
-
-PartCondition = Callable[[Expression, DataType], Expression | None]
-"""Condition for a value of a type; None if it does not apply to the type, so that the parts of the value are tested."""
-
-
-def _any_part(value: Expression, dtype: DataType, condition: PartCondition) -> Expression | None:
-    """Return whether `condition` is true for `value` or a part of it; None if it applies to no part of `dtype`."""
-    result = condition(value, dtype)
-    if result is not None:
-        return result
-    if isinstance(dtype, ArrayType):
-        return _any_item(value, dtype.elementType, condition)
-    if isinstance(dtype, MapType):
-        keys, values = ArrayType(dtype.keyType), ArrayType(dtype.valueType)
-        return _any([_any_part(F.map_keys(value), keys, condition), _any_part(F.map_values(value), values, condition)])
-    if isinstance(dtype, StructType):
-        return _any([_any_part(value[field.name], field.dataType, condition) for field in dtype.fields])
-    return None
-
-
-def _any_item(items: Expression, dtype: DataType, condition: PartCondition) -> Expression | None:
-    # For items without a part to test there is no condition that `exists` could evaluate.
-    if _any_part(F.lit(None), dtype, condition) is None:
+        return ~F.is_valid_utf8(F.array_join(items, "\n"))
+    # For items without strings there is no condition that `exists` could evaluate.
+    if invalid_utf8(F.lit(None), dtype) is None:
         return None
 
-    def is_true(item: Expression) -> Expression:
-        result = _any_part(item, dtype, condition)
-        return F.lit(False) if result is None else F.coalesce(result, F.lit(False))
+    def is_invalid(item: Expression) -> Expression:
+        condition = invalid_utf8(item, dtype)
+        return F.lit(False) if condition is None else F.coalesce(condition, F.lit(False))
 
-    return F.exists(items, is_true)
+    return F.exists(items, is_invalid)
 
 
 def _any(conditions: Sequence[Expression | None]) -> Expression | None:

@@ -50,33 +50,6 @@ def test_quarantines_a_decimal_too_large_for_the_latest_schema(spark: SparkSessi
     assert (table.state("d"), table.reasons()) == ({"fits": Decimal("12.34")}, {b"not": "undecodable"})
 
 
-def test_quarantines_a_decimal_of_more_than_64_bits(spark: SparkSession) -> None:
-    """The lowest 64 bits of the decimals are 1.50."""
-
-    def containers(precision: int) -> dict[str, Any]:
-        fixed = {"type": "fixed", "name": "F", "size": 12, "logicalType": "decimal", "precision": precision, "scale": 2}
-        number = decimal(precision)
-        nested = {"type": "record", "name": "Nested", "fields": [field("inner", ["null", number])]}
-        types = [number, ["null", number], fixed, {"type": "array", "items": "F"}, {"type": "map", "values": number}]
-        return thing(*[field(f"f{i}", t) for i, t in enumerate([*types, {"type": "array", "items": nested}])])
-
-    def values(number: Decimal) -> dict[str, Any]:
-        in_fields = [number, number, number, [Decimal(0), number], {"x": number}, [{"inner": None}, {"inner": number}]]
-        return {f"f{i}": value for i, value in enumerate(in_fields)}
-
-    good, bad = values(Decimal("1.50")), values(Decimal(2**64 + 150).scaleb(-2))
-    log = Log("test.thing", partitions=1)
-    for commit, name in enumerate(good):
-        log.append(name, framed(containers(28), 1, {**good, name: bad[name]}), sequence(commit))
-    log.append("good", framed(containers(28), 1, good), sequence(9))
-    for precision in (4, 18):
-        table = MemoryTable()
-        run(spark, table, log, Schemas({1: containers(28), 2: containers(precision)}, newest=2))
-        assert table.reasons() == {name.encode(): "undecodable" for name in good}
-        rows = {key: row.asDict(recursive=True) for key, row in table.rows.items()}
-        assert {key: {name: row[name] for name in good} for key, row in rows.items()} == {"good": good}
-
-
 def test_resolves_removed_restored_and_renamed_fields(spark: SparkSession) -> None:
     first = thing(field("n", "int"), field("note", "string"), field("old", "string"))
     without = thing(field("n", "int"), field("old", "string"), name="Other", namespace="elsewhere")
