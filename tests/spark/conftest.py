@@ -84,9 +84,8 @@ _TARGETS = {
     "test_materialize.py": _ALL_TARGETS,
     "test_commit.py": frozenset({"postgres", "delta"}),
     "test_retry_quarantined.py": frozenset({"postgres", "delta"}),
-    "test_field_names.py": frozenset({"postgres", "delta"}),
+    "test_field_names.py": frozenset({"delta"}),
     "test_earlier_rows.py": frozenset({"postgres", "delta"}),
-    "test_compare_values.py": frozenset({"postgres", "delta"}),
 }
 _DEFAULT_TARGETS = frozenset({"postgres"})
 
