@@ -70,13 +70,21 @@ def test_tries_a_table_of_another_driver_again(postgres_target: Target, monkeypa
 
 
 def test_two_first_runs_in_a_schema_both_succeed(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both create the table of the offsets."""
+    """Both create the schema and the table of the offsets."""
     both_ready, create = threading.Barrier(2, timeout=120), postgres_table.create_offsets_table
+    exists = postgres_table.schema_exists
+
+    def exists_for_both(connection: Connection, name: str) -> bool:
+        result = exists(connection, name)
+        if not result:
+            both_ready.wait()
+        return result
 
     def create_together(connection: Connection, tables: TableStatements) -> None:
         both_ready.wait()
         create(connection, tables)
 
+    monkeypatch.setattr(postgres_table, "schema_exists", exists_for_both)
     monkeypatch.setattr(postgres_table, "create_offsets_table", create_together)
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(lambda job: run(postgres_target, [job], print), two_tables(postgres_target)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypedDict
 
 import psycopg
@@ -125,6 +127,17 @@ def lock(connection: Connection, key: str, table: str) -> None:
 def unlock(connection: Connection, key: str) -> None:
     """Release the lock. Closing the connection is not sufficient, because the server ends the session only later."""
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (key,))
+
+
+@contextmanager
+def creation_lock(connection: Connection, name: str) -> Iterator[None]:
+    """Open a transaction in which no other run creates the object `name`.
+
+    Without the lock, IF NOT EXISTS fails if two runs create the object at the same time.
+    """
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        yield
 
 
 def _describe_holder(connection: Connection, key: str) -> str:

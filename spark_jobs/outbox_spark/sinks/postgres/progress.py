@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import TableProgress
 from outbox_spark.sinks.postgres.catalog import column_types, relation_exists
-from outbox_spark.sinks.postgres.connection import Connection
+from outbox_spark.sinks.postgres.connection import Connection, creation_lock
 from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
 
@@ -45,15 +45,10 @@ def server_time(connection: Connection) -> datetime:
 
 
 def create_offsets_table(connection: Connection, statements: TableStatements) -> None:
-    """Create `outbox_offsets` unless it exists.
-
-    Without the lock, IF NOT EXISTS fails if two runs of different tables create it at the same time.
-    """
+    """Create `outbox_offsets` unless it exists."""
     if relation_exists(connection, statements.offsets):
         return
-    with connection.transaction():
-        name = f"{statements.schema}.{OFFSETS_TABLE}"
-        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+    with creation_lock(connection, f"{statements.schema}.{OFFSETS_TABLE}"):
         connection.execute(statements.create_offsets())
 
 

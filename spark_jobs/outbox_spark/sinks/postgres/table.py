@@ -52,6 +52,7 @@ from outbox_spark.sinks.postgres.connection import (
     JDBC_DRIVER,
     Connection,
     connect,
+    creation_lock,
     jdbc_settings,
     jdbc_url,
     lock,
@@ -461,7 +462,8 @@ class PostgresTable:
     def _ensure_schema(self) -> None:
         # CREATE SCHEMA IF NOT EXISTS requires the privilege CREATE on the database even if the schema exists.
         if not schema_exists(self._connection, self._tables.schema):
-            self._connection.execute(SQL("create schema if not exists {}").format(Identifier(self._tables.schema)))
+            with creation_lock(self._connection, self._tables.schema):
+                self._connection.execute(SQL("create schema if not exists {}").format(Identifier(self._tables.schema)))
 
     def _column_types(self) -> dict[str, str]:
         return column_types(self._connection, self._tables.target)
