@@ -191,6 +191,7 @@ def _with_older(
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, with_observation=False)
     older = decoder.rows(versions, decoder.writer_schemas(schemas, require_known=False))
+    older = older.where(has_key)  # `rows` has every record without a version
     is_affected = F.coalesce(F.col(KEY_COLUMN).isin(keys), F.lit(False))
     # `rows` of the same keys are added, because compaction may have removed their records before the second read.
     versions_of_affected = older.unionByName(rows.where(is_affected)).dropDuplicates(["_partition", "_offset"])

@@ -169,3 +169,15 @@ def test_history_contains_every_version_and_quarantined_record(spark: SparkSessi
     table = History()
     run(spark, table, log, SCHEMAS, MaterializeOptions(mode=Mode.HISTORY))
     assert table.batch_rows == [(1, None), (None, "undecodable"), (2, None), (None, "undecodable")]
+
+
+def test_quarantines_a_malformed_sequence_of_a_poisoned_key_once(spark: SparkSession) -> None:
+    """The range is read again for the key."""
+    log = Log("test.thing", partitions=1)
+    add(log, "a", 1)
+    log.append("a", framed(THING, 1, {"n": 2}), "malformed")
+    add(log, "a", "poison")
+    table = MemoryTable()
+    run(spark, table, log, SCHEMAS)
+    assert sorted(row["_offset"] for row in table.quarantine) == [1, 2]
+    assert table.state("n") == {"a": 1}
