@@ -26,6 +26,7 @@ from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
 from outbox_spark.session.persisted import count_rows, persist
 from outbox_spark.session.run_session import active_session
 from outbox_spark.sinks import Batch, TargetTable
+from outbox_spark.sinks.target_table import RetryResult
 
 MAX_SCHEMAS = 20
 """Maximum number of unknown schemas in the progress: each run requests each of them from the registry."""
@@ -67,7 +68,8 @@ def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[
     for key in keys:
         with suppress(SchemaError):  # not in Avro
             schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
-            known.update({} if schema is None else {key: schema})
+            if schema is not None:
+                known[key] = schema
     return known
 
 
@@ -83,17 +85,17 @@ def _apply(
         decoder.check_table(active_session())
         entries = _entries(job, table, committed, schemas)
         decoded = persist(stack, decoder.rows(entries, schemas))
-        counts = count_rows(decoded)
+        places = decoded.select("_partition", "_offset", "__outbox_reason").collect()
+        results: list[RetryResult] = [(row[0], row[1], row[2]) for row in places]
+        applied_count = sum(reason is None for _, _, reason in results)
         readable = decoded.where(F.col("__outbox_reason").isNull())
         rows, written = readable if job.options.mode is Mode.HISTORY else _newest(readable), WriteCounts()
-        applied_count = counts.rows - counts.quarantined
         if applied_count:
             committed, written = _write(table, rows, decoder, committed, replace(committed, run=committed.run + 1))
             report(f"{job}: {applied_count} quarantined records were applied, as the registry now has their schemas")
-        results = decoded.select("_partition", "_offset", "__outbox_reason").collect()
         if results:
-            table.settle_quarantined(committed.topic_id, [tuple(row) for row in results])
-        if counts.rows < MAX_RECORDS:
+            table.update_quarantined(committed.topic_id, results)
+        if len(results) < MAX_RECORDS:
             unknown = tuple(key for key in committed.unknown_schemas if key not in schemas)
             progress = replace(committed, run=committed.run + 1, unknown_schemas=unknown)
             committed, _ = _write(table, decoded.limit(0), decoder, committed, progress)

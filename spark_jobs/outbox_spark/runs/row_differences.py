@@ -25,7 +25,6 @@ from outbox_spark.decoding.columns import Column as TableColumn
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks import TargetTable
-from outbox_spark.sinks.lake.table import LakeTable
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 KIND = "__outbox_kind"
@@ -166,21 +165,12 @@ def different_state(mode: Mode, is_deleted: Column, is_unreadable: Column) -> Co
 
 def compared_fields(table: TargetTable, columns: Sequence[TableColumn]) -> list[TableColumn]:
     """Return the columns that the table has; the next run adds those of newer fields."""
-    stored_names = _column_names(table, columns)
+    stored_names = set(table.column_names(columns))
     return [column for column in columns if column.name in stored_names]
 
 
 def uncompared_names(table: TargetTable, columns: Sequence[TableColumn], compared: Sequence[TableColumn]) -> list[str]:
     """Return the columns of the table that are not compared, and the fields that have no column yet."""
     known_names = {KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS, VALID_TO_COLUMN, *(c.name for c in compared)}
-    names = dict.fromkeys([*(column.name for column in columns), *_column_names(table, columns)])
+    names = dict.fromkeys([*(column.name for column in columns), *table.column_names(columns)])
     return [name for name in names if name not in known_names]
-
-
-def _column_names(table: TargetTable, columns: Sequence[TableColumn]) -> list[str]:
-    """Return the names of all columns of the table; in lake tables, with the case of `columns`."""
-    if not isinstance(table, LakeTable):
-        return table.column_names()
-    # Names in lake tables are case-insensitive, and a column keeps its name when the case of the field's name changes.
-    names = {column.name.lower(): column.name for column in columns}
-    return [names.get(name.lower(), name) for name in table.column_names()]

@@ -25,7 +25,7 @@ STORED_VERSION = "__outbox_version"
 DIFFERENT_COLUMNS = "__outbox_columns"
 """Names of the columns in which a stored row differs."""
 RetryResult = tuple[int, int, str | None]
-"""Partition and offset of a record that was tried again, and why it cannot be read; None if it was read."""
+"""Partition and offset of a record that was tried again, and why it cannot be read; None if it can be read now."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
@@ -130,8 +130,8 @@ class TargetTable(Protocol):
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of the quarantined records of a reason."""
 
-    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that were read from the quarantine, and replace the reason of the others."""
+    def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the quarantined records that can be read now, and replace the reason of the others."""
 
     def row_states(self) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.
@@ -139,8 +139,8 @@ class TargetTable(Protocol):
         The result includes rows that are marked as deleted. State columns that the mode lacks are NULL.
         """
 
-    def column_names(self) -> list[str]:
-        """Return the names of all columns of the table; empty if there is no table."""
+    def column_names(self, columns: Sequence[Column]) -> list[str]:
+        """Return the names of all columns of the table, those of `columns` as they have them; empty without a table."""
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
         """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None without a quarantine."""

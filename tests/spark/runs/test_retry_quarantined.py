@@ -86,7 +86,7 @@ def test_applies_records_whose_schema_the_registry_learns(
     schemas.by_number[7] = schemas.by_name[GUID] = LATER
     with monkeypatch.context() as patch:
         with target.open() as table:
-            patch.setattr(type(table), "settle_quarantined", crash)
+            patch.setattr(type(table), "update_quarantined", crash)
         with pytest.raises(CrashError):
             run(target, live)
     assert state(target) == AFTER

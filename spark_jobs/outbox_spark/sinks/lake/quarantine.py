@@ -54,8 +54,8 @@ class Quarantine:
         rows = self._storage.read(QUARANTINE_SUFFIX)
         return rows.where((F.col("topic_id") == topic_id) & (F.col("reason") == reason))
 
-    def settle(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that were read, and replace the reason of the others."""
+    def update(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the records that can be read now, and replace the reason of the others."""
         partition = self._storage.stored_names.get("_partition", "_partition")
         names = (partition, "_offset", "reason")
         as_json = json.dumps([dict(zip(names, result, strict=True)) for result in results])

@@ -151,9 +151,12 @@ class LakeTable(NoEarlyStaging, ABC):
         rows = rows.withColumns({name: F.lit(None).cast(dtype) for name, dtype in types.items()})
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS)
 
-    def column_names(self) -> list[str]:
-        """Return the names of all columns of the table; empty if there is no table."""
-        return self._storage.read().columns if self._storage.exists() else []
+    def column_names(self, columns: Sequence[Column]) -> list[str]:
+        """Return the names of all columns of the table, those of `columns` as they have them; empty without a table."""
+        # Names in lake tables are case-insensitive: a column keeps its name if that of the field changes only in case.
+        names = {column.name.lower(): column.name for column in columns}
+        stored_names = self._storage.read().columns if self._storage.exists() else []
+        return [names.get(name.lower(), name) for name in stored_names]
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
         """Return key and version of the newest quarantined record of each key; None without a quarantine."""
@@ -186,10 +189,10 @@ class LakeTable(NoEarlyStaging, ABC):
         """Return the quarantined records of a reason."""
         return self._quarantine.records(topic_id, reason)
 
-    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that were read from the quarantine, and replace the reason of the others."""
+    def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the quarantined records that can be read now, and replace the reason of the others."""
         self._check_lease()
-        self._quarantine.settle(topic_id, results)
+        self._quarantine.update(topic_id, results)
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""

@@ -179,7 +179,7 @@ class TableStatements:
             descending=comma_separated(SQL("{} desc").format(Identifier(name)) for name in VERSION_COLUMNS),
         )
 
-    def settle_quarantined(self) -> list[Composed]:
+    def update_quarantined(self) -> list[Composed]:
         """Remove the records without a reason, and replace the reason of the others.
 
         The parameters are arrays of partitions, offsets and reasons, and the topic id.

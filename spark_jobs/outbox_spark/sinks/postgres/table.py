@@ -274,7 +274,7 @@ class PostgresTable:
         )
         return self._query(query + self._older_version_condition(SQL(" where {}")))
 
-    def column_names(self) -> list[str]:
+    def column_names(self, columns: Sequence[Column]) -> list[str]:  # noqa: ARG002 - names are case-sensitive
         """Return the names of all columns of the table; empty if there is no table."""
         return list(self._column_types())
 
@@ -314,11 +314,11 @@ class PostgresTable:
         query = SQL("select {} from {} where topic_id = {} and reason = {}")
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
-    def settle_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that were read from the quarantine, and replace the reason of the others."""
+    def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
+        """Remove the quarantined records that can be read now, and replace the reason of the others."""
         parameters = (*map(list, zip(*results, strict=True)), topic_id)
         with self._server_errors(), self._connection.transaction():
-            for statement in self._tables.settle_quarantined():
+            for statement in self._tables.update_quarantined():
                 self._connection.execute(statement, parameters)
 
     def _query(self, query: Composed) -> DataFrame:
