@@ -187,11 +187,12 @@ def _with_older(
     if not keys:
         return rows
     versions = newest_of(job, topic, read_range, every_version=True)
-    versions = persist(stack, versions.where(F.col("key").cast("string").isin(keys)))
+    # `rows` has every record with a malformed sequence.
+    is_needed = F.col("key").cast("string").isin(keys) & F.col("_sequence").isNotNull()
+    versions = persist(stack, versions.where(is_needed))
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, with_observation=False)
     older = decoder.rows(versions, decoder.writer_schemas(schemas, require_known=False))
-    older = older.where(has_key)  # `rows` has every record without a version
     is_affected = F.coalesce(F.col(KEY_COLUMN).isin(keys), F.lit(False))
     # `rows` of the same keys are added, because compaction may have removed their records before the second read.
     versions_of_affected = older.unionByName(rows.where(is_affected)).dropDuplicates(["_partition", "_offset"])
