@@ -26,10 +26,10 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_access, "describe", lambda *_: state)
         patch.setattr(metrics, "describe", lambda *_: replace(state, end_offsets={0: ends[0] + 3}))
-        patch.setattr(topic_access, "read_records", lambda spark, _, read_range: log.read(spark, read_range))
-        patch.setattr(
-            topic_access, "read_newest", lambda spark, _, read_range: select_columns(log.read(spark, read_range))
-        )
+        for reader in ("read_every", "read_newest"):
+            patch.setattr(
+                topic_access, reader, lambda spark, _, read_range: select_columns(log.read(spark, read_range))
+            )
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )

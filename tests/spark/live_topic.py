@@ -36,7 +36,7 @@ class LiveTopic:
         return Topic(
             self.describe,
             self.records,
-            lambda read_range: select_columns(self.records(read_range)),
+            self.records,
             self.offsets_at,
             self.registry,
         )
@@ -55,7 +55,7 @@ class LiveTopic:
     def records(self, read_range: ReadRange) -> DataFrame:
         self.reads.append(read_range)
         self.before_read(read_range)
-        return self.log.read(active_session(), read_range)
+        return select_columns(self.log.read(active_session(), read_range))
 
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
         offsets = dict(state.end_offsets)

@@ -60,7 +60,8 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Of numbers only integers, because other numbers can be written in more than one way (1.5, 1.50).
+    # Of numbers only integers (also 42.0, which the variant does not distinguish), because others can be written in
+    # more than one way (1.5, 1.50).
     is_integer = F.rlike(text, F.lit(_INTEGER_PATTERN)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
     return prevent_inlining(F.when((kind == "STRING") | is_integer, text.cast("binary")))
 

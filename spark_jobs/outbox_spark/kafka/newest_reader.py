@@ -60,7 +60,8 @@ def read_newest(
     """Return COLUMNS of the records of a range; superseded records may be omitted.
 
     Like read_records it fails if the log starts after the range's start, and skips offsets that were compacted.
-    `buffer_bytes` applies to each task. Raises ConfigurationError for an invalid READER_SETTING.
+    `buffer_bytes` applies to each task; with 0, no record is omitted. Raises ConfigurationError for an invalid
+    READER_SETTING.
     """
     if _configured_reader(spark) is Reader.SPARK:
         return select_columns(read_records(spark, kafka, read_range))
@@ -71,6 +72,14 @@ def read_newest(
         spark._jsparkSession, read_range.topic, ranges, settings, buffer_bytes, timeout_millis
     )
     return DataFrame(frame, spark)
+
+
+def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
+    """Return COLUMNS of every record of a range.
+
+    Spark's reader would fail for a Kafka timestamp after the year 294247.
+    """
+    return read_newest(spark, kafka, read_range, buffer_bytes=0)
 
 
 def _configured_reader(spark: SparkSession) -> Reader:

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
-from outbox_spark.kafka.newest_reader import read_newest
+from outbox_spark.kafka.newest_reader import read_every, read_newest
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
-from outbox_spark.kafka.range_reader import read_records, stream_records
+from outbox_spark.kafka.range_reader import stream_records
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Topic:
     describe: Callable[[], TopicDescription]
     """Request the description of the topic from the broker."""
     records: Callable[[ReadRange], DataFrame]
-    """Read the records of a range, with range_reader.RECORD_COLUMNS."""
+    """Read every record of a range, with newest_reader.COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
-    """Read a range with newest_reader.COLUMNS; may omit records that a newer record of the same key supersedes."""
+    """Read a range with the same columns; may omit records that a newer record of the same key supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]
     """Return, by partition, the first offset with a Kafka timestamp at or after the time."""
     open_registry: Callable[[], AbstractContextManager[SchemaRegistry]]
@@ -36,7 +36,7 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
     """Return the job's topic in Kafka."""
     return Topic(
         describe=lambda: describe(job.kafka, job.topic),
-        records=lambda read_range: read_records(spark, job.kafka, read_range),
+        records=lambda read_range: read_every(spark, job.kafka, read_range),
         newest=lambda read_range: read_newest(spark, job.kafka, read_range),
         offsets_at=lambda description, time: offsets_at(job.kafka, description, time),
         open_registry=lambda: SchemaRegistry(job.registry),

@@ -14,14 +14,12 @@ from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordFormat, TableProgress
-from outbox_spark.kafka.newest_reader import COLUMNS, select_columns
+from outbox_spark.kafka.newest_reader import COLUMNS
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
     SEQUENCE_HEADER,
     VALID_SEQUENCE,
-    sequence_kind,
-    sequence_of,
 )
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.session.expressions import cached_expressions
@@ -76,7 +74,7 @@ def newest_of(job: MaterializeJob, topic: Topic, read_range: ReadRange, *, every
     # topic.newest compares the bytes of keys. In JSON formats this would omit unreadable keys with equal bytes, but
     # every record with an unreadable key must be quarantined.
     may_skip = key_format is RecordFormat.TEXT and not every_version
-    records = topic.newest(read_range) if may_skip else select_columns(topic.records(read_range))
+    records = topic.newest(read_range) if may_skip else topic.records(read_range)
     return newest_per_key(records, read_range.partition_epoch, every_version=every_version, key_format=key_format)
 
 
@@ -271,8 +269,8 @@ def _describe_mixture(expected: Ordering) -> str:
 def _describe_example(records: DataFrame, expected: Ordering) -> str:
     other_kind = NO_SEQUENCE if expected is Ordering.SEQUENCE else VALID_SEQUENCE
     row = (
-        records.select("partition", "offset", sequence_kind(sequence_of(F.col("headers"))).alias("kind"))
-        .where(F.col("kind") == other_kind)
+        records.select("partition", "offset", "__outbox_kinds")
+        .where(F.col("__outbox_kinds") == other_kind)
         .orderBy("partition", "offset")
         .first()
     )

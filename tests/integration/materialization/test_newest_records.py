@@ -18,7 +18,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import ReadRange, RecordFormat
-from outbox_spark.kafka.newest_reader import COLUMNS, READER_SETTING, read_newest, select_columns
+from outbox_spark.kafka.newest_reader import COLUMNS, READER_SETTING, read_every, read_newest, select_columns
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.runs.newest_per_key import newest_per_key
@@ -26,6 +26,7 @@ from outbox_spark.session.error_redaction import redacted
 
 PARTITIONS = 3
 UNLIMITED = 1 << 30
+MAX_LONG = 2**63 - 1
 Headers = list[tuple[str, str | bytes | None]]
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -39,7 +40,8 @@ class Topic:
         self.kafka = {"bootstrap.servers": state.kafka}
         self.name = f"newest.{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient(dict(self.kafka))
-        self.admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(30)
+        settings = {"message.timestamp.after.max.ms": str(MAX_LONG)}
+        self.admin.create_topics([NewTopic(self.name, PARTITIONS, 1, config=settings)])[self.name].result(30)
         self._producer = Producer({**self.kafka, "linger.ms": 5})
         wait_for(f"leaders of {self.name}", self._poll_leaders, seconds=30)
 
@@ -51,8 +53,16 @@ class Topic:
             return Observation(None, str(error))
         return Observation(True, "led")
 
-    def send(self, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0) -> None:
-        self._producer.produce(self.name, value, key, partition, headers=headers or [])
+    def send(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        partition: int = 0,
+        millis: int = 0,
+    ) -> None:
+        """Send a record; its Kafka timestamp is the current time if `millis` is 0."""
+        self._producer.produce(self.name, value, key, partition, timestamp=millis, headers=headers or [])
 
     def range(self) -> ReadRange:
         assert self._producer.flush(30) == 0
@@ -157,6 +167,14 @@ def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: b
         newest_per_key(frame, 0, key_format=RecordFormat.TEXT).collect() for frame in (all_records, newest_records)
     ]
     assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
+
+
+def test_returns_every_record_for_any_timestamp(topic: Topic) -> None:
+    """Spark's reader fails for timestamps that exceed its microseconds, so a table would stay behind such a record."""
+    for value, millis in ((b"a", 1), (b"b", MAX_LONG // 2), (None, 2)):
+        topic.send(b"k", value, sequence(1), millis=millis)
+    actual = read_every(topic.spark, topic.kafka, topic.range()).selectExpr("offset", "unix_micros(timestamp) AS t")
+    assert {row["offset"]: row["t"] for row in actual.collect()} == {0: 1_000, 1: MAX_LONG // 1_000 * 1_000, 2: 2_000}
 
 
 def test_reads_exactly_the_requested_offsets(topic: Topic) -> None:

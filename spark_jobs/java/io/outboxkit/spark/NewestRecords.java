@@ -56,7 +56,7 @@ public final class NewestRecords {
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
-   * @param bufferBytes maximum size of the records that one task buffers
+   * @param bufferBytes maximum size of the records that one task buffers; 0 to return every record
    * @param timeoutMillis time limit for polls that neither return records nor advance the position
    */
   public static Dataset<Row> of(

@@ -6,8 +6,8 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). After a
- * buffer in which few records were superseded, every record is a row.
+ * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). Every
+ * record is a row without a buffer, and after a buffer in which few records were superseded.
  */
 final class RecordRows implements Iterator<InternalRow> {
   /** If a table retains a greater share of its records, filling it costs more than it saves. */
@@ -28,6 +28,7 @@ final class RecordRows implements Iterator<InternalRow> {
     this.reader = reader;
     this.partition = partition;
     this.bufferBytes = bufferBytes;
+    returnsEveryRecord = bufferBytes == 0;
   }
 
   @Override
