@@ -84,9 +84,9 @@ def compared(pipeline: Pipeline, source: SourceTable, meanwhile: Callable[[], No
 
 
 def test_pending_changes_are_not_differences(
-    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
+    target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
 ) -> None:
-    pipeline = Pipeline(delta_target, postgres)
+    pipeline = Pipeline(target, postgres)
     for key in (1, 2, 3, 4, 5):
         pipeline.insert(key)
     pipeline.run()
@@ -109,9 +109,9 @@ def test_pending_changes_are_not_differences(
 
 
 def test_does_not_recheck_equal_keys(
-    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
+    target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
 ) -> None:
-    pipeline = Pipeline(delta_target, postgres)
+    pipeline = Pipeline(target, postgres)
     pipeline.insert(1)
     pipeline.run()
 

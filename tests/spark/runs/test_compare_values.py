@@ -204,7 +204,10 @@ def test_compares_the_version_of_soft_deleted_rows(spark: SparkSession, postgres
     assert target.state("_deleted_at", "_sequence")["older"] == before["older"]
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize(
+    "mode",
+    [Mode.SOFT_DELETE, *(pytest.param(mode, marks=pytest.mark.long) for mode in (Mode.HARD_DELETE, Mode.HISTORY))],
+)
 def test_finds_a_deletion_with_the_sequence_of_the_row(
     spark: SparkSession, postgres_target: Target, mode: Mode
 ) -> None:
@@ -250,6 +253,7 @@ def test_compares_the_current_versions_of_a_history(spark: SparkSession, table: 
     assert keys(compared(target, live)) == {}
 
 
+@pytest.mark.long
 def test_reports_duplicate_rows_and_repairs_the_others(spark: SparkSession, delta_target: Target) -> None:
     log = Log("test.thing")
     for commit, key in enumerate("abc"):
@@ -292,6 +296,7 @@ def test_rows_of_an_older_schema_have_the_default(spark: SparkSession, postgres_
     assert actual.uncompared == ["more", "remark"]
 
 
+@pytest.mark.long
 def test_compares_a_lake_column_whose_field_was_renamed_in_case(spark: SparkSession, delta_target: Target) -> None:
     log = Log("test.thing")
     upper = {**OLD, "fields": [*OLD["fields"], {"name": "Note", "type": "string", "default": "none"}]}  # type: ignore[misc]
@@ -306,6 +311,7 @@ def test_compares_a_lake_column_whose_field_was_renamed_in_case(spark: SparkSess
     assert actual.uncompared == []
 
 
+@pytest.mark.long
 def test_json_null_is_a_tombstone(spark: SparkSession, postgres_target: Target) -> None:
     options = structs.replace(postgres_target.job.options, value_format=RecordFormat.JSON)
     postgres_target.job = structs.replace(postgres_target.job, options=options)
