@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 
 import pytest
 from kafka_log import START, Log
@@ -164,6 +166,25 @@ def test_compares_after_a_run_with_a_fast_clock(spark: SparkSession, target: Tar
 
 
 # Decisions, without Spark.
+
+
+class MonthAhead(datetime):
+    """The clock of a driver."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + 30 * DAY
+
+
+@pytest.mark.parametrize("name", ["postgres_target", "delta_target"])
+def test_time_is_that_of_the_target(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    target: Target = request.getfixturevalue(name)
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("outbox_spark.") and getattr(module, "datetime", None) is datetime:
+            monkeypatch.setattr(module, "datetime", MonthAhead)
+    with target.open() as table:
+        assert abs(table.current_time() - datetime.now(UTC)) < DAY
+
 
 STATE = TopicDescription("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))
