@@ -157,6 +157,11 @@ def test_applies_nothing_while_tombstones_may_have_been_missed(
     with pytest.raises(RefusedError, match="may miss tombstones"):
         materialize(spark, job, lambda _: None, topic=live.topic())
     assert state(postgres_target) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("outbox_spark.runs.materialize_table._apply_all", crash)
+        with pytest.raises(CrashError):
+            run(postgres_target, live)
+    assert state(postgres_target) == before
     run(postgres_target, live)
     assert "a" not in state(postgres_target)
 
