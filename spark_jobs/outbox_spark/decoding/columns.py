@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_common.column_names import reserved_by
+from outbox_common.column_types import unsupported_type
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
@@ -38,7 +39,6 @@ VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
 ROW_STATE_COLUMNS = [STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN]
 """Columns of a row that is not an older version from which outbox-reconcile determines whether its state is correct."""
 
-MAX_PRECISION = 38  # of Spark's decimal type
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
 _UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
@@ -159,6 +159,7 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     tree = load(schema)
     if kind_of(tree.root) != "record":
         raise SchemaError(f"the schema of {subject} is not a record", "register a schema of type record")
+    _check_types(tree, subject)
     columns = [
         replace(
             _column(field, tree, subject), doc=str(field.get("doc") or ""), aliases=tuple(field.get("aliases") or ())
@@ -167,6 +168,15 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     ]
     _check_names(columns, subject)
     return columns
+
+
+def _check_types(tree: Schema, subject: str) -> None:
+    for field in tree.root["fields"]:
+        problem = unsupported_type(tree, field["type"], frozenset({tree.root["name"]}))
+        if problem is not None:
+            raise SchemaError(
+                f"{subject}: field {field['name']} cannot be a column: {problem}", "change the type of the field"
+            )
 
 
 def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
@@ -185,16 +195,9 @@ def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
     if kind is ColumnType.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
         kind = ColumnType.BYTES
     if kind is ColumnType.NUMERIC:
-        return _numeric(name, avro_type, definition, subject, has_default=has_default)
+        precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
+        return Column(name, kind, avro_type, precision, scale, has_default)
     return Column(name, kind, logical_type if kind is ColumnType.TIME else avro_type, has_default=has_default)
-
-
-def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
-    precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
-    if precision > MAX_PRECISION:
-        message = f"{subject}: field {name} is a decimal of precision {precision}; the maximum is {MAX_PRECISION}"
-        raise SchemaError(message, "declare a smaller precision, or use a string field")
-    return Column(name, ColumnType.NUMERIC, avro_type, precision, scale, has_default)
 
 
 def _non_null_type(avro_type: Node) -> Node:

@@ -99,14 +99,14 @@ def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
 def _types_of(session: AnySession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
     spark = session.spark()
     record = from_avro(F.lit(None).cast("binary"), reader_schema)
-    decoded = spark.range(1).select(record.alias("record"))
     try:
+        decoded = spark.range(1).select(record.alias("record"))
         return decoded.select(
             *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns]
         ).schema
     except AnalysisException as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        hint = "remove types from the schema that Spark's from_avro does not support, such as recursive types"
+        hint = "remove types from the schema that Spark's from_avro does not support"
         raise SchemaError(f"the schema cannot be mapped to columns: {reason}", hint) from error
 
 

@@ -175,6 +175,10 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
     assert (target.rows(), target.committed()) == before
 
 
+def nested(name: str, *fields: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": "int"} for field in fields]}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -184,7 +188,12 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
         ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "field A differs .* only in case"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],
-            "precision 39; the maximum is 38",
+            "field d cannot be a column: it is a decimal of 39 digits; the maximum is 38",
+        ),
+        ([{"name": "n", "type": ["null", "R"]}], "field n cannot be a column: the record R contains itself"),
+        (
+            [{"name": "n", "type": {"type": "map", "values": nested("Tag", "at", "At")}}],
+            "field n cannot be a column: the field at of its record Tag differs from another only in case",
         ),
     ],
 )

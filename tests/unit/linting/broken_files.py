@@ -89,6 +89,8 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "prefix.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "system_column.avsc")),
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "nested_case.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "recursive.avsc")),
     ("materialization.mode", lambda: with_history_in(LAKE)),
     ("materialization.single-writer", lambda: with_target(DeltaTarget(kind="delta", path="S3A://lake"))),
     (

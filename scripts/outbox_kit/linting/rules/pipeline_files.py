@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
+from outbox_common.avro_schema import Schema, load
 from outbox_common.column_names import reserved_by
+from outbox_common.column_types import MAX_DECIMAL_DIGITS, unsupported_type
 from outbox_common.object_stores import hadoop_warehouse, s3_scheme
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
@@ -17,7 +17,6 @@ from outbox_kit.pipeline import Aggregate, PostgresTarget, inlined_schema
 from outbox_kit.pipeline.environment import DeltaTarget
 from outbox_kit.rules import Finding, Severity
 
-MAX_DECIMAL_DIGITS = 38
 RULES = LintRules()
 
 
@@ -99,8 +98,8 @@ def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.columns",
-    "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case, and "
-    f"decimals have at most {MAX_DECIMAL_DIGITS} digits",
+    "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case (also in "
+    f"nested records), no record contains itself, and decimals have at most {MAX_DECIMAL_DIGITS} digits",
     reason="the Spark job rejects an invalid schema only when records with this schema are already on the topic",
 )
 def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
@@ -110,13 +109,15 @@ def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
         kinds_by_aggregate.setdefault(entry.aggregate, set()).add("" if target is None else target.kind)
     for name, kinds in kinds_by_aggregate.items():
         aggregate = lint_input.pipeline.aggregates[name]
-        fields = [] if schema_error(aggregate) is not None else json.loads(inlined_schema(aggregate))["fields"]
-        for problem in _column_problems(fields, sorted(kinds)):
+        if schema_error(aggregate) is not None:
+            continue
+        for problem in _column_problems(load(inlined_schema(aggregate)), sorted(kinds)):
             remedy = "change the name or type of the field before the first record is written"
             yield violation(f"aggregate type {name}: {problem}", "a valid column", remedy)
 
 
-def _column_problems(fields: list[dict[str, Any]], target_kinds: list[str]) -> Iterator[str]:
+def _column_problems(schema: Schema, target_kinds: list[str]) -> Iterator[str]:
+    fields = schema.root["fields"]
     name_counts = Counter(str(field["name"]).lower() for field in fields)
     for field in fields:
         name = str(field["name"])
@@ -125,16 +126,9 @@ def _column_problems(fields: list[dict[str, Any]], target_kinds: list[str]) -> I
             yield f"field {name} cannot have this name: {reasons[0]}"
         elif name_counts[name.lower()] > 1:
             yield f"field {name} differs from another field only in case"
-        digits = _decimal_digits(field["type"])
-        if digits > MAX_DECIMAL_DIGITS:
-            yield f"field {name} is a decimal of {digits} digits, but the maximum is {MAX_DECIMAL_DIGITS}"
-
-
-def _decimal_digits(schema: Any) -> int:  # noqa: ANN401 - any schema
-    if isinstance(schema, list):
-        return max(map(_decimal_digits, schema), default=0)
-    is_decimal = isinstance(schema, dict) and schema.get("logicalType") == "decimal"
-    return int(schema.get("precision", 0)) if is_decimal else 0
+        problem = unsupported_type(schema, field["type"], frozenset({schema.root["name"]}))
+        if problem is not None:
+            yield f"field {name} cannot be a column: {problem}"
 
 
 @RULES.rule(
