@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_common.column_names import reserved_by
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Mode
 from outbox_spark.runs.compare_topic import compare_with_topic
 from outbox_spark.runs.repair import repair_table
@@ -127,6 +128,18 @@ def test_repairs_rows_whose_fields_have_every_name(spark: SparkSession, target: 
         "unreadable": ["c"],
     }
     assert target.state(*filled.fields) == filled.expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("postgres", "ctid"), ("postgres", "x" * 64), ("delta", "_Row_Dropped_"), ("iceberg", "_pos")]
+)
+def test_refuses_names_that_the_target_reserves(kind: str, name: str, request: pytest.FixtureRequest) -> None:
+    target: Target = request.getfixturevalue(f"{kind}_target")
+    schema = {"type": "record", "name": "Thing", "fields": [{"name": name, "type": "long"}]}
+    log = Log("test.thing", partitions=1)
+    log.append("a", framed(schema, 1, {name: 1}), sequence(1))
+    with pytest.raises(SchemaError, match=f"field {name} cannot have this name"):
+        target.run(log, Schemas({1: schema}, newest=1))
 
 
 @pytest.mark.parametrize("kind", ["postgres", pytest.param("delta", marks=pytest.mark.long)])

@@ -33,6 +33,7 @@ _SETTING_PREFIX = "spark.databricks.delta"
 class DeltaTable(LakeTable):
     """One Delta table, in the folder <path of the target>/<table>."""
 
+    kind = "delta"
     _storage: DeltaStorage
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, table: str, mode: Mode, report: Reporter) -> None:

@@ -8,15 +8,13 @@ fast-forward if another run has committed to the main branch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from outbox_common.object_stores import hadoop_warehouse
-from outbox_spark.decoding.columns import Column, check_reserved
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
@@ -40,6 +38,7 @@ _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFail
 class IcebergTable(LakeTable):
     """One Iceberg table. It has a lease only if its catalog is of type hadoop, whose tables are in a folder."""
 
+    kind = "iceberg"
     _storage: IcebergStorage
 
     def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode, report: Reporter) -> None:
@@ -57,11 +56,6 @@ class IcebergTable(LakeTable):
         if self._lease is None:
             self._token_at_entry = self._current_token()
         return self
-
-    def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when Iceberg reserves the name of a field, or when LakeTable.check raises it."""
-        check_reserved(columns, self._label, "iceberg")
-        super().check(columns, schema)
 
     def replace_by(self, shadow: Self) -> None:
         """Replace the content by that of the shadow table in one commit, then drop the shadow table.

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pyspark import StorageLevel
 from pyspark.sql import Column as Expression
@@ -30,6 +30,7 @@ from outbox_spark.decoding.columns import (
     STALE_COLUMN,
     VALID_TO_COLUMN,
     Column,
+    check_reserved,
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
@@ -83,6 +84,9 @@ class ChangeCounts:
 class LakeTable(NoEarlyStaging, ABC):
     """One table with its ledger and quarantine. If it has a lease, the run holds the lease inside `with`."""
 
+    kind: ClassVar[str]
+    """Kind of the target, as in environment files."""
+
     def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
         self._storage = storage
         self._label = label
@@ -121,7 +125,8 @@ class LakeTable(NoEarlyStaging, ABC):
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError for another mode, a column with another type than in `schema`, or a renamed field."""
+        """Raise SchemaError for a reserved name, another mode, another type than in `schema`, or a renamed field."""
+        check_reserved(columns, self._label, self.kind)
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
             message = f"{self._label} was created with mode {mode}, but the job has mode {self._mode}"
