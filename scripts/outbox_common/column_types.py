@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from outbox_common.avro_schema import Node, Schema, kind_of
 
@@ -26,12 +28,18 @@ def unsupported_type(schema: Schema, node: Node, enclosing: frozenset[str]) -> s
             return problem
         enclosing |= {definition["name"]}
         parts = [field["type"] for field in definition["fields"]]
-    elif definition.get("logicalType") == "decimal" and int(definition.get("precision", 0)) > MAX_DECIMAL_DIGITS:
+    elif _decimal_digits(definition) > MAX_DECIMAL_DIGITS:
         return f"it is a decimal of {definition['precision']} digits; the maximum is {MAX_DECIMAL_DIGITS}"
     else:
         parts = [definition[key] for key in ("items", "values") if key in definition]
     problems = (unsupported_type(schema, part, enclosing) for part in parts)
     return next((problem for problem in problems if problem is not None), None)
+
+
+def _decimal_digits(definition: Mapping[str, Any]) -> int:
+    # As Avro specifies, a logical type of another type is ignored.
+    is_decimal = definition.get("logicalType") == "decimal" and kind_of(definition) in ("bytes", "fixed")
+    return int(definition.get("precision", 0)) if is_decimal else 0
 
 
 def _record_problem(definition: Node, enclosing: frozenset[str]) -> str | None:

@@ -216,6 +216,7 @@ def test_rejects_a_schema_that_is_not_a_record() -> None:
         ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, ColumnType.UUID),
         ({"type": "long", "logicalType": "timestamp-nanos"}, ColumnType.BIGINT),
         ({"type": "fixed", "name": "F", "size": 3}, ColumnType.BYTES),
+        ({"type": "string", "logicalType": "decimal", "precision": 50}, ColumnType.TEXT),
         ("Known", ColumnType.TEXT),
         ("other.Named", ColumnType.TEXT),
     ],
