@@ -5,7 +5,9 @@ Column names of Spark and the lake formats are case-insensitive, so names are co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 INTERNAL_PREFIX = "__outbox_"
 """Prefix of all columns that the jobs add to the fields of a record and do not store in the table."""
@@ -32,6 +34,12 @@ _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
 }
 """By kind of target: columns of Delta's MERGE and change data feed; PostgreSQL's system columns; Iceberg's metadata
 columns, the stored name of `_partition`, and columns of Spark's MERGE into Iceberg tables."""
+
+
+def ambiguous_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the fields of a record that differ from another name only in case."""
+    counts = Counter(str(field["name"]).lower() for field in fields)
+    return [str(field["name"]) for field in fields if counts[str(field["name"]).lower()] > 1]
 
 
 def reserved_by(name: str, kind: str = "") -> str | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outbox_common.avro_schema import Node, Schema, kind_of
+from outbox_common.column_names import ambiguous_names
 
 MAX_DECIMAL_DIGITS = 38
 """Maximum precision of a decimal in Spark."""
 
 
-def unsupported_type(schema: Schema, node: Node, enclosing: frozenset[str]) -> str | None:
-    """Return what prevents a column from having this type, as text; None if nothing does.
+def unsupported_fields(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Yield the name of each field of a record schema that no column can have, and the reason as text."""
+    for field in schema.root["fields"]:
+        problem = _type_problem(schema, field["type"], frozenset({schema.root["name"]}))
+        if problem is not None:
+            yield str(field["name"]), problem
 
-    `enclosing` are the full names of the records that contain the field.
-    """
+
+def _type_problem(schema: Schema, node: Node, enclosing: frozenset[str]) -> str | None:
+    """Return what prevents a column from having this type; `enclosing` are the full names of the outer records."""
     definition = schema.definition(node)
     if isinstance(definition, list):
         parts = definition
@@ -32,7 +37,7 @@ def unsupported_type(schema: Schema, node: Node, enclosing: frozenset[str]) -> s
         return f"it is a decimal of {definition['precision']} digits; the maximum is {MAX_DECIMAL_DIGITS}"
     else:
         parts = [definition[key] for key in ("items", "values") if key in definition]
-    problems = (unsupported_type(schema, part, enclosing) for part in parts)
+    problems = (_type_problem(schema, part, enclosing) for part in parts)
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -46,8 +51,7 @@ def _record_problem(definition: Node, enclosing: frozenset[str]) -> str | None:
     if definition["name"] in enclosing:
         return f"the record {definition['name']} contains itself"
     # Names of struct fields are case-insensitive in Spark and the lake formats.
-    counts = Counter(str(field["name"]).lower() for field in definition["fields"])
-    for field in definition["fields"]:
-        if counts[str(field["name"]).lower()] > 1:
-            return f"the field {field['name']} of its record {definition['name']} differs from another only in case"
+    ambiguous = ambiguous_names(definition["fields"])
+    if ambiguous:
+        return f"the field {ambiguous[0]} of its record {definition['name']} differs from another only in case"
     return None

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_common.column_names import reserved_by
-from outbox_common.column_types import unsupported_type
+from outbox_common.column_types import unsupported_fields
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
@@ -159,7 +159,8 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     tree = load(schema)
     if kind_of(tree.root) != "record":
         raise SchemaError(f"the schema of {subject} is not a record", "register a schema of type record")
-    _check_types(tree, subject)
+    for name, problem in unsupported_fields(tree):
+        raise SchemaError(f"{subject}: field {name} cannot be a column: {problem}", "change the type of the field")
     columns = [
         replace(
             _column(field, tree, subject), doc=str(field.get("doc") or ""), aliases=tuple(field.get("aliases") or ())
@@ -168,15 +169,6 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     ]
     _check_names(columns, subject)
     return columns
-
-
-def _check_types(tree: Schema, subject: str) -> None:
-    for field in tree.root["fields"]:
-        problem = unsupported_type(tree, field["type"], frozenset({tree.root["name"]}))
-        if problem is not None:
-            raise SchemaError(
-                f"{subject}: field {field['name']} cannot be a column: {problem}", "change the type of the field"
-            )
 
 
 def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:

@@ -165,9 +165,6 @@ def test_compares_after_a_run_with_a_fast_clock(spark: SparkSession, target: Tar
     assert set(target.state()) == {"b", "c"}
 
 
-# Decisions, without Spark.
-
-
 class MonthAhead(datetime):
     """The clock of a driver."""
 
@@ -185,6 +182,8 @@ def test_time_is_that_of_the_target(name: str, request: pytest.FixtureRequest, m
     with target.open() as table:
         assert abs(table.current_time() - datetime.now(UTC)) < DAY
 
+
+# Decisions, without Spark.
 
 STATE = TopicDescription("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))

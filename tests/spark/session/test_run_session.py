@@ -41,6 +41,7 @@ from outbox_spark.sinks import DeltaTable, IcebergTable
 from outbox_spark.sinks.iceberg.catalog import configure_catalog
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
 
+LAKES = ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)]
 NASTY = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
@@ -172,7 +173,7 @@ def with_settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[Non
             spark.conf.unset(key)
 
 
-@pytest.mark.parametrize("name", ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", LAKES)
 def test_runs_of_one_application_at_the_same_time(
     request: pytest.FixtureRequest, spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +222,7 @@ VALUE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", LAKES)
 def test_settings_of_the_caller_neither_change_rows_nor_are_changed(
     request: pytest.FixtureRequest, spark: SparkSession, name: str
 ) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from outbox_common.avro_schema import Schema, load
-from outbox_common.column_names import reserved_by
-from outbox_common.column_types import MAX_DECIMAL_DIGITS, unsupported_type
+from outbox_common.column_names import ambiguous_names, reserved_by
+from outbox_common.column_types import MAX_DECIMAL_DIGITS, unsupported_fields
 from outbox_common.object_stores import hadoop_warehouse, s3_scheme
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
@@ -117,18 +116,16 @@ def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _column_problems(schema: Schema, target_kinds: list[str]) -> Iterator[str]:
-    fields = schema.root["fields"]
-    name_counts = Counter(str(field["name"]).lower() for field in fields)
-    for field in fields:
+    ambiguous, type_problems = ambiguous_names(schema.root["fields"]), dict(unsupported_fields(schema))
+    for field in schema.root["fields"]:
         name = str(field["name"])
         reasons = [reason for kind in target_kinds if (reason := reserved_by(name, kind)) is not None]
         if reasons:
             yield f"field {name} cannot have this name: {reasons[0]}"
-        elif name_counts[name.lower()] > 1:
+        elif name in ambiguous:
             yield f"field {name} differs from another field only in case"
-        problem = unsupported_type(schema, field["type"], frozenset({schema.root["name"]}))
-        if problem is not None:
-            yield f"field {name} cannot be a column: {problem}"
+        if name in type_problems:
+            yield f"field {name} cannot be a column: {type_problems[name]}"
 
 
 @RULES.rule(
