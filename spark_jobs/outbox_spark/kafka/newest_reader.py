@@ -75,7 +75,7 @@ def read_newest(
 
 
 def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
-    """Return COLUMNS of every record of a range.
+    """Return all records of an offset range, with COLUMNS.
 
     Spark's reader would fail for a Kafka timestamp after the year 294247.
     """

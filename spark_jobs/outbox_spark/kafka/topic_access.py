@@ -23,7 +23,7 @@ class Topic:
     describe: Callable[[], TopicDescription]
     """Request the description of the topic from the broker."""
     records: Callable[[ReadRange], DataFrame]
-    """Read every record of a range, with newest_reader.COLUMNS."""
+    """Read all records of an offset range; the columns are newest_reader.COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
     """Read a range with the same columns; may omit records that a newer record of the same key supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]

@@ -187,7 +187,7 @@ def _with_older(
     if not keys:
         return rows
     versions = newest_of(job, topic, read_range, every_version=True)
-    # `rows` has every record with a malformed sequence.
+    # Records with a malformed source_sequence are all in `rows`, because none of them supersedes another.
     is_needed = F.col("key").cast("string").isin(keys) & F.col("_sequence").isNotNull()
     versions = persist(stack, versions.where(is_needed))
     with allow_topic_reads(rows.sparkSession):

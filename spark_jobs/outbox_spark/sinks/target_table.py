@@ -140,7 +140,7 @@ class TargetTable(Protocol):
         """
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
-        """Return the names of all columns of the table, those of `columns` as they have them; empty without a table."""
+        """Return the names of all columns, in the case of `columns` where they match; empty if there is no table."""
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
         """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None without a quarantine."""

@@ -70,7 +70,7 @@ def test_tries_a_table_of_another_driver_again(postgres_target: Target, monkeypa
 
 
 def test_two_first_runs_in_a_schema_both_succeed(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both create the schema and the table of the offsets."""
+    """Both runs create the PostgreSQL schema and the progress table."""
     both_ready, create = threading.Barrier(2, timeout=120), postgres_table.create_offsets_table
     exists = postgres_table.schema_exists
 

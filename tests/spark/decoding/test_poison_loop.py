@@ -172,7 +172,7 @@ def test_history_contains_every_version_and_quarantined_record(spark: SparkSessi
 
 
 def test_quarantines_a_malformed_sequence_of_a_poisoned_key_once(spark: SparkSession) -> None:
-    """The range is read again for the key."""
+    """The unreadable record of the key makes the run read the offset range a second time."""
     log = Log("test.thing", partitions=1)
     add(log, "a", 1)
     log.append("a", framed(THING, 1, {"n": 2}), "malformed")

@@ -67,7 +67,7 @@ def names(target: Target, pattern: str = "*.py") -> list[str]:
 
 @dataclass
 class Filled:
-    """A table with a field for every name, and the rows that it should have."""
+    """A topic whose schema has a field for every name, and the expected rows of its table."""
 
     fields: list[str]
     registry: Schemas
@@ -76,7 +76,7 @@ class Filled:
 
 
 def fill(target: Target) -> Filled:
-    """Run twice: half of the fields are in the first schema, and the second schema adds the other half."""
+    """Materialize the topic twice: with half of the fields, and after a new schema version added the other half."""
     fields = names(target)
     assert len(fields) > 100
     added = fields[1::2]

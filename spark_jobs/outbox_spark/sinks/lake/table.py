@@ -85,7 +85,7 @@ class LakeTable(NoEarlyStaging, ABC):
     """One table with its ledger and quarantine. If it has a lease, the run holds the lease inside `with`."""
 
     kind: ClassVar[str]
-    """Kind of the target, as in environment files."""
+    """Value of `kind` in the environment file, which is the table format."""
 
     def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
         self._storage = storage
@@ -157,7 +157,7 @@ class LakeTable(NoEarlyStaging, ABC):
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS)
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
-        """Return the names of all columns of the table, those of `columns` as they have them; empty without a table."""
+        """Return the names of all columns, in the case of `columns` where they match; empty if there is no table."""
         # Names in lake tables are case-insensitive: a column keeps its name if that of the field changes only in case.
         names = {column.name.lower(): column.name for column in columns}
         stored_names = self._storage.read().columns if self._storage.exists() else []
