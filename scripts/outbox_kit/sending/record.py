@@ -1,0 +1,30 @@
+"""Kafka records of events, for the ways of sending that produce to Kafka themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from outbox_kit.sending.event import OutboxEvent
+
+PRODUCER_SETTINGS: dict[str, str | bool] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # the partitioner of Kafka's Java client; the default of librdkafka differs
+}
+"""Settings of a confluent-kafka producer whose records obey the contract: no duplicates by retries, Java's partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as a producer sends it. `value` None is a tombstone; `partition` None leaves it to the partitioner."""
+
+    topic: str
+    key: bytes
+    value: bytes | None = field(repr=False)
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+
+
+Encode = Callable[[OutboxEvent], Record]
+"""Returns the record of an event. Raises InvalidEventError for an event that no record can represent."""
