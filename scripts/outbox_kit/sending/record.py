@@ -12,7 +12,7 @@ PRODUCER_SETTINGS: dict[str, str | bool] = {
     "acks": "all",
     "partitioner": "murmur2_random",  # the partitioner of Kafka's Java client; the default of librdkafka differs
 }
-"""Settings of a confluent-kafka producer whose records obey the contract: no duplicates by retries, Java's partitions."""
+"""Settings of a confluent-kafka producer: retries without duplicates, and the partitions of Java clients."""
 
 
 @dataclass(frozen=True, slots=True)
