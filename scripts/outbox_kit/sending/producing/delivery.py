@@ -1,0 +1,64 @@
+"""Delivery of records by a confluent-kafka producer, with a result for each record."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from outbox_kit.sending.producing.errors import NotDeliveredError
+from outbox_kit.sending.record import Record
+from outbox_kit.waiting import Deadline
+
+DELIVERY_S = 30.0
+"""Default time limit of the wait for brokers."""
+POLL_S = 0.1
+ANY_PARTITION = -1
+
+
+class Deliveries:
+    """Records that were handed to a producer and are not yet confirmed. Serves one thread."""
+
+    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
+        self._producer = producer
+        self._seconds = seconds
+        self._pending = 0
+        self._failure: KafkaError | None = None
+
+    def send(self, record: Record) -> None:
+        """Add a record to the producer's queue. Raises NotDeliveredError if the queue is full until the time limit."""
+        deadline = Deadline(self._seconds)
+        while True:
+            try:
+                self._produce(record)
+            except BufferError:
+                if not deadline.seconds_left:
+                    message = f"topic {record.topic}: the producer's queue was full for {self._seconds:g} s"
+                    raise NotDeliveredError(message, "check the brokers") from None
+                self._producer.poll(POLL_S)
+            else:
+                return
+
+    def _produce(self, record: Record) -> None:
+        self._producer.produce(
+            record.topic,
+            value=record.value,
+            key=record.key,
+            partition=ANY_PARTITION if record.partition is None else record.partition,
+            headers=list(record.headers),
+            on_delivery=self._delivered,
+        )
+        self._pending += 1
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        del message
+        self._pending -= 1
+        if error is not None:
+            self._failure = self._failure or error
+
+    def wait(self) -> None:
+        """Wait until every record is confirmed. Raises NotDeliveredError for the first that is not."""
+        self._producer.flush(self._seconds)
+        if self._failure is not None:
+            raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", "check the topic and brokers")
+        if self._pending:
+            message = f"{self._pending} records were not confirmed within {self._seconds:g} s"
+            raise NotDeliveredError(message, "check the brokers; the records may still be delivered")

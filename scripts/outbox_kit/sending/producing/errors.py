@@ -1,0 +1,36 @@
+"""Errors of the ways that produce to Kafka beside the database transaction."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from outbox_kit.errors import RejectedError, UnreachableError
+
+
+class NotDeliveredError(UnreachableError):
+    """A record was not confirmed in time. A producer without transactions may still deliver it later."""
+
+
+class NotCommittedError(RejectedError):
+    """The Kafka transaction did not commit, and its records are not readable with read_committed."""
+
+
+class UnknownOutcomeError(UnreachableError):
+    """The request to commit was sent, and its outcome is unknown: the transaction may be committed."""
+
+
+class ProducerUnusableError(RejectedError):
+    """The producer cannot be used again, for example because another one with its transactional.id has fenced it."""
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """Return the KafkaError of an exception, with its code and whether it is fatal."""
+    cause = error.args[0]
+    assert isinstance(cause, KafkaError)  # noqa: S101 - for the type checker
+    return cause
+
+
+def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:
+    """Return the error for a producer with a fatal error."""
+    message = f"cannot {action}: {cause.str()}"
+    return ProducerUnusableError(message, "close the producer, create another one, then run the recovery")
