@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_kit.errors import ConfigurationError
@@ -83,8 +84,8 @@ class TwoPhaseSender:
         if not transaction.records:
             return None
         gid = make_gid(self._transactional_id, event_id(transaction.records[0]))
-        # A transaction that has executed no statement has not begun, and can't be prepared.
-        self._connection.execute("select 1")
+        if self._connection.info.transaction_status == TransactionStatus.IDLE:
+            self._connection.execute("select 1")  # without a statement no transaction has begun
         try:
             self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
         except psycopg.errors.ObjectNotInPrerequisiteState as error:

@@ -1,0 +1,111 @@
+"""Child process that sends one event in one of the ways and exits abruptly at a named point.
+
+    python crashing_sender.py WAY POINT EVENT_ID
+
+DSN, BOOTSTRAP, TOPIC and TRANSACTIONAL_ID are environment variables. POINT is before-database, after-database,
+before-kafka, after-kafka or none; `kafka` is the commit of the Kafka transaction, or the delivery without one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+
+from outbox_kit.sending.producing import (
+    ChainedSender,
+    Deliveries,
+    DeliveryProof,
+    RecoveryStore,
+    TwoPhaseSender,
+    fence,
+    send_after_commit,
+    send_before_commit,
+)
+from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+
+CRASH_CODE = 9
+DSN, BOOTSTRAP, TOPIC = os.environ["DSN"], os.environ["BOOTSTRAP"], os.environ["TOPIC"]
+TRANSACTIONAL_ID = os.environ["TRANSACTIONAL_ID"]
+WAY, POINT, EVENT_ID = sys.argv[1:]
+
+
+def reach(point: str) -> None:
+    if point == POINT:
+        os._exit(CRASH_CODE)
+
+
+class CrashingConnection(psycopg.Connection[Any]):
+    def commit(self) -> None:
+        reach("before-database")
+        super().commit()
+        reach("after-database")
+
+
+class CrashingProducer(Producer):
+    def commit_transaction(self, *arguments: Any) -> None:
+        reach("before-kafka")
+        super().commit_transaction(*arguments)
+        reach("after-kafka")
+
+    def flush(self, *arguments: Any) -> int:
+        if not WAY.startswith(("direct", "proof")):
+            return super().flush(*arguments)
+        reach("before-kafka")
+        remaining = super().flush(*arguments)
+        reach("after-kafka")
+        return remaining
+
+
+def record() -> Record:
+    return Record(TOPIC, b"key", b"value", (("event_id", EVENT_ID.encode()),))
+
+
+def work(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("insert into purchase values (%s)", [EVENT_ID])
+
+
+def main() -> None:
+    transactional = not WAY.startswith(("direct", "proof"))
+    settings = {"bootstrap.servers": BOOTSTRAP, **PRODUCER_SETTINGS}
+    if not transactional:
+        settings["linger.ms"] = 60_000  # the record is sent by flush, and not before
+    producer = CrashingProducer({**settings, **({"transactional.id": TRANSACTIONAL_ID} if transactional else {})})
+    connection = CrashingConnection.connect(DSN)
+    if transactional:
+        fence(producer)
+    if WAY == "direct-after":
+        send_after_commit(connection, producer, record(), work)
+    elif WAY == "direct-before":
+        send_before_commit(connection, producer, record(), work)
+    elif WAY == "proof":
+        work(connection)
+        DeliveryProof().save(connection, [record()])
+        connection.commit()
+        deliveries = Deliveries(producer)
+        deliveries.send(record())
+        deliveries.wait()
+    else:
+        sender = (
+            TwoPhaseSender(connection, producer, TRANSACTIONAL_ID)
+            if WAY == "two-phase"
+            else chained(connection, producer)
+        )
+        with sender.transaction() as transaction:
+            work(connection)
+            transaction.send(record())
+    with suppress(psycopg.OperationalError):
+        connection.close()
+
+
+def chained(connection: psycopg.Connection[Any], producer: Producer) -> ChainedSender:
+    order, _, has_store = WAY.partition("+")
+    store = RecoveryStore(psycopg.connect(DSN, autocommit=True), TRANSACTIONAL_ID) if has_store else None
+    return ChainedSender(connection, producer, order=order, store=store)  # type: ignore[arg-type]
+
+
+main()

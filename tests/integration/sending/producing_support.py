@@ -1,0 +1,102 @@
+"""Database, topic, producers and crashing child processes of the tests of outbox_kit.sending.producing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Message, Producer
+from psycopg.rows import tuple_row
+
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.topic_reader import read_records, text_headers
+from outbox_kit.pipeline import Kafka
+from outbox_kit.sending.producing import delivery_proof, recovery_store
+from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_kit.stack import StackState
+
+CRASH_CODE = 9
+CHILD = Path(__file__).with_name("crashing_sender.py")
+
+
+class World:
+    """One topic and one database, and what they contain."""
+
+    def __init__(self, dsn: str, bootstrap: str, cleanup: ExitStack) -> None:
+        self.dsn = dsn
+        self.topic = f"producing-{uuid4().hex[:12]}"
+        self.transactional_id = f"{self.topic}-sender"
+        self.settings = {"bootstrap.servers": bootstrap}
+        self._kafka = KafkaClient(Kafka(bootstrap_servers=bootstrap))
+        self._cleanup = cleanup
+        self._kafka.create(self.topic, partitions=2, replication_factor=1, config={})
+        cleanup.callback(self._kafka.delete, self.topic)
+
+    def producer(self, *, transactional: bool = True, **settings: Any) -> Producer:
+        transaction = {"transactional.id": self.transactional_id} if transactional else {}
+        return Producer({**self.settings, **PRODUCER_SETTINGS, **transaction, "log_level": 0, **settings})
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(self.dsn, row_factory=tuple_row, **options)
+        self._cleanup.callback(connection.close)
+        return connection
+
+    def record(self, event_id: str | None = None) -> Record:
+        event_id = event_id or str(uuid4())
+        return Record(self.topic, b"key", b"value", (("event_id", event_id.encode()), ("a", b"\x00\xff"), ("a", b"")))
+
+    def column(self, query: str) -> list[Any]:
+        """Return the first column of a query, as another session sees it."""
+        with psycopg.connect(self.dsn, row_factory=tuple_row) as connection:
+            return [row[0] for row in connection.execute(query).fetchall()]  # type: ignore[arg-type]
+
+    def purchases(self) -> set[str]:
+        return set(self.column("select id from purchase"))
+
+    def delivered(self) -> Counter[str]:
+        """Return how often each event is on the topic, for a consumer with read_committed."""
+        messages: list[Message] = []
+        starts = {number: bounds.first for number, bounds in self._kafka.bounds(self.topic).items()}
+        read_records(self._kafka.kafka, self.topic, starts, messages.append)
+        return Counter(text_headers(message)["event_id"] for message in messages)
+
+    def crash(self, way: str, point: str) -> str:
+        """Send an event in a child process that is killed at `point`; return the id of the event."""
+        event_id = str(uuid4())
+        variables = {
+            "DSN": self.dsn,
+            "BOOTSTRAP": self.settings["bootstrap.servers"],
+            "TOPIC": self.topic,
+            "TRANSACTIONAL_ID": self.transactional_id,
+        }
+        done = subprocess.run(
+            [sys.executable, str(CHILD), way, point, event_id],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == (0 if point == "none" else CRASH_CODE), done.stderr
+        return event_id
+
+
+@pytest.fixture
+def world(dsn: str, state: StackState) -> Iterator[World]:
+    """Create a topic, and empty tables in the database."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("drop table if exists purchase, recovery_store, unproven_record")
+        connection.execute("create table purchase (id text primary key)")
+        connection.execute(recovery_store.create_table_sql())
+        connection.execute(delivery_proof.create_table_sql())
+    with ExitStack() as cleanup:
+        yield World(dsn, state.kafka, cleanup)

@@ -1,0 +1,287 @@
+"""Chained commits with and without a recovery store: real crashes between the commits, then recovery."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+from tests.integration.sending.producing_support import World, world
+
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
+from outbox_kit.sending import InvalidEventError
+from outbox_kit.sending.producing import (
+    ChainedSender,
+    NotDeliveredError,
+    Order,
+    Recovered,
+    RecoveryStore,
+    UnknownOutcomeError,
+    fence,
+    recover,
+)
+from outbox_kit.sending.record import Record
+
+pytestmark = pytest.mark.integration
+__all__ = ["world"]
+
+ORDERS: list[Order] = ["database-first", "kafka-first"]
+INSERT = "insert into purchase values (%s)"
+
+
+class Service:
+    """A sender with its connections, as a service builds it."""
+
+    def __init__(self, world: World, *, order: Order = "database-first", **producer_settings: Any) -> None:
+        self.world = world
+        self.connection = world.connect()
+        self.producer = world.producer(**producer_settings)
+        fence(self.producer)
+        sender_id = producer_settings.get("transactional.id", world.transactional_id)
+        self.store = RecoveryStore(world.connect(autocommit=True), sender_id)
+        self.sender = ChainedSender(self.connection, self.producer, order=order, store=self.store)
+
+    def buy(self, event_id: str | None = None) -> str:
+        event_id = event_id or str(uuid4())
+        with self.sender.transaction() as transaction:
+            self.connection.execute(INSERT, [event_id])
+            transaction.send(self.world.record(event_id))
+        return event_id
+
+
+def run_recovery(world: World, **options: Any) -> Recovered:
+    store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)
+    return recover(store, world.producer(), world.settings, **options)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_commits_both_and_deletes_the_saved_rows(world: World, order: Order) -> None:
+    service = Service(world, order=order)
+    events = {service.buy(), service.buy()}
+    assert world.purchases() == events
+    assert world.delivered() == dict.fromkeys(events, 1)
+    assert world.column("select event_id from recovery_store") == []
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_exception_rolls_back_both(world: World, order: Order) -> None:
+    service = Service(world, order=order)
+    with pytest.raises(psycopg.errors.UniqueViolation), service.sender.transaction() as transaction:
+        service.connection.execute(INSERT, ["a"])
+        transaction.send(world.record("a"))
+        service.connection.execute(INSERT, ["a"])
+    kept = service.buy()  # the sender can be used again
+    assert world.purchases() == {kept}
+    assert world.delivered() == {kept: 1}
+
+
+CRASHES = {
+    ("database-first", "before-database"): Recovered(rolled_back=1),
+    ("database-first", "after-database"): Recovered(resent=1),
+    ("database-first", "after-kafka"): Recovered(proved=1),
+    ("kafka-first", "before-kafka"): Recovered(rolled_back=1),
+    ("kafka-first", "after-database"): Recovered(proved=1),
+}
+
+
+@pytest.mark.parametrize(("order", "point"), CRASHES)
+def test_recovery_makes_both_equal_after_a_crash(world: World, order: Order, point: str) -> None:
+    event_id = world.crash(f"{order}+store", point)
+    recovered = run_recovery(world)
+    assert recovered == CRASHES[order, point]
+    assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+    assert (event_id in world.purchases()) == (recovered.rolled_back == 0)
+    assert run_recovery(world) == Recovered()
+
+
+def test_recovery_reports_a_phantom(world: World) -> None:
+    event_id = world.crash("kafka-first+store", "after-kafka")
+    assert run_recovery(world) == Recovered(phantoms=(event_id,))
+    assert world.purchases() == set()
+    assert world.delivered() == {event_id: 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "point", "purchases", "records"),
+    [("database-first", "after-database", 1, 0), ("kafka-first", "after-kafka", 0, 1)],
+)
+def test_crash_without_a_store_leaves_one_of_both(
+    world: World, order: Order, point: str, purchases: int, records: int
+) -> None:
+    world.crash(order, point)
+    fence(world.producer())
+    assert (len(world.purchases()), world.delivered().total()) == (purchases, records)
+
+
+def test_resent_record_equals_the_saved_one(world: World) -> None:
+    service = Service(world)
+    records = [world.record(), Record(world.topic, b"\xff", None, world.record().headers, partition=1)]
+    transaction_id = str(service.connection.execute("select pg_current_xact_id()::text").fetchall()[0][0])
+    service.store.save(transaction_id, records)
+    service.connection.commit()
+    assert [row.record for row in service.store.read()] == records
+    assert run_recovery(world).resent == 2
+    assert world.delivered().total() == 2
+
+
+def test_executes_two_statements_more(world: World) -> None:
+    """Count the statements of the store's session and of the business session by the server's own statistics."""
+    service = Service(world)
+    statements: list[str] = []
+
+    class Counting(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
+            statements.append(query if isinstance(query, str) else query.as_string(service.connection))
+            return super().execute(query, *arguments, **options)
+
+    original = psycopg.Cursor
+    psycopg.Cursor = Counting  # type: ignore[misc]
+    try:
+        with service.sender.transaction() as transaction:
+            for _ in range(5):
+                transaction.send(world.record())
+    finally:
+        psycopg.Cursor = original  # type: ignore[misc]
+    assert [statement.split()[0] for statement in statements] == ["select", "insert", "delete"]
+    assert world.delivered().total() == 5
+
+
+class TestNested:
+    def test_joined_block_is_committed_by_the_outermost(self, world: World) -> None:
+        service = Service(world)
+        with service.sender.transaction() as outer:
+            outer.send(world.record("outer"))
+            with service.sender.transaction() as inner:
+                inner.send(world.record("inner"))
+            assert world.delivered() == {}
+            assert world.column("select event_id from recovery_store") == []
+        assert world.delivered() == {"outer": 1, "inner": 1}
+
+    def test_failed_joined_block_prevents_the_commit(self, world: World) -> None:
+        service = Service(world)
+        with pytest.raises(RefusedError, match="nested block has failed"), service.sender.transaction() as outer:
+            outer.send(world.record("outer"))
+            with suppress(KeyError), service.sender.transaction() as inner:
+                inner.send(world.record("inner"))
+                raise KeyError
+        assert world.delivered() == {}
+
+    def test_independent_transactions_count_separately(self, world: World) -> None:
+        outer, inner = Service(world), Service(world, **{"transactional.id": f"{world.transactional_id}-inner"})
+        with suppress(KeyError), outer.sender.transaction() as transaction:
+            outer.connection.execute(INSERT, ["outer"])
+            transaction.send(world.record("outer"))
+            inner.buy("inner")
+            assert world.purchases() == {"inner"}
+            raise KeyError
+        assert world.purchases() == {"inner"}
+        # Reads until the outer transaction is over, which ends before the records of the inner one.
+        assert world.delivered() == {"inner": 1}
+        assert world.column("select event_id from recovery_store") == []
+
+    def test_rejects_an_independent_transaction_on_the_same_connection(self, world: World) -> None:
+        service = Service(world)
+        second = ChainedSender(service.connection, service.producer)
+        with pytest.raises(RefusedError, match="not idle"), service.sender.transaction():
+            service.connection.execute("select 1")
+            with second.transaction():
+                raise AssertionError
+
+
+class TestErrors:
+    def test_failed_save_aborts(self, world: World) -> None:
+        service = Service(world)
+        with world.connect(autocommit=True) as admin:
+            admin.execute("alter table recovery_store add check (event_id <> 'rejected')")
+        with pytest.raises(psycopg.errors.CheckViolation):
+            service.buy("rejected")
+        assert world.purchases() == set()
+        assert world.delivered() == {}
+
+    def test_save_on_a_lost_connection_aborts(self, world: World) -> None:
+        service = Service(world)
+        service.store.connection.close()
+        with pytest.raises(psycopg.OperationalError):
+            service.buy()
+        assert world.purchases() == set()
+        assert world.delivered() == {}
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_rows_remain_after_a_commit_error(self, world: World, order: Order) -> None:
+        service = Service(world, order=order)
+        with world.connect(autocommit=True) as admin:
+            admin.execute("alter table purchase add constraint once unique (id) deferrable initially deferred")
+            admin.execute("alter table purchase drop constraint purchase_pkey")
+        first = service.buy()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            service.buy(first)
+        assert world.column("select event_id from recovery_store") == [first]
+        assert service.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def test_swallowed_database_error_does_not_send(self, world: World) -> None:
+        service = Service(world)
+        with pytest.raises(RefusedError, match="cannot commit"), service.sender.transaction() as transaction:
+            transaction.send(world.record())
+            with suppress(psycopg.Error):
+                service.connection.execute("select 1/0")
+        assert world.delivered() == {}
+
+    def test_undelivered_record_rolls_back(self, world: World) -> None:
+        service = Service(world)
+        with pytest.raises(NotDeliveredError), service.sender.transaction() as transaction:
+            service.connection.execute(INSERT, ["a"])
+            transaction.send(Record(world.topic, b"key", b"x", world.record().headers, partition=99))
+        assert world.purchases() == set()
+
+    def test_fenced_producer_leaves_the_row_to_the_recovery(self, world: World) -> None:
+        """The commit of a fenced producer has an unknown outcome, and is never treated as aborted."""
+        service = Service(world)
+        with pytest.raises(UnknownOutcomeError), service.sender.transaction() as transaction:
+            service.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            transaction.flush()
+            fence(world.producer())
+        assert world.purchases() == {"a"}
+        assert run_recovery(world) == Recovered(resent=1)
+        assert world.delivered() == {"a": 1}
+
+    def test_recovery_waits_for_an_open_business_transaction(self, world: World) -> None:
+        service = Service(world)
+        transaction_id = str(service.connection.execute("select pg_current_xact_id()::text").fetchall()[0][0])
+        service.store.save(transaction_id, [world.record()])
+        with pytest.raises(WaitTimeoutError, match=transaction_id):
+            run_recovery(world, seconds=5)
+        service.connection.rollback()
+        assert run_recovery(world) == Recovered(rolled_back=1)
+
+    def test_recovery_does_not_read_rows_of_other_senders(self, world: World) -> None:
+        store = RecoveryStore(world.connect(autocommit=True), "other")
+        store.save("3", [world.record()])
+        assert run_recovery(world) == Recovered()
+        assert len(store.read()) == 1
+
+    def test_rejects_records_without_an_event_id(self, world: World) -> None:
+        service = Service(world)
+        with pytest.raises(InvalidEventError, match="event_id"), service.sender.transaction() as transaction:
+            transaction.send(Record(world.topic, b"key", b"x"))
+        assert world.delivered() == {}
+
+    def test_rejects_unsafe_connections(self, world: World) -> None:
+        producer = world.producer()
+        autocommit, plain = world.connect(autocommit=True), world.connect()
+        with pytest.raises(RefusedError, match="autocommit"), ChainedSender(autocommit, producer).transaction():
+            raise AssertionError
+        with pytest.raises(RefusedError, match="not in autocommit"):
+            RecoveryStore(plain, "s")
+        with pytest.raises(RefusedError, match="business transaction"):
+            ChainedSender(autocommit, producer, store=RecoveryStore(autocommit, "s"))
+        with pytest.raises(ConfigurationError, match="unknown order"):
+            ChainedSender(plain, producer, order="both")  # type: ignore[arg-type]
+        with (
+            pytest.raises(RefusedError, match="begin a Kafka transaction"),
+            ChainedSender(plain, producer).transaction(),
+        ):
+            raise AssertionError
