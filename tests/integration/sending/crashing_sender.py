@@ -47,12 +47,12 @@ class CrashingConnection(psycopg.Connection[Any]):
 
 
 class CrashingProducer(Producer):
-    def commit_transaction(self, *arguments: Any) -> None:
+    def commit_transaction(self, *arguments: object) -> None:
         reach("before-kafka")
         super().commit_transaction(*arguments)
         reach("after-kafka")
 
-    def flush(self, *arguments: Any) -> int:
+    def flush(self, *arguments: object) -> int:
         if not WAY.startswith(("direct", "proof")):
             return super().flush(*arguments)
         reach("before-kafka")

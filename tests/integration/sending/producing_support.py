@@ -41,11 +41,11 @@ class World:
         self._kafka.create(self.topic, partitions=2, replication_factor=1, config={})
         cleanup.callback(self._kafka.delete, self.topic)
 
-    def producer(self, *, transactional: bool = True, **settings: Any) -> Producer:
+    def producer(self, *, transactional: bool = True, **settings: object) -> Producer:
         transaction = {"transactional.id": self.transactional_id} if transactional else {}
         return Producer({**self.settings, **PRODUCER_SETTINGS, **transaction, "log_level": 0, **settings})
 
-    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+    def connect(self, **options: object) -> psycopg.Connection[Any]:
         connection = psycopg.connect(self.dsn, row_factory=tuple_row, **options)
         self._cleanup.callback(connection.close)
         return connection
@@ -66,7 +66,8 @@ class World:
         """Return how often each event is on the topic, for a consumer with read_committed."""
         messages: list[Message] = []
         starts = {number: bounds.first for number, bounds in self._kafka.bounds(self.topic).items()}
-        read_records(self._kafka.kafka, self.topic, starts, messages.append)
+        kafka = Kafka(bootstrap_servers=self.settings["bootstrap.servers"], client={"fetch.wait.max.ms": 10})
+        read_records(kafka, self.topic, starts, messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)
 
     def crash(self, way: str, point: str) -> str:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 from tests.integration.sending.producing_support import World, world
 
@@ -35,7 +36,7 @@ INSERT = "insert into purchase values (%s)"
 class Service:
     """A sender with its connections, as a service builds it."""
 
-    def __init__(self, world: World, *, order: Order = "database-first", **producer_settings: Any) -> None:
+    def __init__(self, world: World, *, order: Order = "database-first", **producer_settings: object) -> None:
         self.world = world
         self.connection = world.connect()
         self.producer = world.producer(**producer_settings)
@@ -52,7 +53,7 @@ class Service:
         return event_id
 
 
-def run_recovery(world: World, **options: Any) -> Recovered:
+def run_recovery(world: World, **options: object) -> Recovered:
     store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)
     return recover(store, world.producer(), world.settings, **options)
 
@@ -69,10 +70,15 @@ def test_commits_both_and_deletes_the_saved_rows(world: World, order: Order) -> 
 @pytest.mark.parametrize("order", ORDERS)
 def test_exception_rolls_back_both(world: World, order: Order) -> None:
     service = Service(world, order=order)
-    with pytest.raises(psycopg.errors.UniqueViolation), service.sender.transaction() as transaction:
-        service.connection.execute(INSERT, ["a"])
-        transaction.send(world.record("a"))
-        service.connection.execute(INSERT, ["a"])
+
+    def insert_twice() -> None:
+        with service.sender.transaction() as transaction:
+            service.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            service.connection.execute(INSERT, ["a"])
+
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        insert_twice()
     kept = service.buy()  # the sender can be used again
     assert world.purchases() == {kept}
     assert world.delivered() == {kept: 1}
@@ -127,24 +133,19 @@ def test_resent_record_equals_the_saved_one(world: World) -> None:
     assert world.delivered().total() == 2
 
 
-def test_executes_two_statements_more(world: World) -> None:
-    """Count the statements of the store's session and of the business session by the server's own statistics."""
+def test_executes_two_statements_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(world)
     statements: list[str] = []
 
     class Counting(psycopg.Cursor[Any]):
-        def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
-            statements.append(query if isinstance(query, str) else query.as_string(service.connection))
+        def execute(self, query: sql.Composed | str, *arguments: object, **options: object) -> psycopg.Cursor[Any]:
+            statements.append(query if isinstance(query, str) else query.as_string())
             return super().execute(query, *arguments, **options)
 
-    original = psycopg.Cursor
-    psycopg.Cursor = Counting  # type: ignore[misc]
-    try:
-        with service.sender.transaction() as transaction:
-            for _ in range(5):
-                transaction.send(world.record())
-    finally:
-        psycopg.Cursor = original  # type: ignore[misc]
+    monkeypatch.setattr(psycopg, "Cursor", Counting)
+    with service.sender.transaction() as transaction:
+        for _ in range(5):
+            transaction.send(world.record())
     assert [statement.split()[0] for statement in statements] == ["select", "insert", "delete"]
     assert world.delivered().total() == 5
 
@@ -162,11 +163,16 @@ class TestNested:
 
     def test_failed_joined_block_prevents_the_commit(self, world: World) -> None:
         service = Service(world)
-        with pytest.raises(RefusedError, match="nested block has failed"), service.sender.transaction() as outer:
-            outer.send(world.record("outer"))
-            with suppress(KeyError), service.sender.transaction() as inner:
-                inner.send(world.record("inner"))
-                raise KeyError
+
+        def outer_block() -> None:
+            with service.sender.transaction() as outer:
+                outer.send(world.record("outer"))
+                with suppress(KeyError), service.sender.transaction() as inner:
+                    inner.send(world.record("inner"))
+                    raise KeyError
+
+        with pytest.raises(RefusedError, match="nested block has failed"):
+            outer_block()
         assert world.delivered() == {}
 
     def test_independent_transactions_count_separately(self, world: World) -> None:
@@ -185,10 +191,9 @@ class TestNested:
     def test_rejects_an_independent_transaction_on_the_same_connection(self, world: World) -> None:
         service = Service(world)
         second = ChainedSender(service.connection, service.producer)
-        with pytest.raises(RefusedError, match="not idle"), service.sender.transaction():
-            service.connection.execute("select 1")
-            with second.transaction():
-                raise AssertionError
+        service.connection.execute("select 1")
+        with pytest.raises(RefusedError, match="not idle"), second.transaction():
+            raise AssertionError
 
 
 class TestErrors:
@@ -223,27 +228,43 @@ class TestErrors:
 
     def test_swallowed_database_error_does_not_send(self, world: World) -> None:
         service = Service(world)
-        with pytest.raises(RefusedError, match="cannot commit"), service.sender.transaction() as transaction:
-            transaction.send(world.record())
-            with suppress(psycopg.Error):
-                service.connection.execute("select 1/0")
+
+        def swallow_error() -> None:
+            with service.sender.transaction() as transaction:
+                transaction.send(world.record())
+                with suppress(psycopg.Error):
+                    service.connection.execute("select 1/0")
+
+        with pytest.raises(RefusedError, match="cannot commit"):
+            swallow_error()
         assert world.delivered() == {}
 
     def test_undelivered_record_rolls_back(self, world: World) -> None:
         service = Service(world)
-        with pytest.raises(NotDeliveredError), service.sender.transaction() as transaction:
-            service.connection.execute(INSERT, ["a"])
-            transaction.send(Record(world.topic, b"key", b"x", world.record().headers, partition=99))
+        record = Record(world.topic, b"key", b"x", world.record().headers, partition=99)
+
+        def send_to_a_missing_partition() -> None:
+            with service.sender.transaction() as transaction:
+                service.connection.execute(INSERT, ["a"])
+                transaction.send(record)
+
+        with pytest.raises(NotDeliveredError):
+            send_to_a_missing_partition()
         assert world.purchases() == set()
 
     def test_fenced_producer_leaves_the_row_to_the_recovery(self, world: World) -> None:
         """The commit of a fenced producer has an unknown outcome, and is never treated as aborted."""
         service = Service(world)
-        with pytest.raises(UnknownOutcomeError), service.sender.transaction() as transaction:
-            service.connection.execute(INSERT, ["a"])
-            transaction.send(world.record("a"))
-            transaction.flush()
-            fence(world.producer())
+
+        def fence_before_the_commit() -> None:
+            with service.sender.transaction() as transaction:
+                service.connection.execute(INSERT, ["a"])
+                transaction.send(world.record("a"))
+                transaction.flush()
+                fence(world.producer())
+
+        with pytest.raises(UnknownOutcomeError):
+            fence_before_the_commit()
         assert world.purchases() == {"a"}
         assert run_recovery(world) == Recovered(resent=1)
         assert world.delivered() == {"a": 1}
@@ -253,7 +274,7 @@ class TestErrors:
         transaction_id = str(service.connection.execute("select pg_current_xact_id()::text").fetchall()[0][0])
         service.store.save(transaction_id, [world.record()])
         with pytest.raises(WaitTimeoutError, match=transaction_id):
-            run_recovery(world, seconds=5)
+            run_recovery(world, seconds=2)
         service.connection.rollback()
         assert run_recovery(world) == Recovered(rolled_back=1)
 

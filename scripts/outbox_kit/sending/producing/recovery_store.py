@@ -34,7 +34,7 @@ DEFAULT_TABLE = "public.recovery_store"
 # WAL with that xid: after a crash, assignment continues behind it. This needs a commit that waits for the flush.
 SAVE = sql.SQL(
     "insert into {table} (transaction_id, sender, {columns}) "
-    "select %(transaction_id)s::text::xid8, %(sender)s::text, record.* "
+    "select %(transaction_id)s::text::xid8, %(sender)s::text, {columns} "
     "from {unnest} with ordinality as record(event_id, topic, partition, key, value, headers, number), "
     "set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'local' "
     "else current_setting('synchronous_commit') end, true) order by number"
@@ -85,7 +85,7 @@ class RecoveryStore:
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
         """Save the records of a business transaction, durably. Errors of psycopg must abort that transaction."""
-        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+        if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
         values = {"transaction_id": transaction_id, "sender": self.sender, **parameters(records)}
         self._execute(SAVE.format(table=self._table, columns=COLUMNS, unnest=UNNEST), values)

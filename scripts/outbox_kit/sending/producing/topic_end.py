@@ -58,6 +58,7 @@ def _settings(settings: Mapping[str, Any], isolation_level: str) -> dict[str, An
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 20,  # otherwise the end of an idle partition is reported after half a second
         "isolation.level": isolation_level,
     }
 

@@ -1,0 +1,128 @@
+"""Last-resource commit: prepared transactions are resolved by the topic, in both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.sending.producing_support import World, world
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.sending import InvalidEventError
+from outbox_kit.sending.producing import Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
+
+pytestmark = pytest.mark.integration
+__all__ = ["world"]
+
+PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
+
+
+@pytest.fixture(autouse=True)
+def _no_prepared_transactions(world: World) -> Any:  # noqa: ANN401
+    """Roll back what a test leaves: prepared transactions would block the drop of its tables."""
+    yield
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        for gid in world.column(PREPARED):
+            connection.tpc_rollback(gid)
+
+
+def sender(world: World) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:
+    connection, producer = world.connect(), world.producer()
+    fence(producer)
+    return TwoPhaseSender(connection, producer, world.transactional_id), connection
+
+
+def run_recovery(world: World) -> Resolved:
+    return two_phase.recover(
+        world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=30
+    )
+
+
+def buy(sender: TwoPhaseSender, connection: psycopg.Connection[Any], world: World, *event_ids: str) -> None:
+    with sender.transaction() as transaction:
+        for event_id in event_ids:
+            connection.execute("insert into purchase values (%s)", [event_id])
+            transaction.send(world.record(event_id))
+
+
+def test_commits_both(world: World) -> None:
+    service, connection = sender(world)
+    events = [str(uuid4()) for _ in range(3)]
+    buy(service, connection, world, *events)
+    buy(service, connection, world, "next")
+    assert world.purchases() == {*events, "next"}
+    assert world.delivered() == dict.fromkeys([*events, "next"], 1)
+    assert world.column(PREPARED) == []
+
+
+def test_transaction_without_records_is_committed_in_one_phase(world: World) -> None:
+    service, connection = sender(world)
+    with service.transaction():
+        connection.execute("insert into purchase values ('a')")
+    assert world.purchases() == {"a"}
+    buy(service, connection, world, "b")
+    assert world.delivered() == {"b": 1}
+
+
+def test_exception_rolls_back_both(world: World) -> None:
+    service, connection = sender(world)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        buy(service, connection, world, "a", "a")
+    assert world.column(PREPARED) == []
+    buy(service, connection, world, "b")
+    assert world.purchases() == {"b"}
+    assert world.delivered() == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("point", "resolved"), [("before-kafka", Resolved(rolled_back=1)), ("after-kafka", Resolved(committed=1))]
+)
+def test_recovery_resolves_a_transaction_in_doubt(world: World, point: str, resolved: Resolved) -> None:
+    event_id = world.crash("two-phase", point)
+    assert [gid.endswith(event_id) for gid in world.column(PREPARED)] == [True]
+    assert world.purchases() == set()
+    assert run_recovery(world) == resolved
+    assert world.column(PREPARED) == []
+    assert world.purchases() == ({event_id} if resolved.committed else set())
+    assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+
+
+def test_fenced_commit_stays_prepared(world: World) -> None:
+    service, connection = sender(world)
+
+    def fence_before_the_commit() -> None:
+        with service.transaction() as transaction:
+            connection.execute("insert into purchase values ('a')")
+            transaction.send(world.record("a"))
+            transaction.flush()
+            fence(world.producer())
+
+    with pytest.raises(UnknownOutcomeError):
+        fence_before_the_commit()
+    assert len(world.column(PREPARED)) == 1
+    assert run_recovery(world) == Resolved(rolled_back=1)
+
+
+def test_recovery_leaves_transactions_of_other_senders(world: World) -> None:
+    with world.connect(autocommit=True) as connection:
+        connection.execute("begin")
+        connection.execute(f"prepare transaction '{world.transactional_id}:other:{uuid4()}'")
+    assert run_recovery(world) == Resolved()
+    assert len(world.column(PREPARED)) == 1
+
+
+def test_rejects_ids_that_are_no_valid_gid(world: World) -> None:
+    service, connection = sender(world)
+    for event_id in ("a:b", "x" * 200):
+        with pytest.raises(InvalidEventError, match="no valid gid"):
+            buy(service, connection, world, event_id)
+    assert world.purchases() == set()
+    assert world.delivered() == {}
+
+
+def test_rejects_a_connection_in_autocommit_mode(world: World) -> None:
+    service = TwoPhaseSender(world.connect(autocommit=True), world.producer(), world.transactional_id)
+    with pytest.raises(RefusedError, match="autocommit"), service.transaction():
+        raise AssertionError
