@@ -66,7 +66,7 @@ class World:
         """Return how often each event is on the topic, for a consumer with read_committed."""
         messages: list[Message] = []
         starts = {number: bounds.first for number, bounds in self._kafka.bounds(self.topic).items()}
-        kafka = Kafka(bootstrap_servers=self.settings["bootstrap.servers"], client={"fetch.wait.max.ms": 10})
+        kafka = Kafka(bootstrap_servers=self.settings["bootstrap.servers"], client={"fetch.wait.max.ms": "10"})
         read_records(kafka, self.topic, starts, messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox_kit.sending.producing.errors import NotDeliveredError
+from outbox_kit.sending.producing.errors import NotDeliveredError, kafka_error
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Deadline
 
@@ -24,7 +24,10 @@ class Deliveries:
         self._failure: KafkaError | None = None
 
     def send(self, record: Record) -> None:
-        """Add a record to the producer's queue. Raises NotDeliveredError if the queue is full until the time limit."""
+        """Add a record to the producer's queue.
+
+        Raises NotDeliveredError if the queue is full until the time limit, or for a record that Kafka rejects.
+        """
         deadline = Deadline(self._seconds)
         while True:
             try:
@@ -34,6 +37,9 @@ class Deliveries:
                     message = f"topic {record.topic}: the producer's queue was full for {self._seconds:g} s"
                     raise NotDeliveredError(message, "check the brokers") from None
                 self._producer.poll(POLL_S)
+            except KafkaException as error:
+                message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
+                raise NotDeliveredError(message, "check its size and partition") from error
             else:
                 return
 
