@@ -20,11 +20,10 @@ from outbox_kit.sending.producing import (
     ChainedSender,
     Deliveries,
     DeliveryProof,
+    DirectSender,
     RecoveryStore,
     TwoPhaseSender,
     fence,
-    send_after_commit,
-    send_before_commit,
 )
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
 
@@ -78,11 +77,7 @@ def main() -> None:
     connection = CrashingConnection.connect(DSN)
     if transactional:
         fence(producer)
-    if WAY == "direct-after":
-        send_after_commit(connection, producer, record(), work)
-    elif WAY == "direct-before":
-        send_before_commit(connection, producer, record(), work)
-    elif WAY == "proof":
+    if WAY == "proof":
         work(connection)
         DeliveryProof().save(connection, [record()])
         connection.commit()
@@ -90,20 +85,19 @@ def main() -> None:
         deliveries.send(record())
         deliveries.wait()
     else:
-        sender = (
-            TwoPhaseSender(connection, producer, TRANSACTIONAL_ID)
-            if WAY == "two-phase"
-            else chained(connection, producer)
-        )
-        with sender.transaction() as transaction:
+        with sender_of(connection, producer).transaction() as transaction:
             work(connection)
             transaction.send(record())
     with suppress(psycopg.OperationalError):
         connection.close()
 
 
-def chained(connection: psycopg.Connection[Any], producer: Producer) -> ChainedSender:
-    order, _, has_store = WAY.partition("+")
+def sender_of(connection: psycopg.Connection[Any], producer: Producer) -> DirectSender | ChainedSender | TwoPhaseSender:
+    if WAY == "two-phase":
+        return TwoPhaseSender(connection, producer, TRANSACTIONAL_ID)
+    order, _, has_store = WAY.removeprefix("direct-").partition("+")
+    if WAY.startswith("direct"):
+        return DirectSender(connection, producer, order=order)  # type: ignore[arg-type]
     store = RecoveryStore(psycopg.connect(DSN, autocommit=True), TRANSACTIONAL_ID) if has_store else None
     return ChainedSender(connection, producer, order=order, store=store)  # type: ignore[arg-type]
 

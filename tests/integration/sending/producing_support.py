@@ -17,14 +17,12 @@ import pytest
 from confluent_kafka import Message, Producer
 from psycopg.rows import tuple_row
 
-from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.topic_reader import read_records, text_headers
 from outbox_kit.pipeline import Kafka
 from outbox_kit.sending.producing import delivery_proof, recovery_store
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 
 CRASH_CODE = 9
 CHILD = Path(__file__).with_name("crashing_sender.py")
@@ -42,14 +40,6 @@ class World:
         self._cleanup = cleanup
         self._kafka.create(self.topic, partitions=2, replication_factor=1, config={})
         cleanup.callback(self._kafka.delete, self.topic)
-        wait_for("the leaders of a new topic", self._leaders, seconds=30)
-
-    def _leaders(self) -> Observation[bool]:
-        """Return whether each partition has a leader, which a broker learns after the topic was created."""
-        try:
-            return Observation(bool(self._kafka.bounds(self.topic)) or None, "no partition")
-        except OutboxKitError as error:
-            return Observation(None, str(error))
 
     def producer(self, *, transactional: bool = True, **settings: object) -> Producer:
         transaction = {"transactional.id": self.transactional_id} if transactional else {}

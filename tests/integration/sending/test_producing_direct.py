@@ -8,54 +8,61 @@ import psycopg
 import pytest
 from tests.integration.sending.producing_support import World, world
 
-from outbox_kit.sending.producing import NotDeliveredError, send_after_commit, send_before_commit
+from outbox_kit.sending.producing import DirectSender, NotDeliveredError, Order
 from outbox_kit.sending.record import Record
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]
 
 
-def work(connection: psycopg.Connection[Any]) -> str:
-    connection.execute("insert into purchase values ('a')")
-    return "result"
+ORDERS: tuple[Order, ...] = ("database-first", "kafka-first")
 
 
-@pytest.mark.parametrize("send", [send_after_commit, send_before_commit])
-def test_commits_and_sends(world: World, send: Any) -> None:  # noqa: ANN401
-    producer = world.producer(transactional=False)
-    assert send(world.connect(), producer, world.record("a"), work) == "result"
+def send(world: World, connection: psycopg.Connection[Any], order: Order, record: Record) -> None:
+    """Insert the row `a` and send a record in one transaction of the sender."""
+    sender = DirectSender(connection, world.producer(transactional=False), order=order)
+    with sender.transaction() as transaction:
+        connection.execute("insert into purchase values ('a')")
+        transaction.send(record)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_commits_and_sends(world: World, order: Order) -> None:
+    send(world, world.connect(), order, world.record("a"))
     assert world.purchases() == {"a"}
     assert world.delivered() == {"a": 1}
 
 
-@pytest.mark.parametrize("send", [send_after_commit, send_before_commit])
-def test_failed_work_sends_nothing(world: World, send: Any) -> None:  # noqa: ANN401
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_failed_block_sends_nothing(world: World, order: Order) -> None:
     connection = world.connect()
+    sender = DirectSender(connection, world.producer(transactional=False), order=order)
 
-    def fail(connection: psycopg.Connection[Any]) -> None:
-        work(connection)
-        raise KeyError
+    def fail() -> None:
+        with sender.transaction() as transaction:
+            connection.execute("insert into purchase values ('a')")
+            transaction.send(world.record("a"))
+            raise KeyError
 
     with pytest.raises(KeyError):
-        send(connection, world.producer(transactional=False), world.record("a"), fail)
+        fail()
     assert world.purchases() == set()
     assert world.delivered() == {}
 
 
 def test_database_first_loses_the_record_after_a_crash(world: World) -> None:
-    event_id = world.crash("direct-after", "after-database")
+    event_id = world.crash("direct-database-first", "after-database")
     assert world.purchases() == {event_id}
     assert world.delivered() == {}
 
 
 def test_kafka_first_announces_what_did_not_happen_after_a_crash(world: World) -> None:
-    event_id = world.crash("direct-before", "after-kafka")
+    event_id = world.crash("direct-kafka-first", "after-kafka")
     assert world.purchases() == set()
     assert world.delivered() == {event_id: 1}
 
 
 def test_kafka_first_sends_before_the_commit_is_visible(world: World) -> None:
-    connection = world.connect()
     seen: list[set[str]] = []
 
     class Observing(psycopg.Connection[Any]):
@@ -65,18 +72,16 @@ def test_kafka_first_sends_before_the_commit_is_visible(world: World) -> None:
             super().commit()
 
     with Observing.connect(world.dsn) as observing:
-        send_before_commit(observing, world.producer(transactional=False), world.record("a"), work)
+        send(world, observing, "kafka-first", world.record("a"))
         assert seen[0] == set()
     assert world.purchases() == {"a"}
-    connection.close()
 
 
 def test_undelivered_record_rolls_back_only_with_kafka_first(world: World) -> None:
     record = Record(world.topic, b"key", b"x", partition=99)
-    producer = world.producer(transactional=False)
     with pytest.raises(NotDeliveredError):
-        send_before_commit(world.connect(), producer, record, work)
+        send(world, world.connect(), "kafka-first", record)
     assert world.purchases() == set()
     with pytest.raises(NotDeliveredError):
-        send_after_commit(world.connect(), producer, record, work)
+        send(world, world.connect(), "database-first", record)
     assert world.purchases() == {"a"}

@@ -9,10 +9,10 @@ The connector is the recommended way (`emit`). See docs/ways-without-a-connector
 """
 
 from outbox_kit.sending.producing import delivery_proof, recovery_store, two_phase
-from outbox_kit.sending.producing.chained import ChainedSender, Order
+from outbox_kit.sending.producing.chained import ChainedSender
 from outbox_kit.sending.producing.delivery import Deliveries
 from outbox_kit.sending.producing.delivery_proof import DeliveryProof
-from outbox_kit.sending.producing.direct import send_after_commit, send_before_commit
+from outbox_kit.sending.producing.direct import DirectSender, DirectTransaction
 from outbox_kit.sending.producing.errors import (
     NotCommittedError,
     NotDeliveredError,
@@ -20,6 +20,7 @@ from outbox_kit.sending.producing.errors import (
     UnknownOutcomeError,
 )
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_kit.sending.producing.order import Order
 from outbox_kit.sending.producing.recovery import Recovered, recover
 from outbox_kit.sending.producing.recovery_store import RecoveryStore
 from outbox_kit.sending.producing.two_phase import Resolved, TwoPhaseSender
@@ -28,6 +29,8 @@ __all__ = [
     "ChainedSender",
     "Deliveries",
     "DeliveryProof",
+    "DirectSender",
+    "DirectTransaction",
     "KafkaTransaction",
     "NotCommittedError",
     "NotDeliveredError",
@@ -42,7 +45,5 @@ __all__ = [
     "fence",
     "recover",
     "recovery_store",
-    "send_after_commit",
-    "send_before_commit",
     "two_phase",
 ]

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
 
 import psycopg
 from confluent_kafka import Producer
 from psycopg.rows import tuple_row
 
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.sending.producing.database import Connection, commit, require_committable, require_idle, roll_back
 from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import NotCommittedError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+from outbox_kit.sending.producing.order import Order, require_order
 from outbox_kit.sending.producing.recovery_store import RecoveryStore
-
-Order = Literal["database-first", "kafka-first"]
-ORDERS = ("database-first", "kafka-first")
 
 
 class ChainedSender:
@@ -48,14 +45,12 @@ class ChainedSender:
         seconds: float = DELIVERY_S,
     ) -> None:
         """`seconds` limits each wait for the brokers. Raises ConfigurationError for an unknown order."""
-        if order not in ORDERS:
-            raise ConfigurationError(f"unknown order {order!r}", f"use one of {', '.join(ORDERS)}")
         if store is not None and store.connection is connection:
             message = "the recovery store uses the connection of the business transaction"
             raise RefusedError(message, "open a separate connection with autocommit=True")
         self._connection = connection
         self._producer = producer
-        self._order = order
+        self._order = require_order(order)
         self._store = store
         self._seconds = seconds
         self._open: KafkaTransaction | None = None
