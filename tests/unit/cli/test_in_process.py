@@ -48,6 +48,7 @@ def test_lists_the_commands() -> None:
         "dead-letter show",
         "demo",
         "destroy",
+        "drill",
         "lint",
         "log-level",
         "offsets",

@@ -1,0 +1,153 @@
+"""outbox drill."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.progress import plural
+
+if TYPE_CHECKING:
+    from outbox_kit.drill.cell import CellResult
+    from outbox_kit.drill.project import DrillProject
+
+COUNTS = ("committed", "delivered", "lost", "phantom", "early", "duplicated", "unordered")
+
+
+Ways = Annotated[
+    list[str] | None, typer.Option("--way", metavar="NAME", help="Way of sending; repeatable. Default: all.")
+]
+Faults = Annotated[
+    list[str] | None, typer.Option("--fault", metavar="NAME", help="Fault; repeatable. Default: all that apply.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="NUMBER", help="Seed of the workload and the faults. Default: a random seed."),
+]
+Times = Annotated[
+    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Inject the fault this often in each cell.")
+]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Run each cell this often.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=1, metavar="SECONDS", help="Duration of the load of each cell.")
+]
+Rate = Annotated[
+    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Transactions per second of all writers together.")
+]
+Materialize = Annotated[
+    bool, typer.Option("--materialize", help="Also run the Spark job, and compare its tables with the ledger.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip the cells that have a result with this seed.")]
+Report = Annotated[
+    bool, typer.Option("--report", help="Write build/drill/report.html from the results with --seed, else from all.")
+]
+PerYear = Annotated[
+    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Faults per year, for the expected loss.")
+]
+Value = Annotated[
+    float, typer.Option("--value", min=0, metavar="NUMBER", help="Value of one lost event, for the expected loss.")
+]
+ListCells = Annotated[bool, typer.Option("--list", help="List ways and faults, without running them.")]
+
+
+@common_options("output")
+def drill(
+    common: CommonOptions,
+    ways: Ways = None,
+    faults: Faults = None,
+    seed: Seed = None,
+    times: Times = None,
+    repeat: Repeat = 1,
+    seconds: Seconds = 20,
+    rate: Rate = 60,
+    materialize: Materialize = False,
+    resume: Resume = False,
+    report: Report = False,
+    per_year: PerYear = 10,
+    value: Value = 100,
+    list_cells: ListCells = False,
+) -> None:
+    """Count events that are lost under faults.
+
+    The drill starts a stack of its own in build/drill and deletes its data at the end. Each cell, one way of sending
+    under one fault, writes its result to build/drill/results/. Exit code 1 when a way breaks a promise.
+    """
+    from outbox_kit.drill.cell import Load  # noqa: PLC0415 - only this command needs the imports
+    from outbox_kit.drill.project import DrillProject  # noqa: PLC0415
+    from outbox_kit.drill.run import run_cells, select_cells  # noqa: PLC0415
+
+    project = DrillProject(common.project_folder)
+    if list_cells:
+        _print_catalogue()
+        return
+    if report:
+        _write_report(project, seed, per_year, value)
+        return
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    load = Load(seconds=seconds, rate=rate)
+    cells = select_cells(
+        ways or [], faults or [], seed=seed, repeat=repeat, load=load, materialize=materialize, injections=times
+    )
+    print_message(f"seed {seed}")
+    results = run_cells(project, cells, print_message, resume=resume)
+    _print_results(results, common.output)
+    _judge(results, len(cells), seed)
+
+
+def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
+    """Print broken promises and the number of missing results; exit with 1 if there are any."""
+    from outbox_kit.drill.run import broken_promises  # noqa: PLC0415
+
+    broken, missing = broken_promises(results), cell_count - len(results)
+    for line in broken:
+        print_message(f"broken promise: {line}")
+    if missing:
+        print_message(f"no result for {plural(missing, 'cell')}: run `outbox drill --seed {seed} --resume`")
+    if broken or missing:
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def _print_catalogue() -> None:
+    from outbox_kit.drill.faults import FAULTS  # noqa: PLC0415
+    from outbox_kit.drill.ways.catalogue import WAYS  # noqa: PLC0415
+
+    rows = [[way.name, way.description, ", ".join(way.faults)] for way in WAYS.values()]
+    print_table(["way", "description", "faults"], rows)
+    print_table(["fault", "description"], [[fault.name, fault.description] for fault in FAULTS.values()])
+
+
+def _write_report(project: DrillProject, seed: int | None, per_year: float, value: float) -> None:
+    from outbox_kit.drill.reporting.report import Cost, to_html, to_markdown  # noqa: PLC0415
+    from outbox_kit.drill.run import read_results  # noqa: PLC0415
+
+    results = read_results(project, seed)
+    if not results:
+        raise ConfigurationError(f"no results in {project.results}", "run `outbox drill` first")
+    page = project.folder / "report.html"
+    page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
+    page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
+    print_message(f"{plural(len(results), 'cell')}: {page}")
+
+
+def _print_results(results: list[CellResult], output: Output) -> None:
+    import msgspec  # noqa: PLC0415
+
+    if output is Output.JSON:
+        print_json(msgspec.to_builtins(results))
+        return
+    rows = [
+        [result.way, result.fault, *(str(getattr(result.verdict, name)) for name in COUNTS), _seconds(result)]
+        for result in results
+    ]
+    print_table(["way", "fault", *COUNTS, "recovery s"], rows)
+
+
+def _seconds(result: CellResult) -> str:
+    recovered = [value for value in result.recovery_s if value is not None]
+    return f"{max(recovered):.1f}" if recovered else "-"

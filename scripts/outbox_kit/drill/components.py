@@ -1,0 +1,100 @@
+"""Processes that a fault can hit: services of the stack, the writers, the relays, and connections through a proxy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Protocol
+
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.stack import Stack
+from outbox_kit.stack.control import Control
+from outbox_kit.stack.processes import find_processes, send_signal
+
+STOP_TIMEOUT_S = 30
+RESTART_INTERVAL_S = 1.0
+
+
+class Component(Protocol):
+    """Something that a fault can kill, pause, resume or restart."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every process of the component."""
+
+    def restart(self) -> None:
+        """Stop the component in an orderly way, and start it again."""
+
+
+class ServiceComponent:
+    """A service of the embedded stack. Supervisor starts it again after a kill."""
+
+    def __init__(self, stack: Stack, service: str) -> None:
+        self._stack = stack
+        self._service = service
+
+    def signal(self, number: signal.Signals) -> None:
+        processes = find_processes(self._stack.layout, (self._service,))
+        if not processes:
+            raise OutboxKitError(f"no process of {self._service} is running", "run `outbox stack status`")
+        send_signal(processes, number)
+
+    def restart(self) -> None:
+        control = Control(self._stack.layout.socket)
+        control.call("stopProcess", self._service, True)
+        control.start(self._service)
+
+
+class ProcessComponent:
+    """A command that is started again whenever it ends, until `stop`."""
+
+    def __init__(self, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> None:
+        self._command = list(command)
+        self._folder = folder
+        self._log = log
+        self._environment = {**os.environ, **environment}
+        self._stopped = Flag()
+        self._process = self._launch()
+        self._thread = Thread(target=self._keep_running, name="restart", daemon=True)
+        self._thread.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def restart(self) -> None:
+        self.signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Stop the command with SIGTERM, and with SIGKILL if it still runs after STOP_TIMEOUT_S."""
+        self._stopped.set()
+        self._thread.join()
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def _keep_running(self) -> None:
+        while not self._stopped.wait(RESTART_INTERVAL_S if self._process.poll() is not None else 0.1):
+            if self._process.poll() is not None:
+                self._process = self._launch()
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,124 @@
+"""Ledger of the writers: the events of each transaction, noted before its commit, and the outcome noted after it.
+
+The file is outside of the system under test and has one JSON object per line. Every line is on disk before the writer
+continues, so that a killed writer leaves at least the transaction that it was about to commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+
+class Outcome(StrEnum):
+    """What became of a transaction. `UNKNOWN` if the writer or its connection ended before it was told."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled-back"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a transaction. Versions of an account are consecutive, and ascend in the order of the commits."""
+
+    event_id: str
+    account: str
+    version: int
+    is_tombstone: bool = False
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction of a writer. Times are in seconds since the epoch."""
+
+    transaction_id: str
+    xid: str
+    events: list[Event]
+    intended_at: float
+    outcome: Outcome = Outcome.UNKNOWN
+    ended_at: float | None = None
+
+
+class LedgerFile:
+    """Ledger to which the threads of one process append, during a `with` block."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._lock = Lock()
+
+    def intend(self, transaction_id: str, xid: str, events: list[Event]) -> None:
+        """Note a transaction before its commit."""
+        entry = {"id": transaction_id, "xid": xid, "at": time.time(), "events": [asdict(event) for event in events]}
+        self._append(entry)
+
+    def end(self, transaction_id: str, outcome: Outcome) -> None:
+        """Note the outcome of a transaction."""
+        self._append({"id": transaction_id, "outcome": outcome, "at": time.time()})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        with self._lock:
+            # A killed writer may have left half a line.
+            self._file.write("\n" + json.dumps(entry))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+@dataclass
+class Ledger:
+    """The transactions of all writers of a cell, in the order of their notes."""
+
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path, *, start: int = 0) -> Ledger:
+        """Read a ledger file from the byte `start`; only transactions that are noted there are included.
+
+        A half-written line was not noted, so its transaction was not committed.
+        """
+        ledger = cls()
+        for entry in _entries(path, start):
+            if "events" in entry:
+                events = [Event(**event) for event in entry["events"]]
+                ledger.transactions[entry["id"]] = Transaction(entry["id"], entry["xid"], events, entry["at"])
+            elif transaction := ledger.transactions.get(entry["id"]):
+                transaction.outcome, transaction.ended_at = Outcome(entry["outcome"]), entry["at"]
+        return ledger
+
+    def unknown(self) -> list[Transaction]:
+        """Return the transactions without a known outcome."""
+        return [entry for entry in self.transactions.values() if entry.outcome is Outcome.UNKNOWN]
+
+    def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
+        """Return the events of the transactions with this outcome, by event id."""
+        return {
+            event.event_id: (event, transaction)
+            for transaction in self.transactions.values()
+            if transaction.outcome is outcome
+            for event in transaction.events
+        }
+
+
+def _entries(path: Path, start: int) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            try:
+                entry = json.loads(line.strip() or "null")
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry

@@ -1,0 +1,67 @@
+"""Materialization of a cell's topic by the Spark job, and the comparison of its table with the ledger."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from outbox_kit.drill.ledger import Event, Ledger, Outcome
+from outbox_kit.drill.project import ENVIRONMENT
+from outbox_kit.drill.stack import DrillStack
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.stack.services.java import find_java
+
+SPARK_TIMEOUT_S = 300
+SHOWN_DIFFERENCES = 5
+# In a run of seconds, the JVM's optimizing compiler costs more time than it saves.
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
+    """Run the Spark job; return the differences between its table and the newest committed events, empty if equal."""
+    _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
+    query = sql.SQL("select id, version from public.{}").format(sql.Identifier(f"{cell}_account"))
+    with psycopg.connect(drill.state.target) as connection:
+        actual: dict[str, int] = dict(connection.execute(query).fetchall())
+    expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
+    found = [
+        f"{account}: table has version {actual.get(account)}, ledger {expected.get(account)}"
+        for account in sorted(actual.keys() | expected.keys())
+        if actual.get(account) != expected.get(account)
+    ]
+    return found[:SHOWN_DIFFERENCES]
+
+
+def newest_events(ledger: Ledger) -> dict[str, Event]:
+    """Return the event with the highest version of each account."""
+    newest: dict[str, Event] = {}
+    for event, _ in ledger.events(Outcome.COMMITTED).values():
+        if event.account not in newest or newest[event.account].version < event.version:
+            newest[event.account] = event
+    return newest
+
+
+def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
+    command = [sys.executable, "-m", "outbox_spark", "-p", str(pipeline_file), "-e", ENVIRONMENT]
+    java_home = find_java().resolve().parent.parent
+    environment = {"SPARK_SUBMIT_OPTS": FAST_START, **os.environ, "JAVA_HOME": str(java_home)}
+    with log.open("wb") as output:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=drill.project.folder,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                timeout=SPARK_TIMEOUT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise OutboxKitError(f"the Spark job took more than {SPARK_TIMEOUT_S} s", f"see {log}") from None
+    if code != 0:
+        raise OutboxKitError(f"the Spark job ended with exit code {code}", f"see {log}")

@@ -1,0 +1,1 @@
+"""Report of a drill: sums, expected loss, charts, HTML and Markdown."""

@@ -1,0 +1,52 @@
+"""Expected loss per year, from the counts of a drill, with a 95 % confidence interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Estimated mean and the bounds of its 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Interval:
+        """Return the interval, multiplied by `factor`."""
+        return Interval(self.mean * factor, self.low * factor, self.high * factor)
+
+
+def per_trial(count: int, trials: int) -> Interval:
+    """Return the expected count per trial after `count` events in `trials`, which are at least 1.
+
+    The interval is Garwood's exact interval of a Poisson mean. After no event, the upper bound is that of the rule of
+    three (one-sided): 3 / trials.
+    """
+    if count == 0:
+        return Interval(0.0, 0.0, 3 / trials)
+    tail = (1 - CONFIDENCE) / 2
+    low = _poisson_mean(lambda mean: 1 - _poisson_cdf(count - 1, mean) >= tail, count)
+    high = _poisson_mean(lambda mean: _poisson_cdf(count, mean) <= tail, count)
+    return Interval(count / trials, low / trials, high / trials)
+
+
+def _poisson_cdf(count: int, mean: float) -> float:
+    """Return the probability of at most `count` events."""
+    logarithms = (number * math.log(mean) - mean - math.lgamma(number + 1) for number in range(count + 1))
+    return math.fsum(math.exp(value) for value in logarithms)
+
+
+def _poisson_mean(reached: Callable[[float], bool], count: int) -> float:
+    """Return the smallest mean for which `reached` is true; it is false for small means and true for large ones."""
+    low, high = 1e-9, count + 10 * math.sqrt(count) + 20
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high

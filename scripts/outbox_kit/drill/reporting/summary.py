@@ -1,0 +1,96 @@
+"""Counts of a drill by way: the sums of its cells, and the expected loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from outbox_kit.drill.cell import CellResult
+from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
+from outbox_kit.drill.ways.catalogue import WAYS
+from outbox_kit.drill.ways.way import Promise
+
+COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """All repetitions of one way under one fault."""
+
+    way: str
+    fault: str
+    cells: int
+    faults: int
+    committed: int
+    delivered: int
+    lost: int
+    phantom: int
+    early: int
+    duplicated: int
+    unordered: int
+    p50: float | None
+    p99: float | None
+    maximum: float | None
+    recovery: float | None
+    results: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True)
+class WaySummary:
+    """All cells of one way. `loss` is the number of lost events per fault."""
+
+    way: str
+    description: str
+    promise: Promise
+    cells: tuple[CellSummary, ...]
+    faults: int
+    committed: int
+    counts: dict[str, int]
+    loss: Interval
+
+
+def summarize(results: Sequence[CellResult]) -> list[WaySummary]:
+    """Return the sums of the results, in the order of the ways and faults in `results`."""
+    ways = dict.fromkeys(result.way for result in results)
+    return [_way_summary(way, [result for result in results if result.way == way]) for way in ways]
+
+
+def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
+    cells = tuple(
+        _cell_summary(way, fault, [result for result in results if result.fault == fault])
+        for fault in dict.fromkeys(result.fault for result in results)
+    )
+    faults = sum(cell.faults for cell in cells)
+    counts = {name: sum(getattr(cell, name) for cell in cells) for name in COUNTS}
+    return WaySummary(
+        way=way,
+        description=WAYS[way].description,
+        promise=WAYS[way].promise,
+        cells=cells,
+        faults=faults,
+        committed=sum(cell.committed for cell in cells),
+        counts=counts,
+        loss=per_trial(counts["lost"], max(1, faults)),
+    )
+
+
+def _cell_summary(way: str, fault: str, results: list[CellResult]) -> CellSummary:
+    verdicts = [result.verdict for result in results]
+    return CellSummary(
+        way=way,
+        fault=fault,
+        cells=len(results),
+        faults=sum(result.injections for result in results),
+        committed=sum(verdict.committed for verdict in verdicts),
+        delivered=sum(verdict.delivered for verdict in verdicts),
+        **{name: sum(getattr(verdict, name) for verdict in verdicts) for name in COUNTS},
+        p50=_largest(verdict.delays.p50 for verdict in verdicts),
+        p99=_largest(verdict.delays.p99 for verdict in verdicts),
+        maximum=_largest(verdict.delays.maximum for verdict in verdicts),
+        recovery=_largest(seconds for result in results for seconds in result.recovery_s),
+        results=tuple(results),
+    )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,140 @@
+"""Run of the drill: cells one after the other, each result in its own file, so that a run can be continued."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outbox_kit.drill.cell import Cell, CellResult, CellSettings, Load
+from outbox_kit.drill.faults import FAULTS, fault_named
+from outbox_kit.drill.project import DrillProject
+from outbox_kit.drill.stack import DrillStack, drill_stack
+from outbox_kit.drill.ways.catalogue import WAYS, way_named
+from outbox_kit.errors import ConfigurationError, OutboxKitError
+from outbox_kit.progress import Reporter
+
+
+def select_cells(
+    ways: Sequence[str],
+    faults: Sequence[str],
+    *,
+    seed: int,
+    repeat: int,
+    load: Load,
+    materialize: bool,
+    injections: int | None = None,
+) -> list[CellSettings]:
+    """Return the cells of these ways and faults, by default of all. A fault applies only to ways that it can hit.
+
+    By default, each fault has its own number of injections. Raises ConfigurationError for an unknown name, or if no
+    cell remains.
+    """
+    selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
+    cells = [
+        CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize)
+        for way in ([way_named(name) for name in ways] or WAYS.values())
+        for fault in selected_faults
+        if fault.name in way.faults
+        for repetition in range(1, repeat + 1)
+    ]
+    if not cells:
+        raise ConfigurationError("no selected fault applies to a selected way", "run `outbox drill --list`")
+    return cells
+
+
+def result_file(project: DrillProject, cell: CellSettings) -> Path:
+    """Return the file of a cell's result."""
+    name = f"{cell.way.name}--{cell.fault.name}--{cell.repetition}.json"
+    return project.results / f"seed-{cell.seed}" / name
+
+
+def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
+    """Return the results with this seed, by default of all, by way and fault in the order of the lists of both."""
+    files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
+    results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
+    ways, faults = list(WAYS), list(FAULTS)
+    known = [result for result in results if result.way in ways and result.fault in faults]
+    return sorted(known, key=lambda item: (ways.index(item.way), faults.index(item.fault), item.repetition))
+
+
+def run_cells(
+    project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
+) -> list[CellResult]:
+    """Run the cells on the drill's own stack; with `resume`, only those without a result. Return all their results."""
+    pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
+    if pending:
+        with drill_stack(project, progress) as drill:
+            _run_pending(drill, pending, progress)
+    return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
+
+
+def _run_pending(drill: DrillStack, cells: Sequence[CellSettings], progress: Reporter) -> None:
+    durations: list[float] = []
+    for number, cell in enumerate(cells, 1):
+        left = _time_left(durations, len(cells) - number + 1)
+        progress(f"cell {number} of {len(cells)}: {cell.way.name}, {cell.fault.name}{left}")
+        started = time.monotonic()
+        try:
+            result = Cell(drill, cell).run()
+        except OutboxKitError as error:  # a cell without a result fails the run, but not the other cells
+            progress(f"  no result: {error.message}")
+            continue
+        finally:
+            durations.append(time.monotonic() - started)
+        write_result(result_file(drill.project, cell), result)
+        progress(summary(result))
+
+
+def _time_left(durations: Sequence[float], cells: int) -> str:
+    if not durations:
+        return ""
+    return f", about {sum(durations) / len(durations) * cells / 60:.0f} min left"
+
+
+def summary(result: CellResult) -> str:
+    """Return the counts of a result in one line."""
+    verdict = result.verdict
+    counts = ("lost", "phantom", "early", "duplicated", "unordered", "unresolved")
+    text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
+    tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
+    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{_note(result)}"
+
+
+def _note(result: CellResult) -> str:
+    return f" ({result.note})" if result.note else ""
+
+
+def broken_promises(results: Iterable[CellResult]) -> list[str]:
+    """Return one line per promise that a result breaks."""
+    return [
+        f"{result.way}, {result.fault}: {count} {name}"
+        for result in results
+        for name, count in _broken(result).items()
+        if count
+    ]
+
+
+def _broken(result: CellResult) -> dict[str, int]:
+    promise, verdict = WAYS[result.way].promise, result.verdict
+    return {
+        "lost": verdict.lost if promise.no_loss else 0,
+        "phantom": verdict.phantom if promise.no_phantom else 0,
+        "duplicated": verdict.duplicated if promise.no_duplicates else 0,
+        "unordered": verdict.unordered if promise.in_order else 0,
+        "differing table": int(result.tables_equal is False),
+    }
+
+
+def _read(path: Path) -> CellResult:
+    return msgspec.json.decode(path.read_bytes(), type=CellResult)
+
+
+def write_result(path: Path, result: CellResult) -> None:
+    """Write the file of a result, which exists only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    temporary.replace(path)

@@ -1,0 +1,1 @@
+"""Senders of the writers: how the events of a transaction are sent."""

@@ -1,0 +1,1 @@
+"""Ways of sending under test."""

@@ -1,0 +1,17 @@
+"""All ways of sending by name, in the order of the report."""
+
+from __future__ import annotations
+
+from outbox_kit.drill.ways.cdc import CDC_WAYS
+from outbox_kit.drill.ways.producing import PRODUCING_WAYS
+from outbox_kit.drill.ways.way import Way
+from outbox_kit.errors import ConfigurationError
+
+WAYS: dict[str, type[Way]] = {way.name: way for way in (*CDC_WAYS, *PRODUCING_WAYS)}
+
+
+def way_named(name: str) -> type[Way]:
+    """Return a way. Raises ConfigurationError for an unknown name."""
+    if name not in WAYS:
+        raise ConfigurationError(f"unknown way: {name}", f"use one of: {', '.join(WAYS)}")
+    return WAYS[name]

@@ -1,0 +1,56 @@
+"""A way of sending under test: its promise, the faults that apply to it, and its deployment for one cell."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from outbox_kit.drill.components import Component
+from outbox_kit.drill.senders.sender import SenderSettings
+from outbox_kit.drill.stack import DrillStack
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a way promises to a consumer with isolation level read_committed."""
+
+    no_loss: bool = True
+    no_phantom: bool = True
+    no_duplicates: bool = False
+    in_order: bool = True
+
+
+@dataclass
+class Deployed:
+    """A way, deployed for one cell. `pipeline_file` is None if the Spark jobs cannot read its topic."""
+
+    topic: str
+    sender: SenderSettings
+    pipeline_file: Path | None = None
+    components: Mapping[str, Component] = field(default_factory=dict)
+
+
+class Way(ABC):
+    """A way of sending. One instance per cell."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    promise: ClassVar[Promise]
+    faults: ClassVar[tuple[str, ...]]
+
+    def __init__(self, drill: DrillStack, cell: str) -> None:
+        """`cell` names the topics, the slot and the tables of the cell."""
+        self.drill = drill
+        self.cell = cell
+
+    @abstractmethod
+    def deployed(self) -> AbstractContextManager[Deployed]:
+        """Create what the way needs; remove what would affect the next cells at the end."""
+
+    def state(self) -> str:
+        """Describe the state of the way's components, for a cell in which events are missing."""
+        return ""
