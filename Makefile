@@ -23,7 +23,12 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Older PostgreSQL servers, for the tests of the database checks.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres requirements
+
+# Ways and faults of `make drill`.
+DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
+	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize
+
+.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -82,6 +87,13 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 
 demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
+
+drill: setup ## Put three ways of sending under three faults, and count lost events. About 3 minutes.
+	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
+
+drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About an hour; resumable.
+	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --resume
+	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from the components of `make setup`.
 	@scripts/container-engine.sh up
@@ -151,6 +163,7 @@ unit:
 test: check older-postgres test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 --dist loadfile tests/integration --durations=10 --junitxml=build/junit.xml
+	@$(MAKE) --no-print-directory drill
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "skipped: tests/compose (no container engine; start one with scripts/container-engine.sh up)"; fi
