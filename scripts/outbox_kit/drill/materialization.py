@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import psycopg
 from psycopg import sql
@@ -17,6 +18,7 @@ from outbox_kit.errors import OutboxKitError
 from outbox_kit.stack.services.java import find_java
 
 SPARK_TIMEOUT_S = 300
+RUNS = 3
 SHOWN_DIFFERENCES = 5
 # In a run of seconds, the JVM's optimizing compiler costs more time than it saves.
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -47,21 +49,29 @@ def newest_events(ledger: Ledger) -> dict[str, Event]:
 
 
 def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
+    """Run the job; run it again after a failure, as a schedule does. Raises OutboxKitError after RUNS runs.
+
+    After a kill of PostgreSQL, the registry rejects some requests, one for each broken connection of its pool.
+    """
+    with log.open("wb") as output:
+        codes = (_job_exit_code(drill, pipeline_file, output) for _ in range(RUNS))
+        if all(codes):
+            raise OutboxKitError(f"{RUNS} runs of the Spark job failed", f"see {log}")
+
+
+def _job_exit_code(drill: DrillStack, pipeline_file: Path, output: IO[bytes]) -> int:
     command = [sys.executable, "-m", "outbox_spark", "-p", str(pipeline_file), "-e", ENVIRONMENT]
     java_home = find_java().resolve().parent.parent
     environment = {"SPARK_SUBMIT_OPTS": FAST_START, **os.environ, "JAVA_HOME": str(java_home)}
-    with log.open("wb") as output:
-        try:
-            code = subprocess.run(
-                command,
-                cwd=drill.project.folder,
-                env=environment,
-                stdout=output,
-                stderr=output,
-                timeout=SPARK_TIMEOUT_S,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            raise OutboxKitError(f"the Spark job took more than {SPARK_TIMEOUT_S} s", f"see {log}") from None
-    if code != 0:
-        raise OutboxKitError(f"the Spark job ended with exit code {code}", f"see {log}")
+    try:
+        return subprocess.run(
+            command,
+            cwd=drill.project.folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            timeout=SPARK_TIMEOUT_S,
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise OutboxKitError(f"the Spark job took more than {SPARK_TIMEOUT_S} s") from None
