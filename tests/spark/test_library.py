@@ -61,8 +61,8 @@ def log() -> Log:
 
 
 @pytest.fixture
-def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """Yield a session with unusual settings, in which the topic is `log`; a stream reads its records from files."""
+def caller(spark: SparkSession, log: Log) -> Iterator[SparkSession]:
+    """Yield a session with unusual settings, in which the topic is `log`."""
     session = spark.newSession()
     settings = {
         "spark.sql.session.timeZone": "America/St_Johns",
@@ -73,6 +73,13 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
     }
     for key, value in settings.items():
         session.conf.set(key, value)
+    with topic_in_memory(log, SCHEMA):
+        yield session
+
+
+@pytest.fixture
+def _stream(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stream of the topic read the records of `log` from files."""
     as_frame(spark, log.topic, log.records).coalesce(1).write.parquet(str(tmp_path / "topic"))
     schema = spark.read.parquet(str(tmp_path / "topic")).schema
 
@@ -80,8 +87,6 @@ def caller(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.Mo
         return spark.readStream.schema(schema).parquet(str(tmp_path / "topic"))
 
     monkeypatch.setattr(topic_access, "stream_records", stream)
-    with topic_in_memory(log, SCHEMA):
-        yield session
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -103,6 +108,7 @@ def test_reads_the_newest_states(caller: SparkSession) -> None:
     assert caller.sql("SELECT count(*) FROM state").collect()[0][0] == 6, "a frame of the caller's session"
 
 
+@pytest.mark.usefixtures("_stream")
 def test_streams_every_record(caller: SparkSession) -> None:
     changes = outbox_spark.read_changes(caller, JOB)
     assert changes.isStreaming
@@ -119,6 +125,7 @@ def test_streams_every_record(caller: SparkSession) -> None:
     assert [tuple(row) for row in times] == [(OLD_MICROS, NOON)]
 
 
+@pytest.mark.usefixtures("_stream")
 def test_example_writes_a_repeated_batch_once(
     caller: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,15 +143,15 @@ def test_example_writes_a_repeated_batch_once(
 
 
 def test_materializes_in_the_callers_application(
-    caller: SparkSession, delta_target: Target, caplog: pytest.LogCaptureFixture
+    caller: SparkSession, postgres_target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "outbox_spark"):
-        outcome = outbox_spark.materialize(caller, delta_target.job)
+        outcome = outbox_spark.materialize(caller, postgres_target.job)
     levels = {record.levelno: record.getMessage() for record in caplog.records if record.name == "outbox_spark"}
     assert levels.keys() == {logging.INFO, logging.WARNING}
     assert levels[logging.WARNING].startswith("test.thing: 4 records could not be read")
     assert (outcome.status, outcome.records, outcome.upserts) == (outbox_spark.Status.CHANGED, 9, 2)
-    assert outbox_spark.materialize(caller, delta_target.job).status is outbox_spark.Status.UNCHANGED
+    assert outbox_spark.materialize(caller, postgres_target.job).status is outbox_spark.Status.UNCHANGED
 
 
 def test_reads_a_job_file(tmp_path: Path) -> None:

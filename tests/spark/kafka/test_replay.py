@@ -70,33 +70,31 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
     assert replay(target, live, (START + timedelta(seconds=2)).isoformat()).records == 2
 
 
-def test_replays_from_the_beginning_after_compaction_of_the_first_records(
-    spark: SparkSession, delta_target: Target
-) -> None:
+def test_replays_from_the_beginning_after_compaction_of_the_first_records(spark: SparkSession, target: Target) -> None:
     """The log starts at offset 0, but its first record has a higher offset."""
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)
     put(log, "a", 3)
     live = LiveTopic(spark, log, SCHEMAS)
-    replay(delta_target, live, "beginning")
+    replay(target, live, "beginning")
     log.records = log.records[1:]
-    outcome = replay(delta_target, live, "beginning", ttl=timedelta(seconds=1))
+    outcome = replay(target, live, "beginning", ttl=timedelta(seconds=1))
     assert (outcome.offsets_from, outcome.records) == ({0: 1}, 2)
 
 
-def test_counts_only_what_a_replay_changes(spark: SparkSession, delta_target: Target) -> None:
+def test_counts_only_what_a_replay_changes(spark: SparkSession, target: Target) -> None:
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)
     log.append("c", b"unreadable", sequence(3))
     live = LiveTopic(spark, log, SCHEMAS)
-    assert replay(delta_target, live, "beginning").quarantined == 1
-    damage(delta_target, "a")
+    assert replay(target, live, "beginning").quarantined == 1
+    damage(target, "a")
     log.append("b", None, sequence(4))
-    outcome = replay(delta_target, live, "beginning")
+    outcome = replay(target, live, "beginning")
     assert (outcome.records, outcome.upserts, outcome.deletes, outcome.quarantined) == (4, 1, 1, 0)
-    assert set(delta_target.state()) == {"a"}
+    assert set(target.state()) == {"a"}
 
 
 # Without Spark.

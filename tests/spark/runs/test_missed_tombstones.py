@@ -93,10 +93,10 @@ def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, targe
 
 
 def test_next_run_compares_after_a_crash(
-    spark: SparkSession, delta_target: Target, later: Clock, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, target: Target, later: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = two_rows(spark)
-    run(delta_target, live)
+    run(target, live)
     lose_tombstone(live)
     later(DAY * 4)
 
@@ -106,22 +106,22 @@ def test_next_run_compares_after_a_crash(
     with monkeypatch.context() as patch:
         patch.setattr(materialize_table, "compare_with_topic", crash)
         with pytest.raises(ZeroDivisionError):
-            run(delta_target, live)
-    assert set(delta_target.state()) == {"a", "b", "c"}
-    assert run(delta_target, live).status is Status.CHANGED
-    assert set(delta_target.state()) == {"b", "c"}
+            run(target, live)
+    assert set(target.state()) == {"a", "b", "c"}
+    assert run(target, live).status is Status.CHANGED
+    assert set(target.state()) == {"b", "c"}
 
 
-def test_rejects_a_late_run_where_configured(spark: SparkSession, delta_target: Target, later: Clock) -> None:
+def test_rejects_a_late_run_where_configured(spark: SparkSession, target: Target, later: Clock) -> None:
     live = two_rows(spark)
-    run(delta_target, live)
+    run(target, live)
     put(live.log, "c", 3)
     later(DAY * 2)
     with pytest.raises(RefusedError, match=r"last up to date 48\.0 h ago") as refused:
-        run(delta_target, live, missed_tombstones=MissedTombstones.REFUSE)
+        run(target, live, missed_tombstones=MissedTombstones.REFUSE)
     assert "outbox-reconcile --repair" in refused.value.hint
     assert "outbox-rebuild" in refused.value.hint
-    assert set(delta_target.state()) == {"a", "b"}
+    assert set(target.state()) == {"a", "b"}
 
 
 def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target: Target, later: Clock) -> None:

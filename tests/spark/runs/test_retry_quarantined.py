@@ -46,7 +46,6 @@ def filled(spark: SparkSession, target: Target) -> tuple[LiveTopic, Schemas]:
     live = LiveTopic(spark, log, schemas)
     put(log, "a", 1)
     put(log, "b", 2)
-    run(target, live)
     later(log, "a", 11)
     later(log, "b", 12)
     later(log, "gone", 13)

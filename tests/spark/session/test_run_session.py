@@ -90,14 +90,14 @@ def run(target: Target, live: LiveTopic) -> Outcome:
     return materialize(target.spark, target.job, lambda _: None, topic=live.topic())
 
 
-def table_with_files(target: Target) -> tuple[Log, LiveTopic]:
-    """Return a log that two runs have applied to the table, which therefore has at least two files."""
+def filled(target: Target, *parts: str) -> tuple[Log, LiveTopic]:
+    """Return a log, after one run for the keys in each part. Every run adds at least one file to the table."""
     log = Log("test.thing")
     live = LiveTopic(target.spark, log, SCHEMAS)
-    for commit, key in enumerate("abcd"):
-        put(log, key, commit)
-        if commit % 2:
-            run(target, live)
+    for part in parts:
+        for key in part:
+            put(log, key, ord(key))
+        run(target, live)
     return log, live
 
 
@@ -122,14 +122,21 @@ def insert_into_other(target: Target) -> None:
         assert not storage.load("_other").currentSnapshot().summary().containsKey("outbox")
 
 
-@pytest.mark.parametrize(("name", "other_work"), [("delta_target", optimize), ("iceberg_target", insert_into_other)])
+@pytest.mark.parametrize(
+    ("name", "parts", "other_work"),
+    [("delta_target", ["ab", "cd"], optimize), ("iceberg_target", ["abcd"], insert_into_other)],
+)
 def test_commits_of_another_thread_do_not_contain_the_progress(
-    request: pytest.FixtureRequest, name: str, other_work: Callable[[Target], None], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    name: str,
+    parts: list[str],
+    other_work: Callable[[Target], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other thread works after a run has set the progress, and before its MERGE, which then fails."""
     target = lake(request, name)
-    log, live = table_with_files(target)
-    put(log, "e", 9)
+    log, live = filled(target, *parts)
+    put(log, "e", 200)
     done: list[Future[None]] = []
 
     def work_and_crash(*_: object) -> str:
@@ -148,7 +155,7 @@ def test_commits_of_another_thread_do_not_contain_the_progress(
 
 def test_progress_in_a_commit_of_optimize_is_ignored(delta_target: Target) -> None:
     """Earlier versions shared the caller's session, so that OPTIMIZE of another thread could commit their progress."""
-    log, live = table_with_files(delta_target)
+    log, live = filled(delta_target, "ab", "cd")
     with delta_target.open() as table:
         assert isinstance(table, DeltaTable)
         table.committed()
@@ -157,7 +164,7 @@ def test_progress_in_a_commit_of_optimize_is_ignored(delta_target: Target) -> No
     metadata = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps({"outbox": progress})}
     with with_settings(delta_target.spark, metadata):
         optimize(delta_target)
-    put(log, "e", 9)
+    put(log, "e", 200)
     assert run(delta_target, live).records == 1
     assert set(delta_target.state()) == set("abcde")
 
@@ -183,15 +190,15 @@ def test_runs_of_one_application_at_the_same_time(
     """
     target, metrics, merge_sql = lake(request, name), StageMetrics(spark), MergeStatement.sql
     other = replace(target, job=structs.replace(target.job, table="other"))
-    log, live = table_with_files(target)
-    put(log, "e", 9)
+    log, live = filled(target, "abcd")
+    put(log, "e", 200)
     overlaps: list[Future[Outcome]] = []
     tasks: list[int] = []
 
     def other_runs(*arguments: Any) -> str:  # noqa: ANN401 - of MergeStatement.sql
         if threading.current_thread() is threading.main_thread():
             metrics.since_last(group_of(target.job))
-            assert in_thread(lambda: table_with_files(other)).exception() is None
+            assert in_thread(lambda: filled(other, "abcd")).exception() is None
             overlaps.append(in_thread(lambda: run(target, live)))
             tasks.append(metrics.since_last(group_of(target.job))["tasks"])
         return merge_sql(*arguments)
