@@ -26,10 +26,12 @@ def put(log: Log, key: str, commit: int) -> None:
     log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
 
 
-def replay(target: Target, live: LiveTopic, replay_from: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
+def replay(
+    target: Target, live: LiveTopic, replay_from: str, ttl: timedelta = timedelta(days=30), max_records: int = 10_000
+) -> Outcome:
     job = structs.replace(target.job, options=MaterializeOptions(tombstone_ttl=int(ttl.total_seconds())))
     return materialize_table.materialize(
-        target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=replay_from
+        target.spark, job, lambda _: None, max_records, topic=live.topic(), replay_from=replay_from
     )
 
 
@@ -49,7 +51,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
     live.compact("a")
     log.records.insert(0, replace(log.records[0], key=b"a", sequence=sequence(1), offset=0))
     before, committed = target.rows(), target.committed()
-    outcome = replay(target, live, "beginning")
+    outcome = replay(target, live, "beginning", max_records=2)
     assert (outcome.records, outcome.upserts, outcome.deletes, outcome.batches) == (3, 0, 0, 2)
     assert outcome.offsets_from == {0: 0}
     assert target.rows() == before

@@ -153,6 +153,7 @@ def test_commits_of_another_thread_do_not_contain_the_progress(
     assert set(target.state()) == set("abcde")
 
 
+@pytest.mark.long
 def test_progress_in_a_commit_of_optimize_is_ignored(delta_target: Target) -> None:
     """Earlier versions shared the caller's session, so that OPTIMIZE of another thread could commit their progress."""
     log, live = filled(delta_target, "ab", "cd")
