@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_common.column_names import reserved_by
-from outbox_common.column_types import unsupported_fields
+from outbox_common.column_problems import column_problems
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
@@ -159,16 +159,14 @@ def columns_of(schema: str, subject: str) -> list[Column]:
     tree = load(schema)
     if kind_of(tree.root) != "record":
         raise SchemaError(f"the schema of {subject} is not a record", "register a schema of type record")
-    for name, problem in unsupported_fields(tree):
-        raise SchemaError(f"{subject}: field {name} cannot be a column: {problem}", "change the type of the field")
-    columns = [
+    for problem in column_problems(tree):
+        raise SchemaError(f"{subject}: {problem.message}", problem.remedy)
+    return [
         replace(
             _column(field, tree, subject), doc=str(field.get("doc") or ""), aliases=tuple(field.get("aliases") or ())
         )
         for field in tree.root["fields"]
     ]
-    _check_names(columns, subject)
-    return columns
 
 
 def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
@@ -210,20 +208,8 @@ def _union_column_type(branches: list[Any]) -> ColumnType:
     return ColumnType.JSON
 
 
-def _check_names(columns: list[Column], subject: str) -> None:
-    check_reserved(columns, subject)
-    used_names = set()
-    for column in columns:
-        # Column names in Spark and the lake formats are case-insensitive.
-        name = column.name.lower()
-        if name in used_names:
-            message = f"{subject}: the name of field {column.name} differs from that of another field only in case"
-            raise SchemaError(message, "rename one of the fields")
-        used_names.add(name)
-
-
-def check_reserved(columns: Sequence[Column], subject: str, target_kind: str = "") -> None:
-    """Raise SchemaError if a field has a name that tables, jobs or the targets of this kind reserve."""
+def check_reserved(columns: Sequence[Column], subject: str, target_kind: str) -> None:
+    """Raise SchemaError if a field has a name that the targets of this kind reserve."""
     for column in columns:
         reason = reserved_by(column.name, target_kind)
         if reason is not None:

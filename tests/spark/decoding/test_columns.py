@@ -185,12 +185,12 @@ def nested(name: str, *fields: str) -> dict[str, Any]:
         ([{"name": "Aggregate_Id", "type": "string"}], "field Aggregate_Id cannot have this name"),
         ([{"name": "_offset", "type": "long"}], "field _offset cannot have this name"),
         ([{"name": "__Outbox_x", "type": "long"}], "field __Outbox_x cannot have this name"),
-        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "field A differs .* only in case"),
+        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "field a differs .* only in case"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],
-            "field d cannot be a column: it is a decimal of 39 digits; the maximum is 38",
+            "field d cannot be a column: it is a decimal of precision 39; the maximum is 38",
         ),
-        ([{"name": "n", "type": ["null", "R"]}], "field n cannot be a column: the record R contains itself"),
+        ([{"name": "n", "type": ["null", "R"]}], "field n cannot be a column: the record R is recursive"),
         (
             [{"name": "n", "type": {"type": "map", "values": nested("Tag", "at", "At")}}],
             "field n cannot be a column: the field at of its record Tag differs from another only in case",

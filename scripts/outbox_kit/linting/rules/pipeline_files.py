@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from outbox_common.avro_schema import Schema, load
-from outbox_common.column_names import ambiguous_names, reserved_by
-from outbox_common.column_types import MAX_DECIMAL_DIGITS, unsupported_fields
+from outbox_common.avro_schema import load
+from outbox_common.column_problems import MAX_PRECISION, column_problems
 from outbox_common.object_stores import hadoop_warehouse, s3_scheme
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
@@ -98,7 +97,7 @@ def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "materialization.columns",
     "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case (also in "
-    f"nested records), no record contains itself, and decimals have at most {MAX_DECIMAL_DIGITS} digits",
+    f"nested records), no record is recursive, and decimals have a precision of 1 to {MAX_PRECISION}",
     reason="the Spark job rejects an invalid schema only when records with this schema are already on the topic",
 )
 def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
@@ -110,22 +109,9 @@ def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
         aggregate = lint_input.pipeline.aggregates[name]
         if schema_error(aggregate) is not None:
             continue
-        for problem in _column_problems(load(inlined_schema(aggregate)), sorted(kinds)):
-            remedy = "change the name or type of the field before the first record is written"
-            yield violation(f"aggregate type {name}: {problem}", "a valid column", remedy)
-
-
-def _column_problems(schema: Schema, target_kinds: list[str]) -> Iterator[str]:
-    ambiguous, type_problems = ambiguous_names(schema.root["fields"]), dict(unsupported_fields(schema))
-    for field in schema.root["fields"]:
-        name = str(field["name"])
-        reasons = [reason for kind in target_kinds if (reason := reserved_by(name, kind)) is not None]
-        if reasons:
-            yield f"field {name} cannot have this name: {reasons[0]}"
-        elif name in ambiguous:
-            yield f"field {name} differs from another field only in case"
-        if name in type_problems:
-            yield f"field {name} cannot be a column: {type_problems[name]}"
+        for problem in column_problems(load(inlined_schema(aggregate)), sorted(kinds)):
+            remedy = f"{problem.remedy} before the first record is written"
+            yield violation(f"aggregate type {name}: {problem.message}", "a valid column", remedy)
 
 
 @RULES.rule(

@@ -1,0 +1,106 @@
+"""Fields of a schema that cannot be columns of a materialized table, because of their names or types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outbox_common.avro_schema import Node, Schema, kind_of
+from outbox_common.column_names import ambiguous_names, reserved_by
+
+MAX_PRECISION = 38
+"""Maximum precision of a decimal in Spark."""
+
+
+@dataclass(frozen=True)
+class ColumnProblem:
+    """What is wrong with a field, and how to correct it."""
+
+    message: str
+    remedy: str
+
+
+def column_problems(schema: Schema, target_kinds: Sequence[str] = ("",)) -> Iterator[ColumnProblem]:
+    """Yield the problems of the fields of a record schema in targets of these kinds; the kind "" is any target."""
+    fields = schema.root["fields"]
+    ambiguous, types = ambiguous_names(fields), _TypeCheck(schema)
+    for entry in fields:
+        name = str(entry["name"])
+        reasons = [reason for kind in target_kinds if (reason := reserved_by(name, kind)) is not None]
+        if reasons:
+            yield ColumnProblem(f"field {name} cannot have this name: {reasons[0]}", "rename the field")
+        elif name in ambiguous:
+            yield ColumnProblem(f"field {name} differs from another field only in case", "rename one of the fields")
+        problem = types.problem(entry["type"], frozenset({schema.root["name"]}))
+        if problem is not None:
+            yield ColumnProblem(f"field {name} cannot be a column: {problem.message}", problem.remedy)
+
+
+@dataclass
+class _TypeCheck:
+    """Search for types that no column can have; it visits each named type once, however often the schema uses it."""
+
+    schema: Schema
+    known: dict[str, ColumnProblem | None] = field(default_factory=dict)
+    """Result by the full name of the record."""
+
+    def problem(self, node: Node, enclosing: frozenset[str]) -> ColumnProblem | None:
+        """Return the first problem in a type; `enclosing` are the full names of the outer records."""
+        definition = self.schema.definition(node)
+        if isinstance(definition, list):
+            return self._first(definition, enclosing)
+        if not isinstance(definition, dict):
+            return None
+        if kind_of(definition) == "record":
+            return self._record(definition, enclosing)
+        parts = [definition[key] for key in ("items", "values") if key in definition]
+        return _decimal_problem(definition) or self._first(parts, enclosing)
+
+    def _first(self, parts: Sequence[Node], enclosing: frozenset[str]) -> ColumnProblem | None:
+        problems = (self.problem(part, enclosing) for part in parts)
+        return next((problem for problem in problems if problem is not None), None)
+
+    def _record(self, definition: Mapping[str, Any], enclosing: frozenset[str]) -> ColumnProblem | None:
+        name = str(definition["name"])
+        if name in enclosing:
+            return ColumnProblem(f"the record {name} is recursive", "replace the inner record by its key")
+        if name not in self.known:
+            # Names of struct fields are case-insensitive in Spark and the lake formats.
+            ambiguous = ambiguous_names(definition["fields"])
+            if ambiguous:
+                message = f"the field {ambiguous[0]} of its record {name} differs from another only in case"
+                self.known[name] = ColumnProblem(message, f"rename one of the fields of {name}")
+            else:
+                types = [entry["type"] for entry in definition["fields"]]
+                self.known[name] = self._first(types, enclosing | {name})
+        return self.known[name]
+
+
+def _decimal_problem(definition: Mapping[str, Any]) -> ColumnProblem | None:
+    # As Avro specifies, a logical type of another type is ignored.
+    if definition.get("logicalType") != "decimal" or kind_of(definition) not in ("bytes", "fixed"):
+        return None
+    precision, scale = definition.get("precision"), definition.get("scale", 0)
+    if precision is None:
+        return ColumnProblem("it is a decimal without a precision", "add `precision` to the type")
+    if type(precision) is not int or precision < 1:
+        message = f"it is a decimal of precision {precision!r}, which is not a positive integer"
+        return ColumnProblem(message, "correct `precision` of the type")
+    maximum = min(MAX_PRECISION, _fixed_digits(definition))
+    if precision > maximum:
+        message = f"it is a decimal of precision {precision}; the maximum is {maximum}"
+        return ColumnProblem(message, f"use a precision of at most {maximum}, or the type string")
+    if type(scale) is not int or not 0 <= scale <= precision:
+        message = f"it is a decimal of scale {scale!r}, which is not an integer from 0 to the precision {precision}"
+        return ColumnProblem(message, "correct `scale` of the type")
+    return None
+
+
+def _fixed_digits(definition: Mapping[str, Any]) -> int:
+    """Return the maximum precision of a decimal in a fixed type of this size; of the type bytes it is unlimited."""
+    if kind_of(definition) != "fixed":
+        return MAX_PRECISION
+    # More bytes do not matter, and a power of a size from a file could take long.
+    size = min(int(definition["size"]), MAX_PRECISION)
+    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
