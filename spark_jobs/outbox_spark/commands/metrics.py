@@ -107,7 +107,7 @@ class Metrics:
             "lag": None if failed else _lag(job, outcome.offsets_to),
             "newest": time_json(self._newest_timestamp),
             "error": outcome.error,
-            "transient": outcome.transient if failed else None,
+            "transient": outcome.transient,
         }
         self._write(job, "run", values)
 

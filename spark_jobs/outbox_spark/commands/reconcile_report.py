@@ -49,7 +49,7 @@ class ReconciledTable:
     source: SourceDifferences | None = None
     error: str | None = None
     hint: str | None = None
-    transient: bool = True
+    transient: bool | None = None
 
     def with_source(self, source: SourceDifferences) -> ReconciledTable:
         """Return this result with the differences from the source table, which outbox-reconcile does not repair."""
@@ -89,7 +89,7 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
         "seconds": result.seconds,
         "error": result.error,
         "hint": result.hint,
-        "transient": None if result.error is None else result.transient,
+        "transient": result.transient,
     }
 
 

@@ -40,7 +40,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         "offsets": {"from": offsets_json(outcome.offsets_from), "to": offsets_json(outcome.offsets_to)},
         "error": outcome.error,
         "hint": outcome.hint,
-        "transient": None if outcome.error is None else outcome.transient,
+        "transient": outcome.transient,
     }
 
 

@@ -305,8 +305,8 @@ class Outcome:
     offsets_to: Mapping[int, int] = field(default_factory=dict)
     error: str | None = None
     hint: str | None = None
-    transient: bool = True
-    """Whether a failure is retryable."""
+    transient: bool | None = None
+    """Whether the failure is retryable; None without a failure."""
 
     def plus(self, later: Outcome) -> Outcome:
         """Return one outcome for this run and a later run of the same table."""

@@ -1,28 +1,24 @@
-"""Kafka reader of outbox-spark.jar (spark_jobs/java), which omits records that are superseded in its buffer.
+"""Kafka reader of outbox-spark.jar (spark_jobs/java), which can omit records that are superseded in its buffer.
 
 With ten records per key in the buffer, Spark creates rows for only a tenth of the records. The rows are still
-aggregated per key, so the final result is the same as with Spark's reader, which READER_SETTING can select.
+aggregated per key, so the final result is the same as that of all records. Spark's reader would fail for a Kafka
+timestamp after the year 294247.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.framing import KEY_SCHEMA_ID_HEADER, VALUE_SCHEMA_ID_HEADER, last_header
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import VALID_SEQUENCE, sequence_kind, sequence_of
-from outbox_spark.kafka.range_reader import consumer_settings, read_records
+from outbox_spark.kafka.range_reader import consumer_settings
 from outbox_spark.session.expressions import cached_expressions
 
-READER_SETTING = "spark.outbox.reader"
-READER_VARIABLE = "OUTBOX_SPARK_READER"
 BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
 TIMEOUT_MILLIS = 120_000
@@ -40,16 +36,6 @@ COLUMNS = [
 that the row represents, and their kinds of sequence (the bits in ordering.py)."""
 
 
-class Reader(StrEnum):
-    """Values of READER_SETTING."""
-
-    AUTO = "auto"
-    """The default; it selects NEWEST."""
-    NEWEST = "newest"
-    """The reader of outbox-spark.jar."""
-    SPARK = "spark"
-
-
 def read_newest(
     spark: SparkSession,
     kafka: Mapping[str, str],
@@ -57,14 +43,11 @@ def read_newest(
     buffer_bytes: int = BUFFER_BYTES,
     timeout_millis: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """Return COLUMNS of the records of a range; superseded records may be omitted.
+    """Return COLUMNS of the newest record of each key, and possibly of superseded records, of a range.
 
-    Like read_records it fails if the log starts after the range's start, and skips offsets that were compacted.
-    `buffer_bytes` applies to each task; with 0, no record is omitted. Raises ConfigurationError for an invalid
-    READER_SETTING.
+    The query fails if the log starts after the range's start; it skips offsets that were compacted. `buffer_bytes`
+    applies to each task; with 0, no record is omitted.
     """
-    if _configured_reader(spark) is Reader.SPARK:
-        return select_columns(read_records(spark, kafka, read_range))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
     settings = {**consumer_settings(kafka), **_CONSUMER_SETTINGS}
@@ -75,20 +58,8 @@ def read_newest(
 
 
 def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
-    """Return all records of an offset range, with COLUMNS.
-
-    Spark's reader would fail for a Kafka timestamp after the year 294247.
-    """
+    """Return COLUMNS of all records of a range."""
     return read_newest(spark, kafka, read_range, buffer_bytes=0)
-
-
-def _configured_reader(spark: SparkSession) -> Reader:
-    value = spark.conf.get(READER_SETTING, None) or os.environ.get(READER_VARIABLE) or Reader.AUTO
-    if value not in list(Reader):
-        raise ConfigurationError(
-            f"{READER_SETTING} or {READER_VARIABLE} has the unknown value {value}", f"use one of: {', '.join(Reader)}"
-        )
-    return Reader(value)
 
 
 def select_columns(records: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import ReadRange, RecordFormat
-from outbox_spark.kafka.newest_reader import COLUMNS, READER_SETTING, read_every, read_newest, select_columns
+from outbox_spark.kafka.newest_reader import COLUMNS, read_every, read_newest, select_columns
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.runs.newest_per_key import newest_per_key
@@ -202,23 +202,6 @@ def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
     range_beyond_end = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
     with pytest.raises(Exception, match=r"no record from offset 1 on .* within 1 s; the range ends at offset 5"):
         read_newest(topic.spark, topic.kafka, range_beyond_end, timeout_millis=1_000).collect()
-
-
-def test_setting_selects_the_reader(topic: Topic) -> None:
-    for value in (b"x", b"y"):
-        topic.send(b"a", value)
-    try:
-        topic.spark.conf.set(READER_SETTING, "spark")
-        assert len(topic.newest()) == 2
-        topic.spark.conf.set(READER_SETTING, "newest")
-        assert len(topic.newest()) == 1
-        topic.spark.conf.set(READER_SETTING, "auto")
-        assert len(topic.newest()) == 1
-        topic.spark.conf.set(READER_SETTING, "fast")
-        with pytest.raises(ConfigurationError, match=r"spark\.outbox\.reader .*fast"):
-            topic.newest()
-    finally:
-        topic.spark.conf.unset(READER_SETTING)
 
 
 def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
