@@ -44,14 +44,19 @@ def _text(key: Column, id_header: Column) -> Column:
 
 
 def _avro_string(key: Column, frame_bytes: int) -> Column:
-    """Return the text of an Avro string after a frame of this size; the key unchanged if it is not an Avro string."""
+    """Return the text of an Avro string after a frame of this size; the key unchanged if it is not an Avro string.
+
+    A key whose text is not UTF-8 is unchanged too, so that the quarantine has all of its bytes.
+    """
     key_size = F.octet_length(key)
     text = key
     for varint_bytes, (minimum, maximum) in _LENGTHS_BY_VARINT_BYTES.items():
         start = frame_bytes + varint_bytes
         length = key_size - F.lit(start)
         has_length = F.substring(key, frame_bytes + 1, varint_bytes) == _encoded_length(length, varint_bytes)
-        text = F.when(length.between(minimum, maximum) & has_length, F.substring(key, start + 1, _REST)).otherwise(text)
+        content = F.substring(key, start + 1, _REST)
+        is_text = length.between(minimum, maximum) & has_length & F.is_valid_utf8(content)
+        text = F.when(is_text, content).otherwise(text)
     return text
 
 

@@ -83,3 +83,15 @@ def test_orders_chain_records_by_offset_for_any_schema_id(target: Target) -> Non
     assert (second.upserts, second.deletes, second.quarantined) == (1, 1, 0)
     assert target.state("n") == {"a": {"n": 4}}
     assert target.committed().ordering is Ordering.OFFSET  # type: ignore[union-attr]
+
+
+def test_quarantines_unreadable_avro_keys_with_all_bytes_and_their_partition(target: Target) -> None:
+    frame, text = b"\x00" + struct.pack(">I", 7), b"\x06a\xffb"
+    log, value = Log("test.thing"), framed(THING, 1, {"n": 1})
+    log.append(frame + text, value, None, partition=0)
+    log.append(text, value, None, partition=1, headers={"__key_schema_id": frame})
+    log.append(framed_key("readable"), value, None, partition=1)
+    target.run(log, SCHEMAS)
+    assert set(target.state()) == {"readable"}
+    rows = [(bytes(row["key"]), row["reason"], row["_partition"]) for row in target.rows("__quarantine")]
+    assert sorted(rows) == [(frame + text, "key-not-utf8", 0), (text, "key-not-utf8", 1)]
