@@ -52,7 +52,7 @@ class _TypeCheck:
             return self._first(definition, enclosing)
         if not isinstance(definition, dict):
             return None
-        if kind_of(definition) == "record":
+        if kind_of(definition) in ("record", "error"):
             return self._record(definition, enclosing)
         parts = [definition[key] for key in ("items", "values") if key in definition]
         return _decimal_problem(definition) or self._first(parts, enclosing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,7 +15,6 @@ from outbox_common.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW, Reason
-from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import AnySession, cached_expressions
 
@@ -88,10 +86,7 @@ def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
 
 
 def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> StructType:
-    """Return the Spark types of the columns; the plan is analyzed, not executed.
-
-    Raises SchemaError for a type that Spark does not support.
-    """
+    """Return the Spark types of the columns; the plan is analyzed, not executed."""
     return _types_of(AnySession(spark), tuple(columns), reader_schema)
 
 
@@ -99,15 +94,10 @@ def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
 def _types_of(session: AnySession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
     spark = session.spark()
     record = from_avro(F.lit(None).cast("binary"), reader_schema)
-    try:
-        decoded = spark.range(1).select(record.alias("record"))
-        return decoded.select(
-            *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns]
-        ).schema
-    except AnalysisException as error:
-        reason = str(error).split("\n", maxsplit=1)[0]
-        hint = "remove types from the schema that Spark's from_avro does not support"
-        raise SchemaError(f"the schema cannot be mapped to columns: {reason}", hint) from error
+    decoded = spark.range(1).select(record.alias("record"))
+    return decoded.select(
+        *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns]
+    ).schema
 
 
 @cached_expressions
