@@ -19,6 +19,7 @@ from outbox_kit.cli.commands import (
     lint,
     log_level,
     offsets,
+    prune,
     render,
     stack,
     stuck,
@@ -52,6 +53,7 @@ for command in (
     lifecycle.resume,
     lifecycle.stop,
     stuck.stuck,
+    prune.prune,
 ):
     app.command()(command)
 

@@ -37,7 +37,7 @@ class LatestRecords:
     """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records. `hashed_keys` means that the hash of a key determines its partition;
+    `sample` receives the values of the records, `event_ids` the event id of every record. `hashed_keys` means that the hash of a key determines its partition;
     otherwise the newest record does.
     """
 
@@ -50,6 +50,7 @@ class LatestRecords:
         header: str | None = None,
         sample: ValueSample | None = None,
         hashed_keys: bool = False,
+        event_ids: set[str] | None = None,
     ) -> None:
         self._kafka = kafka
         self._topic = topic
@@ -57,6 +58,7 @@ class LatestRecords:
         self._header = header
         self.sample = sample
         self._hashed_keys = hashed_keys
+        self._event_ids = event_ids
         self._read_count = 0
         self._topic_id = ""
         self._first_offsets: dict[int, int] = {}
@@ -71,6 +73,8 @@ class LatestRecords:
         """Last record by key and partition, of keys with a record in a wrong partition."""
         if self.sample:
             self.sample.clear()
+        if self._event_ids:
+            self._event_ids.clear()
 
     def read(self, *, seconds: float = READ_TIMEOUT_S) -> None:
         """Read up to the current end of the topic. A call after an error continues where the last call has ended.
@@ -152,6 +156,8 @@ class LatestRecords:
             headers.get(self._header, "") if self._header else "",
             schema_id(record.value()),
         )
+        if self._event_ids is not None:
+            self._event_ids.add(latest.event_id)
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)

@@ -22,6 +22,10 @@ SLOT: LiteralString = """
 TRANSACTIONS_ENDED: LiteralString = """
     select pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s as ended,
            (pg_current_wal_insert_lsn() - '0/0')::bigint as position"""
+# PostgreSQL deletes the statistics of a slot together with the slot.
+COUNTERS: LiteralString = """
+    select total_txns, total_bytes, stats_reset::text as stats_reset
+    from pg_stat_replication_slots where slot_name = %s"""
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,33 @@ class Slot:
     reader: str | None
 
 
+@dataclass(frozen=True)
+class SlotCounters:
+    """Statistics of the decoding with a slot. They only increase while the slot exists and nobody resets them."""
+
+    total_txns: int
+    total_bytes: int
+    stats_reset: str | None
+
+    def may_precede(self, later: SlotCounters) -> bool:
+        """Return whether counters that were read later can be of the same slot."""
+        return (
+            self.stats_reset == later.stats_reset
+            and self.total_txns <= later.total_txns
+            and self.total_bytes <= later.total_bytes
+        )
+
+
 def read_slot(connection: Connection, name: str) -> Slot | None:
     """Return the slot, or None if it does not exist."""
     row = connection.execute(SLOT, (name,)).fetchone()
     return Slot(**row) if row else None
+
+
+def read_counters(connection: Connection, name: str) -> SlotCounters | None:
+    """Return the statistics of the slot, or None if the slot does not exist."""
+    row = connection.execute(COUNTERS, (name,)).fetchone()
+    return SlotCounters(**row) if row else None
 
 
 def wait_inactive(connection: Connection, name: str) -> None:

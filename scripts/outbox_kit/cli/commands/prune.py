@@ -1,0 +1,91 @@
+"""outbox prune."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Annotated
+
+import typer
+
+from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.deployment import Deployment
+from outbox_kit.operations import prune as pruning
+from outbox_kit.operations.prune import PrunedType, PruneOptions
+from outbox_kit.progress import plural, shortened_list
+
+AGE_UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
+AGE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+COUNTS = ("newest", "young", "unproven", "following", "changed")
+
+
+@common_options("output")
+def prune(
+    common: CommonOptions,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Retain rows younger than this: 30s, 15m, 12h or 7d.")
+    ] = "3d",
+    batch_size: Annotated[
+        int, typer.Option("--batch", min=1, max=100_000, metavar="ROWS", help="Number of rows per transaction.")
+    ] = 10_000,
+    delete_newest: Annotated[
+        bool, typer.Option("--all", help="Also delete the newest row of each aggregate. See docs/prune.md.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and delete none.")] = False,
+    wait_seconds: Annotated[
+        float,
+        typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
+    ] = 60,
+    confirmed_text: ConfirmOption = None,
+) -> None:
+    """Delete outbox rows that are proven to be on their topic.
+
+    The command asks for the names of pipeline and environment. Rows that are not proven remain. Of each aggregate the
+    newest row remains, unless the aggregate is deleted.
+    """
+    options = PruneOptions(_parse_age(older_than), batch_size, wait_seconds, not delete_newest, dry_run)
+    with common.deployment() as deployment:
+        if confirmed_text is not None:
+            require_names(deployment, confirmed_text)
+        elif not dry_run:
+            _confirm(deployment, older_than, delete_newest=delete_newest)
+        types = pruning.prune(deployment, print_message, options)
+    if common.output is Output.JSON:
+        print_json({"dry_run": dry_run, "aggregates": [dataclasses.asdict(entry) for entry in types]})
+    elif types:
+        columns = ["aggregate_type", "deletable" if dry_run else "deleted", *COUNTS]
+        print_table(columns, [_table_row(entry) for entry in types])
+    _print_summary(types, dry_run=dry_run)
+
+
+def _confirm(deployment: Deployment, older_than: str, *, delete_newest: bool) -> None:
+    rows = "delivered rows" if delete_newest else "delivered rows, except the newest of each aggregate,"
+    action = f"Delete {rows} older than {older_than} from {deployment.pipeline.source.table}"
+    confirm_names(deployment, action, hint="check the counts with --dry-run")
+
+
+def _parse_age(text: str) -> float:
+    """Return an age in seconds: 7d is 604800."""
+    match = AGE_PATTERN.fullmatch(text)
+    if match is None:
+        message = f"found {text!r}; must be a number with a unit: 30s, 15m, 12h or 7d"
+        raise typer.BadParameter(message, param_hint="--older-than")
+    return float(match[1]) * AGE_UNITS[match[2]]
+
+
+def _table_row(entry: PrunedType) -> list[str]:
+    return [entry.aggregate_type, str(entry.deleted), *(str(getattr(entry, name)) for name in COUNTS)]
+
+
+def _print_summary(types: list[PrunedType], *, dry_run: bool) -> None:
+    for entry in types:
+        if entry.unproven:
+            keys = shortened_list(entry.unproven_keys, len(entry.unproven_keys))
+            print_message(
+                f"{plural(entry.unproven, 'row')} of {entry.aggregate_type} retained, because no record proves the "
+                f"delivery (keys: {keys}): run `outbox stuck`"
+            )
+    rows = plural(sum(entry.deleted for entry in types), "row")
+    print_message(f"{rows} would be deleted" if dry_run else f"{rows} deleted")

@@ -1,0 +1,99 @@
+"""Proof that outbox rows were delivered: the records that the topics show after the slot has confirmed the rows.
+
+A row is proven by any of these:
+- a record on the topic of its type has the event id of the row;
+- such a record has the event id of a later row of the aggregate, so that compaction may have removed the older record;
+- the newest record of its key was committed after the WAL position of the snapshot, so it is newer than all rows;
+- a dead letter has the event id of the row.
+
+A later row has a higher `seq`, and its transaction did not begin before that of the row. The first condition is the
+order of the writers, which hold the lock of the aggregate. The second one rejects a sequence that was restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
+from outbox_kit.kafka.source_sequence import WalPosition
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.outbox_rows import OutboxRow
+
+
+@dataclass(frozen=True)
+class DeliveryProof:
+    """Records of the topic of one aggregate type, and the event ids of the dead letters.
+
+    A record with a position from `after` to `upto` is newer than all rows. A record beyond `upto` is of another source.
+    """
+
+    latest: dict[str, LatestRecord]
+    overwritten: set[str]
+    event_ids: set[str]
+    dead_letter_ids: set[str]
+    after: WalPosition
+    upto: WalPosition
+
+    def proven(self, rows: Sequence[OutboxRow]) -> list[bool]:
+        """Return for each row of an aggregate whether it is proven. The rows must be in insertion order."""
+        key = rows[0].key
+        record = None if key in self.overwritten else self.latest.get(key)
+        if record and self.after.precedes(record.sequence) and not self.upto.is_exceeded_by(record.sequence):
+            return [True] * len(rows)
+        event_ids = self.event_ids if record else set()
+        return [*reversed(list(self._proven_by_ids(rows, event_ids)))]
+
+    def _proven_by_ids(self, rows: Sequence[OutboxRow], event_ids: set[str]) -> Iterator[bool]:
+        """Yield for each row, the last one first, whether its event or that of a later row is on a topic."""
+        age_of_delivered: int | None = None
+        for row in reversed(rows):
+            if row.id in event_ids:
+                age_of_delivered = row.age if age_of_delivered is None else min(age_of_delivered, row.age)
+            is_superseded = age_of_delivered is not None and age_of_delivered <= row.age
+            yield is_superseded or row.id in event_ids or row.id in self.dead_letter_ids
+
+    def is_tombstone(self, row: OutboxRow) -> bool:
+        """Return whether the newest record of the key is a tombstone with the event id of the row."""
+        record = self.latest.get(row.key)
+        return record is not None and record.event_id == row.id and not record.has_state
+
+
+@dataclass
+class ProofReader:
+    """Reads the proof of one aggregate type after the other. Only the latest one is retained, to limit the memory.
+
+    `position` is a WAL position after the commit of each row, which the slot has confirmed.
+    """
+
+    deployment: Deployment
+    connection: Connection
+    position: int
+    epoch: int
+    _dead_letter_ids: set[str] = field(default_factory=set)
+    _current: tuple[str, DeliveryProof] | None = None
+
+    def __post_init__(self) -> None:
+        pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
+        letters = dead_letters.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
+        self._dead_letter_ids = {letter.event_id for letter in letters}
+
+    def of_type(self, aggregate_type: str) -> DeliveryProof:
+        """Return the proof of an aggregate type. Raises UnreachableError, RejectedError, WaitTimeoutError."""
+        if self._current is None or self._current[0] != aggregate_type:
+            self._current = None
+            self._current = aggregate_type, self._read(aggregate_type)
+        return self._current[1]
+
+    def _read(self, aggregate_type: str) -> DeliveryProof:
+        pipeline, event_ids = self.deployment.pipeline, set[str]()
+        topic = LatestRecords(self.deployment.kafka, pipeline.topic_of(aggregate_type), event_ids=event_ids)
+        if aggregate_type in pipeline.routed:  # rows of other types are dead letters
+            topic.read()
+        # The current position is read after the topic, so that no record of this source exceeds it.
+        end = postgres_client.read_insert_position(self.connection) or self.position
+        after, upto = WalPosition(self.epoch, self.position), WalPosition(self.epoch, end)
+        return DeliveryProof(topic.by_key, set(topic.overwritten), event_ids, self._dead_letter_ids, after, upto)

@@ -1,0 +1,112 @@
+"""Conditions under which outbox rows may be deleted: the source is that of the lock file, and its slot has read them."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from outbox_kit import lsn
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.operations.lag import read_positions
+from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
+from outbox_kit.operations.state_comparison import is_confirmed_by
+from outbox_kit.pipeline import Lock, Source
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.outbox_rows import publications_of_deletes
+from outbox_kit.postgres.replication_slot import Slot, SlotCounters, read_counters, read_slot
+from outbox_kit.postgres.state import ActualDatabase
+from outbox_kit.progress import Reporter
+from outbox_kit.waiting import Observation, wait_for
+
+
+def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
+    """Return the lock file. Raises RefusedError if the slot cannot prove a delivery, or if a delete stops the task."""
+    pipeline = deployment.pipeline
+    if not pipeline.source.uses_table:
+        raise RefusedError(
+            f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
+            "so there is no outbox table to prune",
+            "remove `outbox prune` from the schedule of this pipeline: PostgreSQL removes messages with the WAL",
+        )
+    lock, database = require_unchanged_source(deployment)
+    if lock.unfinished is not None:
+        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    _refuse_older_slot(lock, database)
+    _refuse_published_deletes(pipeline.source, database)
+    for name in publications_of_deletes(connection, pipeline.source):
+        progress(f"publication {name} publishes the deletes of {pipeline.source.table}: its subscribers receive them")
+    return lock
+
+
+def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
+    """Raise RefusedError if the slot has a lower position than the slot that `apply` created."""
+    slot, recorded = database.slot, lock.source
+    confirmed = slot.confirmed_flush if slot else None
+    if recorded is None or confirmed is None or confirmed < lsn.parse(recorded.slot_lsn):
+        position = recorded.slot_lsn if recorded else "none"
+        raise RefusedError(
+            f"the slot is at {lsn.describe(confirmed)}, below {position} in the lock file: it was recreated, or the "
+            "server was restored",
+            RECOVER_HINT,
+        )
+
+
+def _refuse_published_deletes(source: Source, database: ActualDatabase) -> None:
+    """Raise RefusedError if the publication publishes deletes, at which the task would fail."""
+    publication = database.publication
+    if publication is None or not publication["pubdelete"] or source.deleted_rows == "ignore":
+        return
+    name = sql.Identifier(source.publication).as_string(None)
+    raise RefusedError(
+        f"publication {source.publication!r} publishes deletes: the connector's task would fail at a deleted row",
+        f"run `alter publication {name} set (publish = 'insert')`, or set source.deleted_rows: ignore",
+    )
+
+
+def wait_delivered(
+    deployment: Deployment,
+    connection: Connection,
+    counters: SlotCounters | None,
+    position: int,
+    seconds: float,
+    progress: Reporter,
+) -> None:
+    """Wait until the slot has confirmed the WAL position `position`. `counters` were read before this position.
+
+    Raises WaitTimeoutError, and RefusedError if the slot or the source is not the same as before.
+    """
+    name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
+    progress(f"wait until slot {slot_name} has confirmed {lsn.format_lsn(position)}")
+    postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
+
+    def poll() -> Observation[bool]:
+        slot = read_slot(connection, slot_name)
+        if slot is None:
+            raise RefusedError(f"slot {slot_name!r} was dropped; no row was deleted", RECOVER_HINT)
+        return Observation(is_confirmed_by(slot, position) or None, _describe(slot, position))
+
+    hint = "check the connector with `outbox status`; no row was deleted, so run the command again"
+    wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
+    _refuse_other_slot(connection, slot_name, counters)
+    require_unchanged_source(deployment)
+    # A slot that was created again starts after the rows, but the offset of the connector is still before them.
+    positions = read_positions(deployment, require_connector(deployment))
+    connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
+
+
+def _describe(slot: Slot, position: int) -> str:
+    remaining = max(0, position - (slot.confirmed_flush or 0))
+    return f"{'active' if slot.active else 'not active'}, {lsn.format_size(remaining)} are not confirmed"
+
+
+def _refuse_other_slot(connection: Connection, slot_name: str, before: SlotCounters | None) -> None:
+    """Raise RefusedError if the slot was created again, which resets its counters, since `before` was read."""
+    after = read_counters(connection, slot_name)
+    if before is None or after is None or not before.may_precede(after):
+        raise RefusedError(
+            f"slot {slot_name!r} was created again, or its statistics were reset, while the command was running; "
+            "no row was deleted",
+            "check the slot with `outbox verify`, then run the command again",
+        )

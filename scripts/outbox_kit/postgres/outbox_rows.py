@@ -1,0 +1,109 @@
+"""Rows of the outbox table in one snapshot, grouped by aggregate, and their deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Source
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.aggregate_queries import BY_SEQ, BY_TRANSACTION, QUERY_TIMEOUT_S, refuse_row_security
+from outbox_kit.postgres.client import Connection, read_column_types, read_insert_position
+
+FETCH_ROWS = 10_000
+# The first statement of the transaction determines its snapshot.
+SNAPSHOT: LiteralString = "select pg_current_snapshot()"
+# created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
+ROWS: LiteralString = """
+    select {id}::text as id, {type} as aggregate_type, {key} as key, xmin::text as xid, age(xmin) as age,
+           coalesce({created_at} < now() - make_interval(secs => %(older_than)s), false) as is_old
+    from {table} order by {type} collate "C", {key} collate "C", {insertion_order}"""
+# A row that was updated or inserted again since the snapshot has another xmin.
+DELETION: LiteralString = """
+    delete from {table} as event using unnest(%s::uuid[], %s::text[]) as proven (id, xid)
+    where event.{id} = proven.id and event.xmin::text = proven.xid"""
+OTHER_DELETES: LiteralString = """
+    select p.pubname as name from pg_publication p join pg_publication_tables t using (pubname)
+    where p.pubdelete and p.pubname <> %(publication)s
+      and t.schemaname || '.' || t.tablename = %(table)s order by 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """Identity of an outbox row. `xid` is the transaction that inserted it, `age` the number of later transactions."""
+
+    id: str
+    aggregate_type: str
+    key: str
+    xid: str
+    age: int
+    is_old: bool
+
+
+class OutboxSnapshot:
+    """Rows that were visible at one point in time. `position` is a WAL position after the commit of each row."""
+
+    def __init__(self, connection: Connection, source: Source, position: int) -> None:
+        self._connection = connection
+        self._source = source
+        self.position = position
+
+    def aggregates(self, *, older_than: float) -> Iterator[list[OutboxRow]]:
+        """Yield the rows of one aggregate after the other, by aggregate type. The rows are in insertion order.
+
+        A row is old if its created_at is more than `older_than` seconds ago.
+        """
+        columns = self._source.columns
+        has_seq = "seq" in read_column_types(self._connection, self._source.table)
+        query = sql.SQL(ROWS).format(
+            id=sql.Identifier(columns.id),
+            type=sql.Identifier(columns.aggregate_type),
+            key=sql.Identifier(columns.aggregate_id),
+            created_at=sql.Identifier(columns.created_at),
+            table=ddl.qualified_name(self._source.table),
+            insertion_order=sql.SQL(BY_SEQ if has_seq else BY_TRANSACTION),
+        )
+        with self._connection.cursor("outbox_rows", row_factory=class_row(OutboxRow)) as cursor:
+            cursor.itersize = FETCH_ROWS
+            cursor.execute(query, {"older_than": older_than})
+            for _, rows in groupby(cursor, lambda row: (row.aggregate_type, row.key)):
+                yield list(rows)
+
+
+@contextmanager
+def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnapshot]:
+    """Take a snapshot in a transaction of `connection`, which must not be used otherwise until the context is left.
+
+    Raises RefusedError on a standby.
+    """
+    connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+    with connection.transaction():
+        connection.execute(SNAPSHOT)
+        position = read_insert_position(connection)
+        if position is None:
+            raise RefusedError("the database is a standby", "set source.host to the host of the primary")
+        connection.execute(sql.SQL("set local statement_timeout = {}").format(QUERY_TIMEOUT_S * 1000))
+        # The session is idle while the caller waits for the slot and reads topics.
+        connection.execute("set local idle_in_transaction_session_timeout = 0")
+        refuse_row_security(connection)  # a hidden row can be the newest one of its aggregate
+        yield OutboxSnapshot(connection, source, position)
+
+
+def delete_rows(connection: Connection, source: Source, rows: Sequence[OutboxRow]) -> int:
+    """Delete rows in one transaction; return their number. Rows that have changed since the snapshot remain."""
+    deletion = sql.SQL(DELETION).format(table=ddl.qualified_name(source.table), id=sql.Identifier(source.columns.id))
+    return connection.execute(deletion, ([row.id for row in rows], [row.xid for row in rows])).rowcount
+
+
+def publications_of_deletes(connection: Connection, source: Source) -> list[str]:
+    """Return the other publications that publish the deletes of outbox rows, sorted by name."""
+    parameters = {"publication": source.publication, "table": source.table}
+    return [row["name"] for row in connection.execute(OTHER_DELETES, parameters)]
