@@ -37,8 +37,8 @@ class LatestRecords:
     """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records, `event_ids` the event id of every record. `hashed_keys` means that the hash of a key determines its partition;
-    otherwise the newest record does.
+    `sample` receives the values of the records, and `event_ids` the event id of every record. `hashed_keys` means that
+    the hash of a key determines its partition; otherwise the newest record does.
     """
 
     def __init__(

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.errors import RefusedError
 from outbox_kit.operations.delivery_proof import DeliveryProof, ProofReader
 from outbox_kit.operations.prune_conditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.postgres import client as postgres_client
@@ -41,8 +39,8 @@ class PruneOptions:
 class PrunedType:
     """Numbers of rows of one aggregate type: deleted, and retained for a reason.
 
-    `unproven` rows are old but not proven, and `unproven_keys` are the first of their keys. `following` rows would have
-    been deleted if no older row of their aggregate remained. `changed` rows were changed or deleted by others meanwhile.
+    `unproven` rows are old but not proven; `unproven_keys` are the first of their keys. `following` rows would have been
+    deleted if no older row of their aggregate remained. `changed` rows were changed or deleted by others meanwhile.
     """
 
     aggregate_type: str
@@ -63,9 +61,9 @@ class PrunedType:
 def prune(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedType]:
     """Delete the proven rows that are older than `options.older_than`, and return the counts of each aggregate type.
 
-    With `options.dry_run` nothing is deleted, and `deleted` counts the rows that would be. Every batch is a transaction.
-    Raises RefusedError if the slot cannot prove a delivery, WaitTimeoutError if the slot does not reach the rows, both
-    before any row is deleted; UnreachableError, RejectedError.
+    With `options.dry_run` nothing is deleted, and `deleted` counts the rows that would be. A batch is a transaction.
+    Raises RefusedError if the slot cannot prove a delivery, and WaitTimeoutError if the slot does not reach the rows,
+    both before any row is deleted; UnreachableError, RejectedError.
     """
     source = deployment.pipeline.source
     with (

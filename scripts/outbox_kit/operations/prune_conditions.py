@@ -1,4 +1,4 @@
-"""Conditions under which outbox rows may be deleted: the source is that of the lock file, and its slot has read them."""
+"""Conditions under which outbox rows may be deleted: the source is unchanged, and its slot has confirmed the rows."""
 
 from __future__ import annotations
 
