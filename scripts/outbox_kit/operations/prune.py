@@ -39,7 +39,7 @@ class PruneOptions:
 class PrunedType:
     """Numbers of rows of one aggregate type: deleted, and retained for a reason.
 
-    `unproven` rows are old but not proven; `unproven_keys` are the first of their keys. `following` rows would have been
+    `unproven` rows are old but not proven; `unproven_keys` are the first of their keys. `following` rows would be
     deleted if no older row of their aggregate remained. `changed` rows were changed or deleted by others meanwhile.
     """
 
