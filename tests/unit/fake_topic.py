@@ -88,9 +88,17 @@ class FakeTopic:
         return {number: Bounds(first, first + counts[number]) for number, first in self._first_offsets.items()}
 
     def read_records(
-        self, _: object, __: str, starts: Mapping[int, int], process: Callable[[Any], None], *, seconds: float
+        self,
+        _: object,
+        __: str,
+        starts: Mapping[int, int],
+        process: Callable[[Any], None],
+        *,
+        seconds: float,
+        ends: Mapping[int, int],
     ) -> None:
         """Stand in for topic_reader.read_records."""
+        assert ends.keys() == {*self._first_offsets}
         self.starts.append(dict(starts))
         if starts and not seconds:
             raise WaitTimeoutError("waited 0 s")

@@ -90,7 +90,8 @@ class LatestRecords:
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
         starts = {number: self._next_offsets.get(number, bound.first) for number, bound in bounds.items()}
         unread = {number: start for number, start in starts.items() if start < bounds[number].end}
-        read_records(self._kafka.kafka, self._topic, unread, self._add_record, seconds=seconds)
+        ends = {number: bound.end for number, bound in bounds.items()}
+        read_records(self._kafka.kafka, self._topic, unread, self._add_record, seconds=seconds, ends=ends)
         # Markers of transactions have offsets, too.
         for number, bound in bounds.items():
             self._next_offsets[number] = max(self._next_offsets.get(number, 0), bound.end)

@@ -63,10 +63,12 @@ def read_records(
     *,
     seconds: float = READ_TIMEOUT_S,
     limit: int | None = None,
+    ends: Mapping[int, int] | None = None,
 ) -> None:
     """Call `process` with every committed record from `starts` (offset by partition) to the current end of the topic.
 
-    Stop after `limit` records. Raises UnreachableError, and WaitTimeoutError after `seconds`.
+    Stop after `limit` records. `ends` are the offsets up to which a partition is read, at least, if producers write to
+    it so often that its end is never reached. Raises UnreachableError, and WaitTimeoutError after `seconds`.
     """
     count = 0
     unread_partitions = set(starts)
@@ -81,6 +83,9 @@ def read_records(
             elif result is not None:
                 count += 1
                 process(result)
+                number = result.partition() or 0
+                if ends and number in ends and (result.offset() or 0) + 1 >= ends[number]:
+                    unread_partitions.discard(number)
             is_done = not unread_partitions or count == limit
             return Observation(is_done or None, f"{count} records, unread partitions {sorted(unread_partitions)}")
 
