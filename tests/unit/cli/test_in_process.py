@@ -57,6 +57,7 @@ def test_lists_the_commands() -> None:
         "offsets show",
         "pause",
         "plan",
+        "prune",
         "render",
         "republish",
         "restart",

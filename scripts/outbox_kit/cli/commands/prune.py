@@ -12,9 +12,9 @@ from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_na
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations import prune as pruning
-from outbox_kit.operations.prune import PrunedType, PruneOptions
 from outbox_kit.progress import plural, shortened_list
+from outbox_kit.pruning import prune as pruning
+from outbox_kit.pruning.prune import PrunedType, PruneOptions
 
 AGE_UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 AGE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

@@ -21,7 +21,7 @@ from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, Latest
 from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.outbox_rows import OutboxRow
+from outbox_kit.pruning.outbox_rows import OutboxRow
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from outbox_kit.operations.state_comparison import is_confirmed_by
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.outbox_rows import publications_of_deletes
 from outbox_kit.postgres.replication_slot import Slot, SlotCounters, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.progress import Reporter
+from outbox_kit.pruning.outbox_rows import publications_of_deletes
 from outbox_kit.waiting import Observation, wait_for
 
 
