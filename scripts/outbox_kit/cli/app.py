@@ -11,20 +11,18 @@ from outbox_kit.cli.commands import (
     adopt,
     backfill,
     dead_letter,
-    demo,
     deploy,
     destroy,
-    drill,
     lifecycle,
     lint,
     log_level,
     offsets,
     prune,
     render,
-    stack,
     stuck,
     verify,
 )
+from outbox_kit.cli.commands.embedded import demo, drill, stack
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
