@@ -123,7 +123,9 @@ def _print_catalogue() -> None:
 
 
 def _write_report(project: DrillProject, seed: int | None, per_year: float, value: float) -> None:
+    from outbox_kit.drill.reporting.charts import loss_chart  # noqa: PLC0415
     from outbox_kit.drill.reporting.report import Cost, to_html, to_markdown  # noqa: PLC0415
+    from outbox_kit.drill.reporting.summary import summarize  # noqa: PLC0415
     from outbox_kit.drill.run import read_results  # noqa: PLC0415
 
     results = read_results(project, seed)
@@ -132,6 +134,7 @@ def _write_report(project: DrillProject, seed: int | None, per_year: float, valu
     page = project.folder / "report.html"
     page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
     page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
+    page.with_suffix(".svg").write_text(loss_chart(summarize(results)), encoding="utf-8")
     print_message(f"{plural(len(results), 'cell')}: {page}")
 
 
