@@ -1,0 +1,120 @@
+"""JSON values with the text of each number and every member of each object, also repeated ones."""
+
+from __future__ import annotations
+
+import json
+
+from outbox_kit.records.invalid_row import PayloadError
+
+MAX_DEPTH = 200
+MAX_DIGITS = 1000
+WHITE_SPACE = " \t\r\n"
+
+
+class IntText(str):
+    """Text of a JSON number without fraction and exponent."""
+
+    __slots__ = ()
+
+
+class FloatText(str):
+    """Text of a JSON number with a fraction or an exponent."""
+
+    __slots__ = ()
+
+
+class Members(list[tuple[str, object]]):
+    """Members of a JSON object in their order."""
+
+    __slots__ = ()
+
+
+class _LimitError(ValueError):
+    """A number is too long, or the value too deep."""
+
+
+def _limited(text: str) -> str:
+    if len(text) > MAX_DIGITS:
+        raise _LimitError
+    return text
+
+
+def _reject_constant(_: str) -> object:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=Members,
+    parse_int=lambda text: IntText(_limited(text)),
+    parse_float=lambda text: FloatText(_limited(text)),  # type: ignore[arg-type, return-value]
+    parse_constant=_reject_constant,
+)
+
+
+def is_null(text: str) -> bool:
+    """Return whether the text is JSON null, which JSON's white space can surround."""
+    return text.strip(WHITE_SPACE) == "null"
+
+
+def parse(text: str) -> object:
+    """Return the parsed value. Raises PayloadError for text that is not JSON, too deep, or with too long numbers."""
+    try:
+        value = _DECODER.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise _LimitError
+    except (_LimitError, RecursionError):
+        problem = f"nested over {MAX_DEPTH} levels deep, or a number, name or string too long"
+        raise PayloadError(problem) from None
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise PayloadError("there is text after the end of the JSON value") from None
+        raise PayloadError(f"not valid JSON at line {error.lineno}, column {error.colno}") from None
+    except ValueError:
+        raise PayloadError("not valid JSON") from None
+    return value
+
+
+def _depth(value: object) -> int:
+    levels, depth = [value], 0
+    while True:
+        levels = [child for node in levels for child in _children(node)]
+        if not levels and not depth:
+            return 0
+        depth += 1
+        if not levels:
+            return depth - 1
+
+
+def _children(node: object) -> list[object]:
+    if isinstance(node, Members):
+        return [child for _, child in node]
+    return node if isinstance(node, list) else []
+
+
+def compact(value: object) -> str:
+    """Return compact JSON, in which each number has its original digits."""
+    if isinstance(value, Members):
+        return "{" + ",".join(f"{quote(name)}:{compact(item)}" for name, item in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(compact, value)) + "]"
+    if isinstance(value, IntText | FloatText):
+        return str.__str__(value)
+    return quote(value)
+
+
+def quote(value: object) -> str:
+    """Return the JSON of a text, boolean, number or None."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def kind_of(value: object) -> str:
+    """Return the name of the value's JSON type for messages."""
+    if isinstance(value, Members):
+        return "object"
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, IntText | FloatText):
+        return "number"
+    if isinstance(value, bool):
+        return "boolean"
+    return "null" if value is None else "string"
