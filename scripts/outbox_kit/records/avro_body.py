@@ -9,6 +9,7 @@ from fastavro import parse_schema
 
 from outbox_kit.records.invalid_row import PayloadError
 from outbox_kit.records.json_values import MAX_DEPTH
+from outbox_kit.records.varints import CONTINUATION
 
 MAX_EMPTY_ITEMS = 100_000
 """Number of items allowed in addition to one per byte, because nulls in arrays take no bytes."""
@@ -124,7 +125,7 @@ class _Reader:
         for position in range(max_bytes):
             byte = self._byte()
             value |= (byte & 0x7F) << 7 * position
-            if byte < 0x80:  # noqa: PLR2004 - the bit that marks further bytes
+            if byte < CONTINUATION:
                 value &= 2**64 - 1
                 return value >> 1 ^ -(value & 1)
         raise PayloadError(f"a varint has more than {max_bytes} bytes")

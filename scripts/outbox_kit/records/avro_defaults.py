@@ -12,11 +12,8 @@ def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # n
     """Return a default as Avro binary. The default of a union has the type of the first branch."""
     if isinstance(schema, list):
         return long_bytes(0) + default_bytes(schema[0], value, named)
-    if isinstance(schema, str) and schema in named:
-        return default_bytes(named[schema], value, named)
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if not isinstance(kind, str) or kind in named:
-        return default_bytes(kind, value, named)
+    schema = definition(schema, named)
+    kind = schema["type"]
     if kind in ("record", "error"):
         return _record(schema, value, named)
     if kind in ("array", "map"):
@@ -24,6 +21,16 @@ def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # n
     if kind == "enum":
         return long_bytes(schema["symbols"].index(value))
     return _primitive(kind, value)
+
+
+def definition(schema: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - any node of a schema
+    """Return the definition of a node that is not a union: an object whose type is a name of the specification."""
+    while isinstance(schema, str) or not isinstance(schema["type"], str) or schema["type"] in named:
+        name = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(name, str) and name not in named:
+            return {"type": name}
+        schema = named[name] if isinstance(name, str) else name
+    return schema
 
 
 def _record(schema: dict[str, Any], value: dict[str, Any], named: dict[str, Any]) -> bytes:

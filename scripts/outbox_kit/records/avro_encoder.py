@@ -8,7 +8,7 @@ from typing import Any
 from fastavro import parse_schema
 
 from outbox_kit.records.avro_containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
-from outbox_kit.records.avro_defaults import default_bytes
+from outbox_kit.records.avro_defaults import default_bytes, definition
 from outbox_kit.records.avro_node import Node
 from outbox_kit.records.avro_numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
 from outbox_kit.records.avro_scalars import (
@@ -59,22 +59,17 @@ class _Compiler:
     def compile(self, schema: Any) -> Node:  # noqa: ANN401 - any node of a schema
         if isinstance(schema, list):
             return UnionNode([self.compile(branch) for branch in schema], self._work)
-        if isinstance(schema, str):
-            return self.compile(self._named[schema]) if schema in self._named else _primitive(schema, "")
+        schema = definition(schema, self._named)
         kind = schema["type"]
         if kind in ("record", "error"):
             return self._record(schema)
-        if kind == "array":
-            return ArrayNode(self.compile(schema["items"]))
-        if kind == "map":
-            return MapNode(self.compile(schema["values"]))
+        if kind in ("array", "map"):
+            return (
+                ArrayNode(self.compile(schema["items"])) if kind == "array" else MapNode(self.compile(schema["values"]))
+            )
         if kind == "enum":
             return EnumNode(schema["name"], schema["symbols"])
-        if kind in ("bytes", "fixed"):
-            return _binary(schema)
-        if not isinstance(kind, str) or kind in self._named:
-            return self.compile(kind)
-        return _primitive(kind, str(schema.get("logicalType", "")))
+        return _binary(schema) if kind in ("bytes", "fixed") else _primitive(kind, str(schema.get("logicalType", "")))
 
     def _record(self, schema: dict[str, Any]) -> RecordNode:
         name = schema["name"]
@@ -99,11 +94,7 @@ def _primitive(kind: str, logical_type: str) -> Node:
         return LongNode(kind)
     if kind == "string":
         return UuidNode(is_fixed=False) if logical_type == "uuid" else StringNode()
-    return {"null": NullNode, "boolean": BooleanNode, "float": FloatNode, "double": DoubleNode, "bytes": _bytes}[kind]()
-
-
-def _bytes() -> Node:
-    return BytesNode(None)
+    return {"null": NullNode, "boolean": BooleanNode, "float": FloatNode, "double": DoubleNode}[kind]()
 
 
 def _binary(schema: dict[str, Any]) -> Node:

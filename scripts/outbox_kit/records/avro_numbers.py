@@ -133,7 +133,7 @@ class DecimalNode(Node):
         if len(stripped) - scale + self._scale > self._precision:
             digit_limit = self._precision - self._scale
             raise mismatch(self.expected, f"a number with more than {digit_limit} integer digits")
-        number = int(stripped) * 10 ** (self._scale - scale)
+        number: int = int(stripped) * 10 ** (self._scale - scale)
         return -number if sign else number
 
 

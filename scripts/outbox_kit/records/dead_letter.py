@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 
 from outbox_kit.pipeline.names import DEAD_LETTER_HEADERS
 from outbox_kit.records import headers as record_headers
@@ -44,10 +45,8 @@ def _with_columns(
     members = [f"{json.dumps(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
     members.append(f'"source_sequence":"{sequence}"')
     headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
-    try:
+    with suppress(InvalidRowError):  # the headers themselves can be the reason
         headers += record_headers.row_headers(row.headers, encoder.reserved)
-    except InvalidRowError:
-        pass  # the headers themselves can be the reason
     return _letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
 
 

@@ -46,7 +46,7 @@ def _reject_constant(_: str) -> object:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=Members,
     parse_int=lambda text: IntText(_limited(text)),
-    parse_float=lambda text: FloatText(_limited(text)),  # type: ignore[arg-type, return-value]
+    parse_float=lambda text: FloatText(_limited(text)),
     parse_constant=_reject_constant,
 )
 

@@ -13,7 +13,7 @@ from outbox_kit.records.avro_encoder import AvroEncoder
 from outbox_kit.records.invalid_row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.records.json_values import is_null
 
-Codec = TypeVar("Codec", AvroEncoder, AvroBodyChecker)
+Codec = TypeVar("Codec")
 Payload = str | bytes | None
 EncodePayload = Callable[[Payload, str | None], bytes | None]
 """Returns the record value of a payload and of the row's schema version. Raises InvalidRowError."""

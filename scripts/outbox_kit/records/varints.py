@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CONTINUATION = 0x80
+"""Bit of a byte after which further bytes follow."""
 MAX_LONG = 2**63 - 1
 MIN_LONG = -(2**63)
 
@@ -9,11 +11,11 @@ MIN_LONG = -(2**63)
 def long_bytes(value: int) -> bytes:
     """Return an int or long as zigzag varint."""
     rest = (value << 1) ^ (value >> 63)
-    if rest < 0x80:
+    if rest < CONTINUATION:
         return bytes((rest,))
     encoded = bytearray()
-    while rest >= 0x80:
-        encoded.append(rest & 0x7F | 0x80)
+    while rest >= CONTINUATION:
+        encoded.append(rest & 0x7F | CONTINUATION)
         rest >>= 7
     encoded.append(rest)
     return bytes(encoded)

@@ -1,0 +1,54 @@
+"""outbox relay."""
+
+from __future__ import annotations
+
+import signal
+from enum import StrEnum
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from outbox_kit.cli.console import print_message
+from outbox_kit.cli.options import CommonOptions, common_options
+from outbox_kit.progress import plural
+from outbox_kit.relay import RelayOptions, run_relay
+
+
+class AfterSend(StrEnum):
+    """What happens to a row that was sent."""
+
+    DELETE = "delete"
+    MARK = "mark"
+
+
+@common_options()
+def relay(
+    common: CommonOptions,
+    after_send: Annotated[
+        AfterSend,
+        typer.Option("--after-send", help="Delete sent rows, or set their column relayed_at. Use one value for all."),
+    ] = AfterSend.DELETE,
+    once: Annotated[bool, typer.Option("--once", help="Send the existing rows, then exit.")] = False,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=10_000, help="Send at most this many rows at once.")
+    ] = 500,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", min=1, max=5_000, help="Wait this long if there are no rows.")
+    ] = 100,
+    no_connect: Annotated[
+        bool, typer.Option("--no-connect", help="Skip the check of the connector, without Kafka Connect.")
+    ] = False,
+) -> None:
+    """Send outbox rows to Kafka by polling the table, in place of the connector.
+
+    Several processes share the table. Stop a process with SIGTERM: it completes its batch and exits. The command fails
+    if the connector runs.
+    """
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    options = RelayOptions(after_send is AfterSend.MARK, once, batch, interval_ms / 1000, not no_connect)
+    with common.deployment() as deployment:
+        counters = run_relay(deployment, options, stop, print_message)
+    print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

@@ -1,0 +1,68 @@
+"""Leases of buckets: session-level advisory locks, shared fairly between the processes of a relay.
+
+The server ends a session that sends no statement for LEASE_S, also that of a stopped process, and with it the leases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import LiteralString
+
+from outbox_kit.postgres.client import Connection
+from outbox_kit.relay.tables import BUCKETS
+
+LEASE_S = 10
+MEMBER_KEY = 1_000_000
+"""Second key of the lock that every process holds shared, so that it can be counted."""
+SETTINGS: LiteralString = """
+    select set_config('application_name', %s, false), set_config('idle_session_timeout', %s, false),
+           set_config('idle_in_transaction_session_timeout', %s, false)"""
+JOIN: LiteralString = "select pg_advisory_lock_shared(hashtext(%s), %s)"
+ACQUIRE: LiteralString = "select pg_try_advisory_lock(hashtext(%s), %s) as acquired"
+RELEASE: LiteralString = "select pg_advisory_unlock(hashtext(%s), %s)"
+MEMBERS: LiteralString = """
+    select count(*) as members from pg_locks
+    where locktype = 'advisory' and granted and objsubid = 2 and objid = %s
+      and classid::bigint = (hashtext(%s)::bigint & 4294967295)
+      and database = (select oid from pg_database where datname = current_database())"""
+
+
+class Leases:
+    """Buckets that this process holds. `connection` is the session of the locks."""
+
+    def __init__(self, connection: Connection, outbox: str) -> None:
+        self._connection = connection
+        self._key = f"outbox-kit relay {outbox}"
+        self.held: list[int] = []
+        timeout = f"{LEASE_S}s"
+        connection.execute(SETTINGS, (self._key[:63], timeout, timeout))
+        connection.execute(JOIN, (self._key, MEMBER_KEY))
+
+    def quota(self) -> int:
+        """Return the number of buckets that each process may hold."""
+        members: int = self._connection.execute(MEMBERS, (MEMBER_KEY, self._key)).fetchall()[0]["members"]
+        return math.ceil(BUCKETS / max(1, members))
+
+    def rebalance(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Release buckets above the quota, or acquire free ones. Return the acquired and the released buckets."""
+        quota = self.quota()
+        released = self.held[quota:]
+        for bucket in released:
+            self._connection.execute(RELEASE, (self._key, bucket))
+        self.held = self.held[:quota]
+        acquired = []
+        for bucket in range(BUCKETS):
+            if len(self.held) >= quota:
+                break
+            if bucket not in self.held and bucket not in released and self._acquire(bucket):
+                self.held.append(bucket)
+                acquired.append(bucket)
+        return acquired, released
+
+    def _acquire(self, bucket: int) -> bool:
+        return bool(self._connection.execute(ACQUIRE, (self._key, bucket)).fetchall()[0]["acquired"])
+
+    def keep(self) -> None:
+        """Send a statement, so that the server does not end the session during a long wait for Kafka."""
+        self._connection.execute("select 1")

@@ -1,0 +1,82 @@
+"""Transactional producer of one bucket. Its transactional.id fences a former owner of the bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from outbox_kit.errors import RejectedError, UnreachableError
+from outbox_kit.kafka.client import ClientErrors, client_settings
+from outbox_kit.pipeline import Kafka
+from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_kit.waiting import Deadline
+
+PARTITIONER = -1
+"""Partition number with which librdkafka calls the partitioner."""
+STEP_S = 2.0
+"""Longest wait without a statement in the database, which keeps the lease."""
+SEND_TIMEOUT_S = 60
+TRANSACTION_TIMEOUT_MS = 60_000
+# The encoder limits key, value and headers to 1,000,000 bytes. librdkafka's limit includes the framing.
+MAX_MESSAGE_BYTES = 1_100_000
+
+
+class BucketProducer:
+    """Sends the records of one bucket, each batch in one transaction."""
+
+    def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
+        """`keep_lease` is called at least every STEP_S during waits. Raises UnreachableError, RejectedError."""
+        self._id, self._keep_lease = transactional_id, keep_lease
+        self._errors = ClientErrors()
+        self._producer = Producer(
+            {
+                **client_settings(kafka, self._errors),
+                **PRODUCER_SETTINGS,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "message.max.bytes": MAX_MESSAGE_BYTES,
+                "linger.ms": 5,
+            }
+        )
+        self._wait("initialize", self._producer.init_transactions)
+
+    def send(self, records: Sequence[Record]) -> None:
+        """Send the records in one transaction. Raises UnreachableError, RejectedError; then nothing is committed."""
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+        except KafkaException as error:
+            raise self._failed("begin", error.args[0]) from None
+        self._wait("commit", self._producer.commit_transaction)
+
+    def _produce(self, record: Record) -> None:
+        self._producer.produce(
+            record.topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            partition=PARTITIONER if record.partition is None else record.partition,
+        )
+
+    def _wait(self, action: str, step: Callable[[float], None]) -> None:
+        """Repeat `step`, which continues where it timed out, until it succeeds."""
+        deadline = Deadline(SEND_TIMEOUT_S)
+        while True:
+            try:
+                step(STEP_S)
+            except KafkaException as exception:
+                error = exception.args[0]
+                if not error.retriable() or not deadline.seconds_left:
+                    raise self._failed(action, error) from None
+                self._keep_lease()
+            else:
+                return
+
+    def _failed(self, action: str, error: KafkaError) -> Exception:
+        cause = f"; {self._errors.cause}" if self._errors.cause else ""
+        message = f"cannot {action} the Kafka transaction of {self._id}: {error.str()}{cause}"
+        if error.retriable():
+            return UnreachableError(message, "check kafka.bootstrap_servers, kafka.client and the brokers")
+        return RejectedError(message, "check the topics (`outbox plan`) and the ACLs of the transactional id")

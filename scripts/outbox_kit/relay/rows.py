@@ -1,0 +1,111 @@
+"""Reading of outbox rows as text, in the forms that the connector's records have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from psycopg import sql
+
+from outbox_kit.pipeline import Pipeline
+from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.records import OutboxRow
+from outbox_kit.relay.tables import RelayTables
+
+TIMESTAMPTZ = "timestamp with time zone"
+JSON_TYPES = ("json", "jsonb")
+NATIVE_TYPES = ("bytea", "smallint", "integer", "bigint", "boolean", "real", "double precision")
+EVENT_TIME = sql.SQL("""
+    case when {column} >= timestamp '0001-01-01' and {column} < timestamp '10000-01-01'
+         then to_char({column}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') end""")
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Columns to read, from the pipeline and the table's column types by name."""
+
+    tables: RelayTables
+    types: dict[str, str]
+
+    @cached_property
+    def columns(self) -> sql.Composed:
+        """Select list of the columns that the record needs. Additional columns are named by their position."""
+        names, source = self.tables.pipeline.source.columns, self.tables.pipeline.source
+        entries = [
+            _text(names.id, "id"),
+            _text(names.aggregate_type, "aggregate_type"),
+            _text(names.aggregate_id, "aggregate_id"),
+            _text(names.event_type, "event_type"),
+            sql.SQL("{} as payload").format(self._value(names.payload)),
+            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self._utc(source.columns.created_at))),
+        ]
+        if names.headers in self.types:
+            entries.append(_text(names.headers, "headers"))
+        for position, name in enumerate(self.additional):
+            entries.append(
+                sql.SQL("{} as {}").format(self._column_text(name), sql.Identifier(f"additional_{position}"))
+            )
+        return sql.SQL(", ").join(entries)
+
+    @cached_property
+    def additional(self) -> list[str]:
+        return additional_columns(self.tables.pipeline)
+
+    @cached_property
+    def _payload_is_json(self) -> bool:
+        return self.types[self.tables.pipeline.source.columns.payload] in JSON_TYPES
+
+    def outbox_row(self, row: Row) -> OutboxRow:
+        return OutboxRow(
+            id=row["id"],
+            aggregate_type=row["aggregate_type"],
+            aggregate_id=row["aggregate_id"],
+            event_type=row["event_type"],
+            payload=row["payload"],
+            headers=row.get("headers"),
+            event_time=row["event_time"],
+            additional={name: row[f"additional_{position}"] for position, name in enumerate(self.additional)},
+            payload_is_json=self._payload_is_json,
+        )
+
+    def whole_row(self, connection: Connection, row_id: str | None) -> dict[str, tuple[str, object]]:
+        """Return type and value of every column of a row, by name; empty if the row was deleted."""
+        entries = [
+            sql.SQL("{} as {}").format(self._dead_letter_value(name), sql.Identifier(name)) for name in self.types
+        ]
+        statement = sql.SQL("select {} from {} where {} = %s").format(
+            sql.SQL(", ").join(entries), self.tables.outbox, self.tables.id
+        )
+        found = connection.execute(statement, (row_id,)).fetchone()
+        return {name: (self.types[name], value) for name, value in (found or {}).items()}
+
+    def _dead_letter_value(self, name: str) -> sql.Composable:
+        return sql.Identifier(name) if self.types[name] in NATIVE_TYPES else self._column_text(name)
+
+    def _value(self, name: str) -> sql.Composable:
+        """Return the expression of a bytea as bytes, and of another type as text."""
+        return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
+
+    def _column_text(self, name: str) -> sql.Composable:
+        """Return the expression of a column's text. Debezium writes timestamptz in UTC, without final zeros."""
+        if self.types[name] != TIMESTAMPTZ:
+            return sql.SQL("{}::text").format(sql.Identifier(name))
+        text = sql.SQL("""regexp_replace(to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.US'), '\\.?0+$', '') || 'Z'""")
+        return text.format(self._utc(name))
+
+    def _utc(self, name: str) -> sql.Composable:
+        column = sql.Identifier(name)
+        is_zoned = self.types[name] == TIMESTAMPTZ
+        return sql.SQL("({} at time zone 'UTC')").format(column) if is_zoned else column
+
+
+def additional_columns(pipeline: Pipeline) -> list[str]:
+    """Return the columns for schema version, headers and partitions, without duplicates."""
+    source = pipeline.source
+    versions = [source.schema_version_column] if source.schema_version_column else []
+    partitions = [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
+    return list(dict.fromkeys([*versions, *source.header_columns, *partitions]))
+
+
+def _text(column: str, name: str) -> sql.Composed:
+    return sql.SQL("{}::text as {}").format(sql.Identifier(column), sql.Identifier(name))

@@ -1,0 +1,114 @@
+"""Tables and index of the relay in the source database, in the schema of the outbox table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from psycopg import sql
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Pipeline
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.client import Connection, read_column_types
+
+BUCKETS = 16
+"""Number of buckets, and thus the highest number of processes that send. A change would move aggregates."""
+ORDER_COLUMN = "seq"
+MARK_COLUMN = "relayed_at"
+INTEGER_TYPES = ("smallint", "integer", "bigint")
+MAX_NAME = 63
+
+STATE_TABLES = sql.SQL("""
+    create table if not exists {schema}.outbox_relay (outbox text primary key, source_epoch int not null);
+    create table if not exists {schema}.outbox_relay_batch (
+      outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
+    create sequence if not exists {schema}.outbox_relay_batch_number""")
+# A cache gives each session its own range of numbers, so that a later insert can get a lower number.
+SEQUENCE_CACHE: LiteralString = """
+    select seqcache as cache from pg_sequence
+    where seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
+
+
+@dataclass(frozen=True)
+class RelayTables:
+    """Names and expressions of one outbox table for the statements of the relay."""
+
+    pipeline: Pipeline
+    marks: bool
+    """Whether sent rows are marked in MARK_COLUMN. Otherwise they are deleted."""
+
+    @property
+    def outbox_name(self) -> str:
+        return self.pipeline.source.table
+
+    @property
+    def outbox(self) -> sql.Identifier:
+        return ddl.qualified_name(self.outbox_name)
+
+    @property
+    def schema(self) -> sql.Identifier:
+        return ddl.schema_of(self.outbox_name)
+
+    @property
+    def id(self) -> sql.Identifier:
+        return sql.Identifier(self.pipeline.source.columns.id)
+
+    @property
+    def bucket(self) -> sql.Composed:
+        """Bucket of a row: a hash of aggregate type and id."""
+        columns = self.pipeline.source.columns
+        return sql.SQL("(hashtextextended({}::text, hashtextextended({}::text, 0)) & {})").format(
+            sql.Identifier(columns.aggregate_id), sql.Identifier(columns.aggregate_type), sql.Literal(BUCKETS - 1)
+        )
+
+    @property
+    def pending(self) -> sql.Composable:
+        """Condition of the rows that are not sent."""
+        return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
+
+
+def create(connection: Connection, tables: RelayTables) -> None:
+    """Create what the relay needs, unless it exists. Raises ConfigurationError if the table cannot be ordered."""
+    if not tables.pipeline.source.uses_table:
+        problem = "the pipeline has no outbox table, because source.message_prefix is set"
+        raise ConfigurationError(problem, "remove source.message_prefix, or send the messages with the connector")
+    types = read_column_types(connection, tables.outbox_name)
+    if not types:
+        raise ConfigurationError(f"table {tables.outbox_name} does not exist", "run `outbox apply`")
+    connection.execute(STATE_TABLES.format(schema=tables.schema))
+    _require_order(connection, tables, types)
+    if tables.marks and MARK_COLUMN not in types:
+        column = sql.Identifier(MARK_COLUMN)
+        connection.execute(sql.SQL("alter table {} add {} timestamptz").format(tables.outbox, column))
+    _create_index(connection, tables)
+
+
+def _require_order(connection: Connection, tables: RelayTables, types: dict[str, str]) -> None:
+    if ORDER_COLUMN not in types:
+        connection.execute(
+            sql.SQL("alter table {} add {} bigint generated always as identity").format(
+                tables.outbox, sql.Identifier(ORDER_COLUMN)
+            )
+        )
+    elif types[ORDER_COLUMN] not in INTEGER_TYPES:
+        problem = f"column {ORDER_COLUMN} of table {tables.outbox_name} has type {types[ORDER_COLUMN]}, not bigint"
+        raise ConfigurationError(problem, "rename the column; the relay then adds an identity column with this name")
+    parameters = (ddl.quoted_text(tables.outbox_name), ORDER_COLUMN)
+    found = connection.execute(SEQUENCE_CACHE, parameters).fetchone()
+    if found is None or found["cache"] != 1:
+        detail = "has no sequence of its own" if found is None else f"has a sequence with cache {found['cache']}"
+        raise ConfigurationError(
+            f"column {ORDER_COLUMN} of table {tables.outbox_name} {detail}, so its values are not in insertion order",
+            "make it an identity column without a cache",
+        )
+
+
+def _create_index(connection: Connection, tables: RelayTables) -> None:
+    suffix = "_relay_mark" if tables.marks else "_relay"
+    name = tables.outbox_name.split(".")[1][: MAX_NAME - len(suffix)] + suffix
+    connection.execute(
+        sql.SQL("create index if not exists {} on {} ({}, {}) where {}").format(
+            sql.Identifier(name), tables.outbox, tables.bucket, sql.Identifier(ORDER_COLUMN), tables.pending
+        )
+    )

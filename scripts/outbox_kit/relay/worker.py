@@ -1,0 +1,116 @@
+"""One session of a relay process: leases, and sending of the leased buckets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.postgres.client import Connection
+from outbox_kit.progress import Reporter
+from outbox_kit.records import InvalidRowError, OutboxRow, RecordEncoder
+from outbox_kit.records.dead_letter import dead_letter
+from outbox_kit.relay.batches import Batch, BatchStore
+from outbox_kit.relay.leases import Leases
+from outbox_kit.relay.producer import BucketProducer
+from outbox_kit.relay.rows import RowReader
+from outbox_kit.sending.record import Record
+
+REBALANCE_S = 0.5
+
+
+@dataclass
+class Counters:
+    """Numbers since the start of the process."""
+
+    sent: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+
+
+@dataclass
+class Worker:
+    """Sends the rows of the buckets that it holds, until `stop` is set or, with `once`, no row is left."""
+
+    deployment: Deployment
+    connection: Connection
+    reader: RowReader
+    encoder: RecordEncoder
+    batch_rows: int
+    stop: Event
+    progress: Reporter
+    counters: Counters
+    _producers: dict[int, BucketProducer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._store = BatchStore(self.connection, self.reader)
+        self._leases = Leases(self.connection, self.reader.tables.outbox_name)
+        self._rebalance_at = 0.0
+
+    def run(self, *, once: bool, interval: float) -> None:
+        """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain."""
+        while not self.stop.is_set():
+            self._rebalance()
+            pending = self._store.pending_buckets(self._leases.held)
+            for bucket in pending:
+                if self.stop.is_set():
+                    return
+                self._send(bucket, self._claim)
+            if once and not pending:
+                return
+            if not pending:
+                self.stop.wait(interval)
+
+    def _rebalance(self) -> None:
+        if time.monotonic() < self._rebalance_at:
+            return
+        self._rebalance_at = time.monotonic() + REBALANCE_S
+        acquired, released = self._leases.rebalance()
+        for bucket in released:
+            self._producers.pop(bucket, None)
+        for bucket in acquired:
+            if self._store.claimed(bucket) is not None:
+                self._send(bucket, self._store.claimed)
+        if acquired or released:
+            self.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
+
+    def _claim(self, bucket: int) -> Batch | None:
+        return self._store.claim(bucket, self.batch_rows)
+
+    def _send(self, bucket: int, read: Callable[[int], Batch | None]) -> None:
+        """Send the batch that `read` returns.
+
+        The producer fences former owners before the batch is read. In the opposite order, a process that was stopped
+        in between and has lost its lease would fence the new owner, and then send old states.
+        """
+        producer = self._producer(bucket)
+        batch = read(bucket)
+        if batch is None:
+            return
+        records = [
+            self._record(self.reader.outbox_row(row), batch.sequence(position))
+            for row, position in zip(batch.rows, batch.positions, strict=True)
+        ]
+        if records:
+            producer.send(records)
+        self._store.complete(batch)
+        letters = sum(record.topic == self.encoder.pipeline.dead_letter_topic for record in records)
+        self.counters.sent += len(records) - letters
+        self.counters.dead_letters += letters
+        self.counters.batches += 1
+
+    def _record(self, row: OutboxRow, sequence: str) -> Record:
+        try:
+            return self.encoder.encode(row, sequence)
+        except InvalidRowError as error:
+            self.progress(f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}")
+            return dead_letter(self.encoder, row, sequence, error, self.reader.whole_row(self.connection, row.id))
+
+    def _producer(self, bucket: int) -> BucketProducer:
+        if bucket not in self._producers:
+            transactional_id = f"outbox-relay.{self.encoder.pipeline.prefix}.{bucket}"
+            kafka = self.deployment.environment.kafka
+            self._producers[bucket] = BucketProducer(kafka, transactional_id, self._leases.keep)
+        return self._producers[bucket]
