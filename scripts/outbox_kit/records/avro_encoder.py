@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from fastavro import parse_schema
@@ -29,6 +30,12 @@ TIMESTAMPS = frozenset(
     f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")
 )
 UUID_SIZE = 16
+PRIMITIVES: dict[str, Callable[[], Node]] = {
+    "null": NullNode,
+    "boolean": BooleanNode,
+    "float": FloatNode,
+    "double": DoubleNode,
+}
 
 
 class AvroEncoder:
@@ -94,7 +101,7 @@ def _primitive(kind: str, logical_type: str) -> Node:
         return LongNode(kind)
     if kind == "string":
         return UuidNode(is_fixed=False) if logical_type == "uuid" else StringNode()
-    return {"null": NullNode, "boolean": BooleanNode, "float": FloatNode, "double": DoubleNode}[kind]()
+    return PRIMITIVES[kind]()
 
 
 def _binary(schema: dict[str, Any]) -> Node:

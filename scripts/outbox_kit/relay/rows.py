@@ -87,10 +87,10 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return the expression of a column's text. Debezium writes timestamptz in UTC, without final zeros."""
+        """Return the expression of a column's text. Debezium writes timestamptz in UTC."""
         if self.types[name] != TIMESTAMPTZ:
             return sql.SQL("{}::text").format(sql.Identifier(name))
-        text = sql.SQL("""regexp_replace(to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.US'), '\\.?0+$', '') || 'Z'""")
+        text = sql.SQL("""to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""")
         return text.format(self._utc(name))
 
     def _utc(self, name: str) -> sql.Composable:

@@ -1,0 +1,93 @@
+"""A pipeline whose connector is stopped, and relay processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.operations import lifecycle
+from outbox_kit.progress import silent
+from outbox_kit.relay import RelayOptions, run_relay
+from outbox_kit.relay.worker import Counters
+from outbox_kit.waiting import Observation, wait_for
+
+PROCESS_SECONDS = 30
+
+
+@dataclass
+class RelayProcess:
+    """A running `outbox relay`."""
+
+    process: subprocess.Popen[str]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(timeout=PROCESS_SECONDS)
+
+
+@pytest.fixture
+def stopped(deploy: Deploy) -> Callable[[str], Deployment]:
+    """Deploy a pipeline and stop its connector before it delivers a row."""
+
+    def create(name: str, **changes: object) -> Deployment:
+        deployment = deploy(name, **changes)
+        lifecycle.stop(deployment, silent)
+        return deployment
+
+    return create
+
+
+@pytest.fixture
+def relay_process(project: Path) -> Iterator[Callable[..., RelayProcess]]:
+    """Start relay processes, which are ended after the test."""
+    started: list[RelayProcess] = []
+
+    def start(deployment: Deployment, *arguments: str) -> RelayProcess:
+        pipeline = project / "connectors" / f"{deployment.pipeline.name}.yaml"
+        command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", "relay", "-p", str(pipeline)]
+        process = subprocess.Popen(
+            [*command, "-e", "local", *arguments],
+            cwd=project,
+            env=os.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(RelayProcess(process))
+        return started[-1]
+
+    yield start
+    for entry in started:
+        if entry.process.poll() is None:
+            entry.signal(signal.SIGCONT)
+            entry.process.kill()
+            entry.wait()
+
+
+def relay_once(deployment: Deployment, **options: object) -> Counters:
+    """Send all rows in this process."""
+    return run_relay(deployment, RelayOptions(once=True, **options), Event(), silent)  # type: ignore[arg-type]
+
+
+def wait_empty(dsn: str, table: str) -> None:
+    """Wait until the relay has deleted every row."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def poll() -> Observation[bool]:
+            count = connection.execute(f"select count(*) from {table}").fetchall()[0][0]
+            return Observation(True if count == 0 else None, f"{count} rows")
+
+        wait_for(f"table {table} to be empty", poll, seconds=60)
