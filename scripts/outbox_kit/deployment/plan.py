@@ -22,7 +22,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
-from outbox_kit.deployment.source_epochs import next_epoch
+from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
@@ -241,6 +241,7 @@ def _refuse_unsafe_start(deployment: Deployment, lock: Lock | None, offset_lsn: 
     The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
     """
     name, confirmed = deployment.pipeline.connector.name, slot.confirmed_flush if slot else None
+    refuse_relayed_states(deployment, lock)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     refuse_skipped_rows(deployment, lock, slot, offset_lsn)
 

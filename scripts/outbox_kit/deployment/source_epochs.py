@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.errors import RefusedError, UnreachableError
+from outbox_kit.errors import RECOVER_HINT, RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.dangers import MOVE_HINT
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.relay_epoch import read_relay_epoch
 
 
 def connector_epoch(deployment: Deployment) -> int:
@@ -16,6 +18,23 @@ def connector_epoch(deployment: Deployment) -> int:
         return connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name))
     except UnreachableError:
         return 0
+
+
+def relay_epoch(deployment: Deployment) -> int:
+    """Return the source epoch of the polling relay; 0 if it was never started. Raises UnreachableError."""
+    with postgres_client.connected(deployment.environment.source) as connection:
+        return read_relay_epoch(connection, deployment.pipeline.source.table)
+
+
+def refuse_relayed_states(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the states of the relay are newer than those of a connector that starts now."""
+    epoch, lock_epoch = relay_epoch(deployment), lock.source_epoch if lock else 1
+    if epoch > lock_epoch:
+        raise RefusedError(
+            f"the relay has source epoch {epoch}, and the connector {lock_epoch}: every consumer would ignore the "
+            "states of the connector",
+            f"stop the relay, then {RECOVER_HINT}; docs/relay.md describes the move",
+        )
 
 
 def highest_epoch(deployment: Deployment, *, complete: bool = False) -> int:
@@ -44,7 +63,8 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
 
     Records of another source can be anywhere on the topics. Raises RefusedError if there is no higher epoch.
     """
-    epoch = max(lock.source_epoch, highest_epoch(deployment, complete=True), connector_epoch(deployment))
+    written = highest_epoch(deployment, complete=True)
+    epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay_epoch(deployment))
     if epoch == source_epoch.MAX_EPOCH:
         raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
     return epoch + 1

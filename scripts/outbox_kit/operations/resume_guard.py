@@ -5,6 +5,7 @@ from __future__ import annotations
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_skipped_rows
+from outbox_kit.deployment.source_epochs import refuse_relayed_states
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations.lag import read_positions
 from outbox_kit.pipeline import Lock
@@ -44,6 +45,7 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip
     if lock is not None and lock.unfinished == "recover":
         raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply` to complete the recovery")
     lock, database = require_unchanged_source(deployment)
+    refuse_relayed_states(deployment, lock)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
     connect_state.refuse_inconsistent_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):

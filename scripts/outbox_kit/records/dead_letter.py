@@ -94,12 +94,14 @@ def _with_coordinates(encoder: RecordEncoder, row: OutboxRow, sequence: str, err
 def _letter(
     encoder: RecordEncoder, key: str | None, value: str, headers: record_headers.Headers, error: InvalidRowError
 ) -> Record:
+    # A row that was inserted again from a dead letter can already have these headers.
+    kept = [(name, text) for name, text in headers if name not in DEAD_LETTER_HEADERS]
     reasons = zip(DEAD_LETTER_HEADERS, (error.reason, error.message), strict=True)
     return Record(
         topic=encoder.pipeline.dead_letter_topic,
         key=(key or "").encode(),
         value=value.encode(errors="replace"),
-        headers=record_headers.encoded([*headers, *reasons]),
+        headers=record_headers.encoded([*kept, *reasons]),
     )
 
 

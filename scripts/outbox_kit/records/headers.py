@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outbox_kit.pipeline import Pipeline
-from outbox_kit.pipeline.names import CLOUDEVENTS_HEADERS, DEAD_LETTER_HEADERS
+from outbox_kit.pipeline.names import CLOUDEVENTS_HEADERS
 from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.records.invalid_row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.records.json_values import FloatText, IntText, Members, compact, parse
@@ -17,11 +17,14 @@ FRAMING_BYTES = 10
 CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "bytes": "application/octet-stream"}
 
 
-def reserved_names(pipeline: Pipeline) -> frozenset[str]:
-    """Return the names that the headers object of a row must not contain."""
+def reserved_names(pipeline: Pipeline) -> dict[str, str]:
+    """Return the names that the headers object of a row must not contain, each with the reason."""
     cloudevents = CLOUDEVENTS_HEADERS if pipeline.source.cloudevents_source is not None else ()
-    columns = pipeline.source.header_columns.values()
-    return frozenset({*CONTRACT_HEADERS, *DEAD_LETTER_HEADERS, *columns, *cloudevents})
+    return {
+        **dict.fromkeys(CONTRACT_HEADERS, "a reserved header of outbox-kit (docs/contract.md)"),
+        **dict.fromkeys(pipeline.source.header_columns.values(), "set by table.fields.additional.placement"),
+        **dict.fromkeys(cloudevents, "a CloudEvents header"),
+    }
 
 
 def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) -> Headers:
@@ -32,7 +35,7 @@ def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) 
     return headers + [(header, value) for header, value in additional if value is not None]
 
 
-def row_headers(text: str | None, reserved: frozenset[str]) -> Headers:
+def row_headers(text: str | None, reserved: Mapping[str, str]) -> Headers:
     """Return the members of the row's headers object: text unchanged, other values as compact JSON.
 
     Raises InvalidRowError.
@@ -56,11 +59,11 @@ def row_headers(text: str | None, reserved: frozenset[str]) -> Headers:
     return list(headers.items())
 
 
-def _check_name(name: str, reserved: frozenset[str], earlier: Mapping[str, str]) -> None:
+def _check_name(name: str, reserved: Mapping[str, str], earlier: Mapping[str, str]) -> None:
     if not name:
         raise _invalid("empty header name")
     if name in reserved:
-        raise _invalid(f'"{name}" is reserved')
+        raise _invalid(f'"{name}" is {reserved[name]}')
     if name in earlier:
         raise _invalid(f"duplicate header {quoted_name(name)}")
 

@@ -13,28 +13,21 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.tables import RelayTables
 
-READ = sql.SQL("select source_epoch from {schema}.outbox_relay where outbox = %s")
 WRITE = sql.SQL("""
     insert into {schema}.outbox_relay (outbox, source_epoch) values (%s, %s)
     on conflict (outbox) do update set source_epoch = excluded.source_epoch""")
 
 
-def read_epoch(connection: Connection, tables: RelayTables) -> int | None:
-    """Return the source epoch of the relay; None before its first start."""
-    found = connection.execute(READ.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
-    return None if found is None else int(found["source_epoch"])
-
-
-def required_epoch(deployment: Deployment, lock: Lock, current: int | None, *, with_connect: bool) -> int:
+def required_epoch(deployment: Deployment, lock: Lock, current: int, *, with_connect: bool) -> int:
     """Return `current`, or a higher epoch if the connector was started, or has sent records, since it was set.
 
     Raises UnreachableError, WaitTimeoutError, and RefusedError if there is no higher epoch.
     """
     connector = connector_epoch(deployment) if with_connect else 0
     written = highest_epoch(deployment)
-    if current is not None and max(lock.source_epoch, connector) < current >= written:
+    if max(lock.source_epoch, connector) < current >= written:
         return current
-    highest = max(lock.source_epoch, connector, written, current or 0)
+    highest = max(lock.source_epoch, connector, written, current)
     if highest == MAX_EPOCH:
         raise RefusedError(f"the source epoch {highest} is the highest possible one", MOVE_HINT)
     return highest + 1

@@ -12,6 +12,7 @@ from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
+from outbox_kit.postgres.relay_epoch import read_relay_epoch
 from outbox_kit.progress import Reporter
 from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables
@@ -74,7 +75,7 @@ def prepare(
         client.connected(source) as connection,
     ):
         tables.create(connection, relay_tables)
-        current = epochs.read_epoch(connection, relay_tables)
+        current = read_relay_epoch(connection, relay_tables.outbox_name)
         epoch = epochs.required_epoch(deployment, lock, current, with_connect=with_connect)
         if epoch != current:
             epochs.write_epoch(connection, relay_tables, epoch)

@@ -63,7 +63,7 @@ def relay_process(project: Path) -> Iterator[Callable[..., RelayProcess]]:
             cwd=project,
             env=os.environ,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         started.append(RelayProcess(process))

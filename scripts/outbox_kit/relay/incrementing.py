@@ -1,0 +1,56 @@
+"""Polling of an incrementing column, as JDBC source connectors do, with and without its known hole.
+
+The relay does not use this order. The module exists to measure and to explain the alternative (docs/relay.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from psycopg import sql
+
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.relay.tables import ORDER_COLUMN
+
+# The second condition holds a row back while a transaction that began before its own has not ended. Rows of a
+# transaction are read in the order of its id, so a row that commits later cannot have a lower place.
+NAIVE = sql.SQL("select {columns}, {order} as place from {outbox} where {order} > %s order by {order} limit %s")
+HORIZON = sql.SQL("""
+    select {columns}, {order} as place, (xmin::text)::bigint as transaction from {outbox}
+    where (xmin::text::bigint, {order}) > (%s, %s)
+      and xmin::text::bigint < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint & 4294967295)
+    order by xmin::text::bigint, {order} limit %s""")
+
+
+@dataclass
+class IncrementingPoller:
+    """Reads rows after the last one that it has read. With `horizon`, no row is missed.
+
+    The transaction ids of `xmin` have 32 bits, so `horizon` is for tables whose rows are younger than a wraparound.
+    """
+
+    connection: Connection
+    outbox: str
+    columns: sql.Composable
+    horizon: bool
+    _last: int = field(default=0, init=False)
+    _last_transaction: int = field(default=0, init=False)
+
+    def poll(self, limit: int = 1000) -> list[Row]:
+        """Return the next rows, and remember the last one."""
+        names = {
+            "columns": self.columns,
+            "order": sql.Identifier(ORDER_COLUMN),
+            "outbox": ddl.qualified_name(self.outbox),
+        }
+        if self.horizon:
+            parameters: tuple[int, ...] = (self._last_transaction, self._last, limit)
+            rows = self.connection.execute(HORIZON.format(**names), parameters).fetchall()
+            if rows:
+                self._last_transaction = rows[-1]["transaction"]
+        else:
+            rows = self.connection.execute(NAIVE.format(**names), (self._last, limit)).fetchall()
+        if rows:
+            self._last = rows[-1]["place"]
+        return rows
