@@ -90,8 +90,9 @@ class RowReader:
         """Return the expression of a column's text. Debezium writes timestamptz in UTC."""
         if self.types[name] != TIMESTAMPTZ:
             return sql.SQL("{}::text").format(sql.Identifier(name))
-        text = sql.SQL("""to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""")
-        return text.format(self._utc(name))
+        text = sql.SQL("""
+            case when isfinite({column}) then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
+        return text.format(column=sql.Identifier(name), utc=self._utc(name))
 
     def _utc(self, name: str) -> sql.Composable:
         column = sql.Identifier(name)

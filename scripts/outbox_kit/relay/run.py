@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Event
 
-from outbox_kit.connect.lifecycle import is_paused_or_stopped
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
 from outbox_kit.kafka.murmur2 import partition_of
@@ -16,6 +15,7 @@ from outbox_kit.postgres.relay_epoch import read_relay_epoch
 from outbox_kit.progress import Reporter
 from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables
+from outbox_kit.relay.delivered_rows import refuse_delivered_rows
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.relay.worker import Counters, Worker
@@ -57,11 +57,11 @@ def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progre
 
 
 def refuse_running_connector(deployment: Deployment) -> None:
-    """Raise RefusedError unless the connector is paused, stopped or does not exist."""
+    """Raise RefusedError unless the connector is stopped or does not exist."""
     name = deployment.pipeline.connector.name
     status = deployment.connect.status(name)
-    if status is not None and not is_paused_or_stopped(status):
-        problem = f"connector {name} sends the rows of the same table: {status.text}"
+    if status is not None and status.connector_state != "STOPPED":
+        problem = f"the connector of the same table is not stopped: {name}, {status.text}"
         raise RefusedError(problem, "run `outbox stop`, then start the relay again")
 
 
@@ -78,6 +78,8 @@ def prepare(
         current = read_relay_epoch(connection, relay_tables.outbox_name)
         epoch = epochs.required_epoch(deployment, lock, current, with_connect=with_connect)
         if epoch != current:
+            if with_connect and lock.config is not None:
+                refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
             progress(f"source epoch {epoch}: the states of the relay replace those of the connector")
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Message
 from tests.integration.relay.conftest import RelayProcess, relay_once, wait_empty
-from tests.integration.support import decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.deployment import Deployment
@@ -46,6 +46,25 @@ def test_refuses_to_start_while_the_connector_runs(stopped: Stopped) -> None:
     with pytest.raises(RefusedError) as error:
         relay_once(deployment)
     assert "outbox stop" in error.value.hint
+
+
+def test_moves_from_the_connector_to_the_relay_without_old_states(deploy: Deploy, source_dsn: str) -> None:
+    deployment = deploy("relaymove")
+    table, key = deployment.pipeline.source.table, str(uuid4())
+    by_connector = send(source_dsn, "book", key, book(key, pages=1), table=table)
+    wait_record(deployment, "relaymove.book", 4, by_connector)
+    lifecycle.stop(deployment, silent)
+    with pytest.raises(RefusedError):
+        relay_once(deployment)
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute(f"delete from {table} where id = %s", (by_connector,))
+    by_relay = send(source_dsn, "book", key, book(key, pages=2), table=table)
+    assert relay_once(deployment).sent == 1
+    sent = [headers(message) for message in by_position(records(deployment, "relaymove.book", 4))]
+    assert [entry["event_id"] for entry in sent] == [by_connector, by_relay]
+    assert sent[0]["source_sequence"] < sent[1]["source_sequence"]
+    with pytest.raises(RefusedError):
+        lifecycle.resume(deployment, silent)
 
 
 def test_takes_over_the_buckets_of_a_killed_process(

@@ -1,0 +1,37 @@
+"""Rows of the table that the connector has sent. The relay would send them again, and bring old states back."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.teardown import delivered_position
+from outbox_kit.errors import RefusedError
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.replication_slot import read_slot
+from outbox_kit.postgres.undelivered_events import count_undelivered
+from outbox_kit.progress import plural
+from outbox_kit.relay.tables import RelayTables
+
+COUNT = sql.SQL("select count(*) as rows from {outbox} where {pending}")
+
+
+def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
+    """Raise RefusedError if the table has more rows than the slot of the stopped connector has undelivered events.
+
+    Without a slot nothing is known about the rows, and all of them are sent.
+    """
+    source = deployment.pipeline.source
+    if read_slot(connection, source.slot) is None:
+        return
+    # The rows are counted first, so that a row that is inserted in between is no difference.
+    rows = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]["rows"]
+    actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
+    undelivered = count_undelivered(connection, source, delivered_position(actual))
+    if rows > undelivered:
+        raise RefusedError(
+            f"the connector has sent {plural(rows - undelivered, 'row')} of the {rows} rows in table "
+            f"{tables.outbox_name}: the relay would send their states again, as new ones",
+            "delete the rows that the connector has sent (docs/relay.md), then start the relay again",
+        )
