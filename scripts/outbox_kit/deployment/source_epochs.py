@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.relay_epoch import read_relay_epoch
 from outbox_kit.errors import RECOVER_HINT, RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.dangers import MOVE_HINT
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.relay_epoch import read_relay_epoch
 
 
 def connector_epoch(deployment: Deployment) -> int:

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from outbox_kit import wire_format
 from outbox_kit.pipeline import Aggregate, LockedSchema
-from outbox_kit.records.avro_body import AvroBodyChecker
-from outbox_kit.records.avro_encoder import AvroEncoder
+from outbox_kit.records.avro.body import AvroBodyChecker
+from outbox_kit.records.avro.encoder import AvroEncoder
 from outbox_kit.records.invalid_row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.records.json_values import is_null
 

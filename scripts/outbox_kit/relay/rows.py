@@ -91,7 +91,8 @@ class RowReader:
         if self.types[name] != TIMESTAMPTZ:
             return sql.SQL("{}::text").format(sql.Identifier(name))
         text = sql.SQL("""
-            case when isfinite({column}) then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
+            case when isfinite({column})
+                 then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
         return text.format(column=sql.Identifier(name), utc=self._utc(name))
 
     def _utc(self, name: str) -> sql.Composable:

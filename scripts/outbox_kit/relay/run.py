@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.relay_epoch import read_relay_epoch
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
 from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.postgres.relay_epoch import read_relay_epoch
 from outbox_kit.progress import Reporter
 from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables

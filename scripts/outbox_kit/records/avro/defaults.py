@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from outbox_kit.records.varints import long_bytes, prefixed
+from outbox_kit.records.avro.varints import long_bytes, prefixed
 
 
 def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - any schema and default

@@ -8,11 +8,11 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from outbox_kit.records.avro_containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
-from outbox_kit.records.avro_defaults import default_bytes, definition
-from outbox_kit.records.avro_node import Node
-from outbox_kit.records.avro_numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
-from outbox_kit.records.avro_scalars import (
+from outbox_kit.records.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
+from outbox_kit.records.avro.defaults import default_bytes, definition
+from outbox_kit.records.avro.node import Node
+from outbox_kit.records.avro.numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
+from outbox_kit.records.avro.scalars import (
     BooleanNode,
     BytesNode,
     DateNode,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outbox_kit.records.avro_node import Node, mismatch
+from outbox_kit.records.avro.node import Node, mismatch
+from outbox_kit.records.avro.varints import long_bytes, prefixed
 from outbox_kit.records.invalid_row import PayloadError, quoted_name
 from outbox_kit.records.json_values import Members, kind_of
-from outbox_kit.records.varints import long_bytes, prefixed
 
 OBJECTS, ARRAYS = frozenset({Members}), frozenset({list})
 MIN_WORK, WORK_PER_CHARACTER = 100_000, 20

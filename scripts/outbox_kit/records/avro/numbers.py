@@ -8,9 +8,9 @@ import struct
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-from outbox_kit.records.avro_node import Node, mismatch
+from outbox_kit.records.avro.node import Node, mismatch
+from outbox_kit.records.avro.varints import MAX_LONG, MIN_LONG, long_bytes, prefixed
 from outbox_kit.records.json_values import MAX_DIGITS, FloatText, IntText
-from outbox_kit.records.varints import MAX_LONG, MIN_LONG, long_bytes, prefixed
 
 OUT_OF_RANGE = "a number out of range"
 NUMBERS = frozenset({IntText, FloatText})

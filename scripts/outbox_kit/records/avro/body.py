@@ -7,9 +7,9 @@ from typing import Any
 
 from fastavro import parse_schema
 
+from outbox_kit.records.avro.varints import CONTINUATION
 from outbox_kit.records.invalid_row import PayloadError
 from outbox_kit.records.json_values import MAX_DEPTH
-from outbox_kit.records.varints import CONTINUATION
 
 MAX_EMPTY_ITEMS = 100_000
 """Number of items allowed in addition to one per byte, because nulls in arrays take no bytes."""

@@ -1,0 +1,1 @@
+"""Encoding of JSON as Avro, and check of Avro bodies."""
