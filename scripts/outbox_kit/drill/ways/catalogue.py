@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from outbox_kit.drill.ways.cdc import CDC_WAYS
 from outbox_kit.drill.ways.producing import PRODUCING_WAYS
+from outbox_kit.drill.ways.relay import Relay
 from outbox_kit.drill.ways.way import Way
 from outbox_kit.errors import ConfigurationError
 
-WAYS: dict[str, type[Way]] = {way.name: way for way in (*CDC_WAYS, *PRODUCING_WAYS)}
+_ALL: tuple[type[Way], ...] = (*CDC_WAYS, Relay, *PRODUCING_WAYS)
+WAYS: dict[str, type[Way]] = {way.name: way for way in _ALL}
 
 
 def way_named(name: str) -> type[Way]:
