@@ -20,6 +20,7 @@ COUNT = sql.SQL("select count(*) as rows from {outbox} where {pending}")
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
     """Raise RefusedError if the table has more rows than the slot of the stopped connector has undelivered events.
 
+    The last sent event counts as undelivered. It is the newest state of its aggregate, so it does no harm.
     Without a slot nothing is known about the rows, and all of them are sent.
     """
     source = deployment.pipeline.source
@@ -31,7 +32,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     undelivered = count_undelivered(connection, source, delivered_position(actual))
     if rows > undelivered:
         raise RefusedError(
-            f"the connector has sent {plural(rows - undelivered, 'row')} of the {rows} rows in table "
+            f"the connector has sent at least {plural(rows - undelivered, 'row')} of the {rows} rows in table "
             f"{tables.outbox_name}: the relay would send their states again, as new ones",
             "delete the rows that the connector has sent (docs/relay.md), then start the relay again",
         )

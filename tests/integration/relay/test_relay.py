@@ -51,18 +51,18 @@ def test_refuses_to_start_while_the_connector_runs(stopped: Stopped) -> None:
 def test_moves_from_the_connector_to_the_relay_without_old_states(deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("relaymove")
     table, key = deployment.pipeline.source.table, str(uuid4())
-    by_connector = send(source_dsn, "book", key, book(key, pages=1), table=table)
-    wait_record(deployment, "relaymove.book", 4, by_connector)
+    by_connector = [send(source_dsn, "book", key, book(key, pages=number), table=table) for number in (1, 2)]
+    wait_record(deployment, "relaymove.book", 4, by_connector[-1])
     lifecycle.stop(deployment, silent)
     with pytest.raises(RefusedError):
         relay_once(deployment)
     with psycopg.connect(source_dsn) as connection:
-        connection.execute(f"delete from {table} where id = %s", (by_connector,))
-    by_relay = send(source_dsn, "book", key, book(key, pages=2), table=table)
+        connection.execute(f"delete from {table} where id = any(%s::uuid[])", (by_connector,))
+    by_relay = send(source_dsn, "book", key, book(key, pages=3), table=table)
     assert relay_once(deployment).sent == 1
     sent = [headers(message) for message in by_position(records(deployment, "relaymove.book", 4))]
-    assert [entry["event_id"] for entry in sent] == [by_connector, by_relay]
-    assert sent[0]["source_sequence"] < sent[1]["source_sequence"]
+    assert [entry["event_id"] for entry in sent] == [*by_connector, by_relay]
+    assert sent[1]["source_sequence"] < sent[2]["source_sequence"]
     with pytest.raises(RefusedError):
         lifecycle.resume(deployment, silent)
 
