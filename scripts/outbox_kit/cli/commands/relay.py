@@ -40,7 +40,7 @@ def relay(
         bool, typer.Option("--no-connect", help="Skip the check of the connector, without Kafka Connect.")
     ] = False,
 ) -> None:
-    """Send outbox rows to Kafka by polling the table, in place of the connector.
+    """Send outbox rows without the connector, by polling.
 
     Several processes share the table. Stop a process with SIGTERM: it completes its batch and exits. The command fails
     if the connector runs.
