@@ -66,6 +66,7 @@ class FakePostgres:
             client.STANDBY_TIMELINE: [{"value": actual.timeline}],
             client.TABLE_COLUMNS: [{"name": name, "type": kind} for name, kind in actual.columns.items()],
             client.TABLE_OID: [{"oid": actual.table_oid}],
+            client.RELAY_TABLE: [{"found": False}],
             client.PUBLICATION: [actual.publication] if actual.publication else [],
             client.ROLE: [actual.role] if actual.role else [],
             advisory_lock.SETTINGS: [],

@@ -217,6 +217,7 @@ def plan_connect(
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
+        refuse_relayed_states(lock, database)
         _refuse_unsafe_start(deployment, lock, connect_state.stored_lsn(actual), database.slot)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
@@ -241,7 +242,6 @@ def _refuse_unsafe_start(deployment: Deployment, lock: Lock | None, offset_lsn: 
     The slot was read before the connector, so a running connector's offset is at or beyond the slot's LSN.
     """
     name, confirmed = deployment.pipeline.connector.name, slot.confirmed_flush if slot else None
-    refuse_relayed_states(deployment, lock)
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     refuse_skipped_rows(deployment, lock, slot, offset_lsn)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.relay_epoch import read_relay_epoch
 from outbox_kit.errors import RECOVER_HINT, RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.dangers import MOVE_HINT
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.state import ActualDatabase
 
 
 def connector_epoch(deployment: Deployment) -> int:
@@ -20,15 +19,9 @@ def connector_epoch(deployment: Deployment) -> int:
         return 0
 
 
-def relay_epoch(deployment: Deployment) -> int:
-    """Return the source epoch of the polling relay; 0 if it was never started. Raises UnreachableError."""
-    with postgres_client.connected(deployment.environment.source) as connection:
-        return read_relay_epoch(connection, deployment.pipeline.source.table)
-
-
-def refuse_relayed_states(deployment: Deployment, lock: Lock | None) -> None:
+def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
     """Raise RefusedError if the states of the relay are newer than those of a connector that starts now."""
-    epoch, lock_epoch = relay_epoch(deployment), lock.source_epoch if lock else 1
+    epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
     if epoch > lock_epoch:
         raise RefusedError(
             f"the relay has source epoch {epoch}, and the connector {lock_epoch}: every consumer would ignore the "
@@ -64,7 +57,7 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     Records of another source can be anywhere on the topics. Raises RefusedError if there is no higher epoch.
     """
     written = highest_epoch(deployment, complete=True)
-    epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay_epoch(deployment))
+    epoch = max(lock.source_epoch, written, connector_epoch(deployment), deployment.read_database().relay_epoch)
     if epoch == source_epoch.MAX_EPOCH:
         raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
     return epoch + 1

@@ -38,7 +38,8 @@ UNSUPPORTED_HEADER_TYPES = re.compile(
 class ActualDatabase:
     """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it.
 
-    `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages.
+    `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages. `relay_epoch` is
+    the source epoch of the polling relay, 0 if it was never started.
     """
 
     version: int
@@ -53,6 +54,7 @@ class ActualDatabase:
     slot: Slot | None
     role: client.Row | None
     table_oid: int | None = None
+    relay_epoch: int = 0
 
     @property
     def retained_bytes(self) -> int | None:
@@ -83,6 +85,7 @@ def read_actual(
         slot=slot,
         role=client.read_role(connection, environment.source.connector.user, source.table),
         table_oid=client.read_table_oid(connection, source.table) if source.uses_table else None,
+        relay_epoch=client.read_relay_epoch(connection, source.table),
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.relay_epoch import read_relay_epoch
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
 from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.pipeline import Lock
@@ -75,7 +74,7 @@ def prepare(
         client.connected(source) as connection,
     ):
         tables.create(connection, relay_tables)
-        current = read_relay_epoch(connection, relay_tables.outbox_name)
+        current = client.read_relay_epoch(connection, relay_tables.outbox_name)
         epoch = epochs.required_epoch(deployment, lock, current, with_connect=with_connect)
         if epoch != current:
             if with_connect and lock.config is not None:

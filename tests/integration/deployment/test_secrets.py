@@ -122,11 +122,13 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "dead-letter list": [[], ["--all", "--output", "json"]],
     "dead-letter acknowledge": [["--all", "--yes"]],
     "stuck": [["--older-than", "0"]],
+    "prune": [["--dry-run"], ["--all", "--wait", "1", "--confirm", "secretive@local"]],
+    "relay": [["--once"]],
     "destroy": [["--confirm", "secretive@local", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }
 # `dead-letter show` prints a payload on purpose.
 SHOWS_PAYLOAD = {"dead-letter show"}
-OWN_STACK = {"demo", "stack up", "stack down", "stack status", "stack logs"}
+OWN_STACK = {"demo", "drill", "stack up", "stack down", "stack status", "stack logs"}
 
 
 def test_covers_every_command() -> None:

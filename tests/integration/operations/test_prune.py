@@ -374,8 +374,8 @@ def _prune_until_running(pipeline: Deployment) -> int:
     """Prune until a run succeeds after the worker was killed; return the number of rows that it deleted."""
 
     def poll() -> Observation[int]:
-        done = invoke_prune(pipeline, "--all", "--wait", "5")
+        done = invoke_prune(pipeline, "--all", "--wait", "60")
         counts = counts_of(done) if done.code == 0 else {}
         return Observation(counts["book"]["deleted"] if counts else None, done.output)
 
-    return wait_for("a run of prune that succeeds", poll, seconds=60)
+    return wait_for("a run of prune that succeeds", poll, seconds=120)
