@@ -122,7 +122,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "dead-letter list": [[], ["--all", "--output", "json"]],
     "dead-letter acknowledge": [["--all", "--yes"]],
     "stuck": [["--older-than", "0"]],
-    "prune": [["--dry-run"], ["--all", "--wait", "1", "--confirm", "secretive@local"]],
+    "prune": [["--dry-run", "--wait", "1"], ["--all", "--wait", "1", "--confirm", "secretive@local"]],
     "relay": [["--once"]],
     "destroy": [["--confirm", "secretive@local", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }

@@ -57,10 +57,7 @@ def test_lists_the_commands() -> None:
         "offsets show",
         "pause",
         "plan",
-<<<<<<< HEAD
         "prune",
-=======
->>>>>>> 9e67d49 (Read the source epoch of the relay with the state of the database)
         "relay",
         "render",
         "republish",
