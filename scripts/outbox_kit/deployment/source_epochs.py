@@ -8,6 +8,7 @@ from outbox_kit.errors import RECOVER_HINT, RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.dangers import MOVE_HINT
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.state import ActualDatabase
 
 
@@ -57,7 +58,9 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     Records of another source can be anywhere on the topics. Raises RefusedError if there is no higher epoch.
     """
     written = highest_epoch(deployment, complete=True)
-    epoch = max(lock.source_epoch, written, connector_epoch(deployment), deployment.read_database().relay_epoch)
+    with postgres_client.connected(deployment.environment.source) as connection:
+        relay = postgres_client.read_relay_epoch(connection, deployment.pipeline.source.table)
+    epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
     if epoch == source_epoch.MAX_EPOCH:
         raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
     return epoch + 1
