@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from outbox_kit.pipeline.avro import read_definition
 from outbox_kit.progress import Reporter
 from outbox_kit.rules import Status
 from outbox_kit.stack import Stack, StackState
-from outbox_kit.stack.services.java import find_java
+from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
@@ -36,9 +34,6 @@ RUNNING_TIMEOUT_S = 90
 STABLE_POLLS = 6
 POLL_INTERVAL_S = 0.5
 CANARY_TIMEOUT_S = 120
-SPARK_TIMEOUT_S = 300
-# In a run of 30 s the JVM's optimizing compiler costs more time than it saves.
-FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 @dataclass(frozen=True)
@@ -166,10 +161,8 @@ class Demo:
     def _materialize(self) -> None:
         """Run the Spark job in a separate process."""
         self.progress("Spark reads the topics and writes the tables")
-        command = [sys.executable, "-m", "outbox_spark", "-p", str(self.pipeline_file), "-e", ENVIRONMENT]
-        command += ["--output", "json", "--export", str(self.result_folder / "rows")]
-        java_home = find_java().resolve().parent.parent
-        env = {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}
+        options = ("--output", "json", "--export", str(self.result_folder / "rows"))
+        command, env = job_command(self.pipeline_file, ENVIRONMENT, *options), job_environment()
         try:
             result = subprocess.run(
                 command, cwd=self.project_folder, env=env, stdout=subprocess.PIPE, timeout=SPARK_TIMEOUT_S, check=False

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import IO
 
@@ -16,15 +14,12 @@ from outbox_kit.drill.project import ENVIRONMENT
 from outbox_kit.drill.stack import DrillStack
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.stack import health_checks
-from outbox_kit.stack.services.java import find_java
+from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
 from outbox_kit.waiting import Observation, wait_for
 
-SPARK_TIMEOUT_S = 300
 RUNS = 3
 REGISTRY_REQUESTS, REGISTRY_S = 30, 60
 SHOWN_DIFFERENCES = 5
-# In a run of seconds, the JVM's optimizing compiler costs more time than it saves.
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
@@ -77,14 +72,11 @@ def _wait_for_registry(url: str) -> None:
 
 
 def _job_exit_code(drill: DrillStack, pipeline_file: Path, output: IO[bytes]) -> int:
-    command = [sys.executable, "-m", "outbox_spark", "-p", str(pipeline_file), "-e", ENVIRONMENT]
-    java_home = find_java().resolve().parent.parent
-    environment = {"SPARK_SUBMIT_OPTS": FAST_START, **os.environ, "JAVA_HOME": str(java_home)}
     try:
         return subprocess.run(
-            command,
+            job_command(pipeline_file, ENVIRONMENT),
             cwd=drill.project.folder,
-            env=environment,
+            env=job_environment(),
             stdout=output,
             stderr=output,
             timeout=SPARK_TIMEOUT_S,

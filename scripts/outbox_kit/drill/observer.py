@@ -39,7 +39,7 @@ class Delivery:
 
 
 class Observer:
-    """Reads a topic from its beginning in a thread, with isolation level read_committed, during a `with` block."""
+    """Consumes a topic from the beginning in a thread, with isolation.level=read_committed, during a `with` block."""
 
     def __init__(self, kafka: Kafka, topic: str, dsn: str) -> None:
         self._kafka = kafka

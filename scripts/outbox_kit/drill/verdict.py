@@ -49,9 +49,7 @@ def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
     """Compare a ledger, whose outcomes are resolved, with the deliveries of each partition in their order."""
     committed = ledger.events(Outcome.COMMITTED)
     unresolved = ledger.events(Outcome.UNKNOWN)
-    first: dict[str, Delivery] = {}
-    for delivery in deliveries:
-        first.setdefault(delivery.event_id, delivery)
+    first = _first_deliveries(deliveries)
     lost = [event_id for event_id in committed if event_id not in first]
     phantom = [event_id for event_id in first if event_id not in committed and event_id not in unresolved]
     return Verdict(
@@ -72,10 +70,15 @@ def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
     """Return commit time and delay of each delivered event, in seconds, in the order of the commits."""
+    return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
+
+
+def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
+    """Return the first delivery of each event, in the order of the deliveries."""
     first: dict[str, Delivery] = {}
     for delivery in deliveries:
         first.setdefault(delivery.event_id, delivery)
-    return sorted(_commit_and_delay(first, ledger))
+    return first
 
 
 def _count_unordered(first: Iterable[Delivery], ledger: Ledger) -> int:

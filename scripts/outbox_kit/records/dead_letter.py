@@ -17,7 +17,6 @@ from outbox_kit.sending.record import Record
 
 MAX_COORDINATE_LENGTH = 255
 JSON_TYPES = ("json", "jsonb")
-NUMBER_TYPES = ("smallint", "integer", "bigint", "real", "double precision")
 
 
 def dead_letter(

@@ -64,5 +64,5 @@ class Leases:
         return bool(self._connection.execute(ACQUIRE, (self._key, bucket)).fetchall()[0]["acquired"])
 
     def keep(self) -> None:
-        """Send a statement, so that the server does not end the session during a long wait for Kafka."""
+        """Execute a statement, so that idle_session_timeout does not end the session during a long wait for Kafka."""
         self._connection.execute("select 1")

@@ -58,7 +58,7 @@ def read_newest(
 
 
 def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
-    """Return COLUMNS of all records of a range."""
+    """Return the columns COLUMNS of all records of an offset range."""
     return read_newest(spark, kafka, read_range, buffer_bytes=0)
 
 

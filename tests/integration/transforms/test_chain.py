@@ -19,11 +19,11 @@ from tests.integration.support import Deploy, decode, headers, records, wait_rec
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.demo.run import FAST_START_OPTIONS
 from outbox_kit.deployment import Deployment, apply, make_plan
 from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.stack import StackState
+from outbox_kit.stack.spark_job import FAST_START_OPTIONS
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 

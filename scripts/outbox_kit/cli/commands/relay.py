@@ -12,7 +12,6 @@ import typer
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions, common_options
 from outbox_kit.progress import plural
-from outbox_kit.relay import RelayOptions, run_relay
 
 
 class AfterSend(StrEnum):
@@ -45,6 +44,8 @@ def relay(
     Several processes share the table. Stop a process with SIGTERM: it completes its batch and exits. The command fails
     if the connector runs.
     """
+    from outbox_kit.relay import RelayOptions, run_relay  # noqa: PLC0415 - only this command needs the import
+
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

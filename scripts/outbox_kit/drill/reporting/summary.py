@@ -1,4 +1,4 @@
-"""Counts of a drill by way: the sums of its cells, and the expected loss."""
+"""Totals of a drill by way of sending, and the expected loss."""
 
 from __future__ import annotations
 

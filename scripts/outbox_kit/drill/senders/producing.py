@@ -96,7 +96,7 @@ class Direct(PairedSender):
 
 
 class Chained(PairedSender):
-    """Kafka transaction and database transaction, in the order of the options, without a store."""
+    """Kafka transaction and database transaction, in the order of the options, without a recovery store."""
 
     is_transactional = True
     store: RecoveryStore | None = None

@@ -9,7 +9,7 @@ from typing import ClassVar
 from outbox_kit.connect import lifecycle
 from outbox_kit.drill.senders.sender import SenderSettings
 from outbox_kit.drill.ways.pipeline import PipelineWay
-from outbox_kit.drill.ways.way import Deployed, Promise, Way
+from outbox_kit.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
 from outbox_kit.errors import OutboxKitError
 
 MESSAGE_PREFIX = "drill"
@@ -21,20 +21,7 @@ class Cdc(PipelineWay):
     name = "cdc"
     description = "Outbox table, Debezium connector, at least once"
     promise = Promise()
-    faults = (
-        "none",
-        "kill-connect",
-        "kill-writer",
-        "kill-kafka",
-        "kill-postgres",
-        "pause-connect",
-        "pause-kafka",
-        "pause-postgres",
-        "restart-kafka",
-        "restart-postgres",
-        "reset-connection",
-        "slow-connection",
-    )
+    faults = ("none", "kill-connect", "kill-writer", "pause-connect", *STACK_FAULTS)
     exactly_once: ClassVar[bool] = False
 
     @contextmanager

@@ -16,7 +16,7 @@ from outbox_kit.drill.project import PARTITIONS, TOPIC_SETTINGS
 from outbox_kit.drill.senders.producing import CREATE_TABLES
 from outbox_kit.drill.senders.sender import SenderSettings
 from outbox_kit.drill.stack import DrillStack
-from outbox_kit.drill.ways.way import Deployed, Promise, Way
+from outbox_kit.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.sending.producing import DeliveryProof
 
@@ -26,19 +26,7 @@ class ProducingWay(Way):
 
     sender: ClassVar[str]
     order: ClassVar[str] = ""
-    faults = (
-        "none",
-        "kill-writer",
-        "kill-kafka",
-        "kill-postgres",
-        "pause-writer",
-        "pause-kafka",
-        "pause-postgres",
-        "restart-kafka",
-        "restart-postgres",
-        "reset-connection",
-        "slow-connection",
-    )
+    faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
 
     @contextmanager
     def deployed(self) -> Iterator[Deployed]:

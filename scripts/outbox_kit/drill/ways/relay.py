@@ -10,7 +10,7 @@ from pathlib import Path
 from outbox_kit.drill.components import Component, ProcessComponent
 from outbox_kit.drill.project import ENVIRONMENT
 from outbox_kit.drill.ways.pipeline import PipelineWay
-from outbox_kit.drill.ways.way import Promise
+from outbox_kit.drill.ways.way import STACK_FAULTS, Promise
 
 PROCESSES = 2
 RELAY = ("-c", "from outbox_kit.cli import main; main()", "relay")
@@ -22,20 +22,7 @@ class Relay(PipelineWay):
     name = "relay"
     description = "Outbox table, two processes of the polling relay"
     promise = Promise()
-    faults = (
-        "none",
-        "kill-relay",
-        "kill-writer",
-        "kill-kafka",
-        "kill-postgres",
-        "pause-relay",
-        "pause-kafka",
-        "pause-postgres",
-        "restart-kafka",
-        "restart-postgres",
-        "reset-connection",
-        "slow-connection",
-    )
+    faults = ("none", "kill-relay", "kill-writer", "pause-relay", *STACK_FAULTS)
 
     systems = ("postgres", "kafka", "registry")
 

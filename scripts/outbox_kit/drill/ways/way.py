@@ -13,6 +13,18 @@ from outbox_kit.drill.components import Component
 from outbox_kit.drill.senders.sender import SenderSettings
 from outbox_kit.drill.stack import DrillStack
 
+STACK_FAULTS = (
+    "kill-kafka",
+    "kill-postgres",
+    "pause-kafka",
+    "pause-postgres",
+    "restart-kafka",
+    "restart-postgres",
+    "reset-connection",
+    "slow-connection",
+)
+"""Faults of Kafka and PostgreSQL, which apply to every way."""
+
 
 @dataclass(frozen=True)
 class Promise:

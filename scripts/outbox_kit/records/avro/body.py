@@ -34,7 +34,7 @@ class AvroBodyChecker:
 
 
 class _Reader:
-    """Reads one body."""
+    """Reads one Avro body."""
 
     def __init__(self, data: bytes, offset: int, named: dict[str, Any]) -> None:
         self.data, self.offset, self._named = data, offset, named
