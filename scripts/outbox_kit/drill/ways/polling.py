@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
-from outbox_kit.changes import System
 from outbox_kit.drill import poller
 from outbox_kit.drill.components import Component, ProcessComponent, python_module
 from outbox_kit.drill.ways.pipeline import PipelineWay
@@ -25,7 +24,7 @@ class IncrementingPolling(PipelineWay):
     description = "Outbox table, polling of an incrementing column as JDBC source connectors do"
     promise = Promise(no_loss=False)
     faults = Relay.faults
-    systems: ClassVar[Collection[System]] = Relay.systems
+    systems = ("postgres", "kafka", "registry")
     horizon: ClassVar[bool] = False
 
     @contextmanager
