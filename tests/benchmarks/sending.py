@@ -91,6 +91,7 @@ def measure(drill: DrillStack, way: type[Way]) -> Costs:
     costs, cell = Costs(), f"bench_{way.name.replace('-', '_')}"
     with way(drill, cell).deployed() as deployed, Arrivals(drill.kafka, deployed.topic) as arrivals:
         count_statements(drill, deployed.sender, arrivals, costs)
+        vacuum(drill)
         before, seen, started = table_bytes(drill), arrivals.count, time.perf_counter()
         events = sending_load.write(drill.state.postgres, deployed.sender, seconds=LIVE_S)
         costs.live = events / (arrivals.wait(seen + events) - started)

@@ -67,7 +67,7 @@ class Arrivals:
     def _run(self) -> None:
         with closing(self._consumer):
             while not self._stop.is_set():
-                count = sum(message.error() is None for message in self._consumer.consume(5_000, 0.05))
+                count = sum(message.error() is None for message in self._consumer.consume(500, 0.05))
                 if count:
                     self._observed.append((time.perf_counter(), self.count + count))
 
@@ -89,8 +89,8 @@ class Arrivals:
     def rate(self, count: int) -> float:
         """Wait for `count` records; return the records per second from START_SHARE of them to the last one."""
         end = self.wait(count)
-        start, first = next(entry for entry in self._observed if entry[1] >= START_SHARE * count)
-        return (self.count - first) / max(end - start, 1e-3)
+        start, first = [entry for entry in self._observed if entry[1] <= START_SHARE * count][-1]
+        return (self.count - first) / (end - start)
 
 
 class Statements:
