@@ -129,50 +129,59 @@ def drain(drill: DrillStack, way: type[PipelineWay], cell: str, rows: int) -> fl
 
 def report(costs: dict[str, Costs], machine_info: dict[str, object]) -> None:
     """Publish the costs, and the ratio of each rate to that of the plain inserts or the plain producer."""
-    live = {name: cost.live / costs[INSERTS].live for name, cost in costs.items() if cost.live}
-    drained = {
-        (name, rows): rate / costs[PRODUCER].backlog[rows]
-        for name, cost in costs.items()
-        for rows, rate in cost.backlog.items()
-    }
     content = document(
         machine=machine_info,
         samples={name: [asdict(cost)] for name, cost in costs.items()},
         measures={name: asdict(cost) for name, cost in costs.items()},
-        ratios={
-            **{f"{name}_vs_inserts": ratio for name, ratio in live.items()},
-            **{f"{name}_{rows}_vs_producer": ratio for (name, rows), ratio in drained.items()},
-        },
+        ratios=ratios(costs),
         values={},
         idle_s=IDLE_S,
         live_s=LIVE_S,
         counted_rate=COUNTED_RATE,
     )
-    backlogs = [entry for rows in BACKLOGS for entry in (f"backlog {rows:,}, events/s", "of producer")]
-    heading = (
-        "way",
-        "live, events/s",
-        "of inserts",
-        *backlogs,
-        "statements/event",
-        "idle/s",
-        "bytes/event",
-        "vacuumed",
-    )
-    rows = []
+    publish("sending", content, table(costs))
+
+
+def ratios(costs: dict[str, Costs]) -> dict[str, float]:
+    """Return the ratios by name."""
+    live = {live_ratio(name): cost.live / costs[INSERTS].live for name, cost in costs.items() if cost.live}
+    drained = {
+        backlog_ratio(name, rows): rate / costs[PRODUCER].backlog[rows]
+        for name, cost in costs.items()
+        for rows, rate in cost.backlog.items()
+    }
+    return live | drained
+
+
+def live_ratio(name: str) -> str:
+    """Return the name of the ratio of the rate without a backlog."""
+    return f"{name}_vs_inserts"
+
+
+def backlog_ratio(name: str, rows: int) -> str:
+    """Return the name of the ratio of the rate with a backlog."""
+    return f"{name}_{rows}_vs_producer"
+
+
+def table(costs: dict[str, Costs]) -> str:
+    """Return the table of the documentation. A figure that a way does not have is empty."""
+    sizes = list(costs[PRODUCER].backlog)
+    backlogs = [entry for size in sizes for entry in (f"backlog {size:,}, events/s", "of producer")]
+    heading = ["way", "live, events/s", "of inserts", *backlogs, "statements", "idle/s", "bytes", "vacuumed"]
+    by_name, rows = ratios(costs), []
     for name, cost in costs.items():
-        figures = [f"{cost.live:,.0f}" if cost.live else "", f"{live[name]:.2f}" if name in live else ""]
-        for size in BACKLOGS:
-            rate = cost.backlog.get(size)
-            figures += [f"{rate:,.0f}", f"{drained[name, size]:.2f}"] if rate else ["", ""]
-        rows.append([name, *figures, *_optional(cost)])
-    publish("sending", content, markdown(heading, rows))
+        figures = [_text(cost.live or None, ",.0f"), _text(by_name.get(live_ratio(name)), ".2f")]
+        for size in sizes:
+            rate, ratio = cost.backlog.get(size), by_name.get(backlog_ratio(name, size))
+            figures += [_text(rate, ",.0f"), _text(ratio, ".2f")]
+        figures += [_text(cost.statements, ".1f"), _text(cost.idle_statements, ".1f")]
+        figures += [_text(cost.growth, ",.0f"), _text(cost.growth_after_vacuum, ",.0f")]
+        rows.append([name, *figures])
+    return markdown(heading, rows)
 
 
-def _optional(cost: Costs) -> list[str]:
-    values = ((cost.statements, ".1f"), (cost.idle_statements, ".1f"), (cost.growth, ",.0f"))
-    values += ((cost.growth_after_vacuum, ",.0f"),)
-    return ["" if value is None else format(value, form) for value, form in values]
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 if __name__ == "__main__":
