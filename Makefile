@@ -202,7 +202,7 @@ bench-latency: setup ## Measure the latency from commit to consumer, compared wi
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
 bench-sending: setup ## Measure the costs of the ways to send; build/bench/sending.json. About 15 minutes. BACKLOGS=100000,1000000: larger backlogs.
-	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending.py
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py

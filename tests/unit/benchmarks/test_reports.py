@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.benchmarks import latency, plan, report, sending, smt, source
+from tests.benchmarks import latency, plan, report, smt, source
+from tests.benchmarks.sending import run as sending
 from tests.benchmarks.source_drain import Drain
 
 MACHINE = {"cpus": 2, "load": 0.0, "python": "3"}

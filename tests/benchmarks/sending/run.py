@@ -12,10 +12,10 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-from tests.benchmarks import sending_load
 from tests.benchmarks.benchmark_stack import print_progress
 from tests.benchmarks.report import document, machine, markdown, publish
-from tests.benchmarks.sending_meters import Arrivals, Statements, sending_stack, table_bytes, vacuum
+from tests.benchmarks.sending import load
+from tests.benchmarks.sending.meters import Arrivals, Statements, sending_stack, table_bytes, vacuum
 
 from outbox_kit.drill import accounts
 from outbox_kit.drill.project import PARTITIONS
@@ -55,7 +55,7 @@ def main() -> int:
     machine_info = machine()
     with sending_stack(print_progress) as drill:
         with drill.connect_to_database() as connection:
-            accounts.prepare(connection, sending_load.ACCOUNTS)
+            accounts.prepare(connection, load.ACCOUNTS)
         costs = {INSERTS: inserts(drill), PRODUCER: producer(drill)}
         for name in WAYS.split(","):
             costs[name] = measure(drill, way_named(name))
@@ -67,10 +67,10 @@ def main() -> int:
 def inserts(drill: DrillStack) -> Costs:
     """Measure the transactions without a way."""
     statements = Statements(drill)
-    events = sending_load.write(drill.state.postgres, None, seconds=LIVE_S, rate=COUNTED_RATE)
+    events = load.write(drill.state.postgres, None, seconds=LIVE_S, rate=COUNTED_RATE)
     per_event = statements.count() / events
     started = time.perf_counter()
-    events = sending_load.write(drill.state.postgres, None, seconds=LIVE_S)
+    events = load.write(drill.state.postgres, None, seconds=LIVE_S)
     return Costs(live=events / (time.perf_counter() - started), statements=per_event)
 
 
@@ -81,7 +81,7 @@ def producer(drill: DrillStack) -> Costs:
         topic = f"bench-producer-{rows}"
         KafkaClient(drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config={})
         with Arrivals(drill.kafka, topic) as arrivals:
-            sending_load.produce(drill.kafka, topic, rows)
+            load.produce(drill.kafka, topic, rows)
             costs.backlog[rows] = arrivals.rate(rows)
     return costs
 
@@ -93,7 +93,7 @@ def measure(drill: DrillStack, way: type[Way]) -> Costs:
         count_statements(drill, deployed.sender, arrivals, costs)
         vacuum(drill)
         before, seen, started = table_bytes(drill), arrivals.count, time.perf_counter()
-        events = sending_load.write(drill.state.postgres, deployed.sender, seconds=LIVE_S)
+        events = load.write(drill.state.postgres, deployed.sender, seconds=LIVE_S)
         costs.live = events / (arrivals.wait(seen + events) - started)
         time.sleep(SETTLE_S)
         costs.growth = (table_bytes(drill) - before) / events
@@ -106,14 +106,14 @@ def measure(drill: DrillStack, way: type[Way]) -> Costs:
 
 def count_statements(drill: DrillStack, sender: SenderSettings, arrivals: Arrivals, costs: Costs) -> None:
     """Count the statements while nothing is written, and until the events at COUNTED_RATE have arrived."""
-    events = sending_load.write(drill.state.postgres, sender, seconds=1, rate=COUNTED_RATE)
+    events = load.write(drill.state.postgres, sender, seconds=1, rate=COUNTED_RATE)
     arrivals.wait(events)
     time.sleep(SETTLE_S)
     statements = Statements(drill)
     time.sleep(IDLE_S)
     costs.idle_statements = statements.count() / IDLE_S
     statements = Statements(drill)
-    more = sending_load.write(drill.state.postgres, sender, seconds=LIVE_S, rate=COUNTED_RATE)
+    more = load.write(drill.state.postgres, sender, seconds=LIVE_S, rate=COUNTED_RATE)
     arrivals.wait(events + more)
     costs.statements = statements.count() / more
 
@@ -121,7 +121,7 @@ def count_statements(drill: DrillStack, sender: SenderSettings, arrivals: Arriva
 def drain(drill: DrillStack, way: type[PipelineWay], cell: str, rows: int) -> float:
     """Return the events per second of a way that starts with a backlog."""
     with (
-        sending_load.with_backlog(way, rows)(drill, cell).deployed() as deployed,
+        load.with_backlog(way, rows)(drill, cell).deployed() as deployed,
         Arrivals(drill.kafka, deployed.topic) as arrivals,
     ):
         return arrivals.rate(rows)
