@@ -178,8 +178,9 @@ test-compose: setup images ## Test the stack in containers and the example servi
 test-cluster: setup ## Test the jobs on a Spark cluster, through spark-submit. About 3 minutes; not part of `test`.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
+test-full: test test-cluster $(STAMPS)/jdbc-sink ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
+	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/integration
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
