@@ -91,7 +91,7 @@ demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps 
 drill: setup ## Put three ways of sending under three faults, and count lost events. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
 
-drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About an hour; resumable.
+drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About 80 minutes; resumable.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --resume
 	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
