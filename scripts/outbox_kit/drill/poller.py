@@ -56,8 +56,7 @@ class PollerSettings:
 
 def prepare(connection: client.Connection, outbox: str) -> None:
     """Add the incrementing column to the outbox table, and create the table of positions."""
-    schema, _, table = outbox.partition(".")
-    del schema
+    table = outbox.split(".")[1]
     connection.execute(
         ADD_ORDER.format(
             outbox=ddl.qualified_name(outbox),
