@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize
 
-.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres requirements
+.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-materialize clean prerequisites older-postgres requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -91,7 +91,7 @@ demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps 
 drill: setup ## Put three ways of sending under three faults, and count lost events. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
 
-drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About an hour; resumable.
+drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About 80 minutes; resumable.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --resume
 	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
@@ -178,8 +178,9 @@ test-compose: setup images ## Test the stack in containers and the example servi
 test-cluster: setup ## Test the jobs on a Spark cluster, through spark-submit. About 3 minutes; not part of `test`.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
+test-full: test test-cluster $(STAMPS)/jdbc-sink ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
+	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/integration
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
@@ -200,6 +201,9 @@ bench-source: setup $(STAMPS)/constant-smt ## Measure the throughput of a backlo
 
 bench-latency: setup ## Measure the latency from commit to consumer, compared with EventRouter; build/bench/latency.json. About 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
+
+bench-sending: setup ## Measure the costs of the ways to send; build/bench/sending.json. About 15 minutes. BACKLOGS=100000,1000000: larger backlogs.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py

@@ -124,7 +124,7 @@ def _broken(result: CellResult) -> dict[str, int]:
         "phantom": verdict.phantom if promise.no_phantom else 0,
         "duplicated": verdict.duplicated if promise.no_duplicates else 0,
         "unordered": verdict.unordered if promise.in_order else 0,
-        "differing table": int(result.tables_equal is False),
+        "differing table": int(result.tables_equal is False) if promise.no_loss and promise.in_order else 0,
     }
 
 

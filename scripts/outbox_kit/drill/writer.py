@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 ROLLBACK_SHARE = 0.08
 MAX_EVENTS = 3
+# As transactions of services do that call another service or wait for a lock: others begin and commit meanwhile.
+OPEN_SHARE = 0.05
+LONGEST_OPEN_S = 0.2
 RECONNECT_INTERVAL_S = 0.2
 CONNECT_TIMEOUT_S = 5
 # A statement that waits longer ends with an error, so that a paused server or a lost connection is noticed.
@@ -113,6 +116,7 @@ class Writer:
             with sender.transaction(connection) as send:
                 changes = accounts.change_accounts(connection, [f"account-{number}" for number in numbers], self._rng)
                 send([change.sent for change in changes])
+                self._stay_open()
                 xid = accounts.durable_xid(connection)
                 self._ledger.intend(transaction_id, xid, [change.noted for change in changes])
                 if self._rng.random() < ROLLBACK_SHARE:
@@ -121,6 +125,11 @@ class Writer:
             self._ledger.end(transaction_id, Outcome.ROLLED_BACK)
         else:
             self._ledger.end(transaction_id, Outcome.COMMITTED)
+
+    def _stay_open(self) -> None:
+        """Keep a share of the transactions open for a random time before their end."""
+        if self._rng.random() < OPEN_SHARE:
+            self._stop.wait(self._rng.uniform(0, LONGEST_OPEN_S))
 
 
 def run_writers(settings: WriterSettings) -> None:

@@ -159,8 +159,8 @@ class Registry(HttpService):
 
     connector_url: ConverterUrl | None = Field(
         default=None,
-        description="URL as reached from the worker. Only template `outbox-postgres-chain` uses this URL. "
-        "Default: url.",
+        description="URL as reached from the worker. Only the templates `outbox-postgres-chain` and `sink-jdbc` use "
+        "this URL. Default: url.",
     )
 
 

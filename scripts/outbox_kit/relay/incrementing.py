@@ -5,7 +5,7 @@ The relay does not use this order. The module exists to measure and to explain t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -23,9 +23,17 @@ HORIZON = sql.SQL("""
     order by xmin::text::bigint, {order} limit %s""")
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last row that was read: the id of its transaction, which only `horizon` uses, and its number."""
+
+    transaction: int = 0
+    place: int = 0
+
+
 @dataclass
 class IncrementingPoller:
-    """Reads rows after the last one that it has read. With `horizon`, no row is missed.
+    """Reads rows after `position`, the last one that it has read. With `horizon`, no row is missed.
 
     The transaction ids of `xmin` have 32 bits, so `horizon` is for tables whose rows are younger than a wraparound.
     """
@@ -34,8 +42,7 @@ class IncrementingPoller:
     outbox: str
     columns: sql.Composable
     horizon: bool
-    _last: int = field(default=0, init=False)
-    _last_transaction: int = field(default=0, init=False)
+    position: Position = Position()
 
     def poll(self, limit: int = 1000) -> list[Row]:
         """Return the next rows, and remember the last one."""
@@ -44,13 +51,11 @@ class IncrementingPoller:
             "order": sql.Identifier(ORDER_COLUMN),
             "outbox": ddl.qualified_name(self.outbox),
         }
+        last = self.position
         if self.horizon:
-            parameters: tuple[int, ...] = (self._last_transaction, self._last, limit)
-            rows = self.connection.execute(HORIZON.format(**names), parameters).fetchall()
-            if rows:
-                self._last_transaction = rows[-1]["transaction"]
+            rows = self.connection.execute(HORIZON.format(**names), (last.transaction, last.place, limit)).fetchall()
         else:
-            rows = self.connection.execute(NAIVE.format(**names), (self._last, limit)).fetchall()
+            rows = self.connection.execute(NAIVE.format(**names), (last.place, limit)).fetchall()
         if rows:
-            self._last = rows[-1]["place"]
+            self.position = Position(rows[-1].get("transaction", 0), rows[-1]["place"])
         return rows

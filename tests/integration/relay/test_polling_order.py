@@ -57,6 +57,20 @@ def test_the_snapshot_horizon_misses_no_row(library: Deployment, source_dsn: str
     assert notes_of(library, source_dsn, table, horizon=True) == [[], ["T1", "T2", "T3", "T4", "T5"]]
 
 
+@pytest.mark.parametrize("horizon", [False, True])
+def test_a_poller_continues_at_the_position_of_another(
+    library: Deployment, source_dsn: str, table: str, *, horizon: bool
+) -> None:
+    with client.connected(library.environment.source) as reader, psycopg.connect(source_dsn) as writer:
+        for number in range(1, 6):
+            writer.execute(INSERT, ("a", f"row {number}"))
+        writer.commit()
+        first = IncrementingPoller(reader, table, sql.SQL("note"), horizon)
+        assert len(first.poll(limit=3)) == 3
+        second = IncrementingPoller(reader, table, sql.SQL("note"), horizon, first.position)
+        assert [row["note"] for row in second.poll()] == ["row 4", "row 5"]
+
+
 def test_the_order_of_transaction_ids_reverses_states(library: Deployment, source_dsn: str, table: str) -> None:
     """A transaction gets its id at its first write, possibly before it waits for the lock of the business row."""
     with client.connected(library.environment.source) as reader, transactions(source_dsn, 2) as (early, late):

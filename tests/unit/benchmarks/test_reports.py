@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks import latency, plan, report, smt, source
+from tests.benchmarks.sending import run as sending
 from tests.benchmarks.source_drain import Drain
 
 MACHINE = {"cpus": 2, "load": 0.0, "python": "3"}
@@ -92,3 +93,20 @@ def test_report_of_the_plan_duration(repository: Path) -> None:
     document = read_report(repository, "plan")
     assert document["ratios"]["plan_vs_version"] == 1.5
     assert document["values"]["plan_s"] == 1.5
+
+
+def test_sending_compares_with_plain_inserts_and_a_plain_producer(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = {
+        sending.INSERTS: sending.Costs(live=4000.0, statements=3.0),
+        sending.PRODUCER: sending.Costs(backlog={1000: 100_000.0}),
+        "relay": sending.Costs(1000.0, 4.0, 20.0, 200.0, 40.0, {1000: 5000.0}),
+        "two-phase": sending.Costs(500.0, 4.0, 0.0, 0.0, 0.0),
+    }
+    sending.report(costs, MACHINE)
+    ratios = read_report(repository, "sending")["ratios"]
+    assert (ratios["relay_vs_inserts"], ratios["relay_1000_vs_producer"]) == (0.25, 0.05)
+    assert ratios["two-phase_vs_inserts"] == 0.125
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| two-phase")]
+    assert rows == ["| two-phase | 500 | 0.12 |  |  | 4.0 | 0.0 | 0 | 0 |"]

@@ -21,8 +21,17 @@ RESULTS = [
 
 def test_repetitions_of_a_cell_are_added() -> None:
     [way] = summarize(RESULTS)
+    assert way.loss is not None
     assert (way.faults, way.counts["lost"], way.loss.mean) == (10, 2, 0.2)
     assert [(cell.fault, cell.faults, cell.lost) for cell in way.cells] == [("none", 0, 0), ("kill-connect", 10, 2)]
+
+
+def test_a_way_that_loses_events_without_a_fault_has_no_loss_per_fault() -> None:
+    faults = [result_of("polling-incrementing", fault, LEDGER, deliveries_of("a")) for fault in ("none", "kill-relay")]
+    assert [way.loss for way in summarize(faults)] == [None]
+    assert "also without a fault" in to_markdown(faults)
+    assert "also without a fault" in to_html(faults, Cost())
+    assert "also without a fault" not in to_html(RESULTS, Cost())
 
 
 def test_a_broken_promise_is_marked() -> None:

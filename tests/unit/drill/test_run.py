@@ -71,3 +71,13 @@ def test_names_each_broken_promise(deliveries: list, changes: dict, broken: list
 
 def test_duplicates_break_no_promise_of_at_least_once() -> None:
     assert broken_promises([result_of("cdc", "none", LEDGER, deliveries_of("a", "b", "b"))]) == []
+
+
+@pytest.mark.parametrize("way", ["polling-incrementing", "direct-database-first"])
+def test_a_way_that_may_lose_events_promises_no_equal_tables(way: str) -> None:
+    assert broken_promises([result_of(way, "none", LEDGER, deliveries_of("a"), tables_equal=False)]) == []
+
+
+def test_polling_below_the_horizon_promises_no_loss_but_no_order() -> None:
+    assert len(broken_promises([result_of("polling-horizon", "none", LEDGER, deliveries_of("a"))])) == 1
+    assert broken_promises([result_of("polling-horizon", "none", LEDGER, deliveries_of("b", "a"))]) == []

@@ -125,3 +125,12 @@ def test_chain_and_router_use_the_same_schemas(
         assert json.loads(chain[f"transforms.payload.aggregate.{name}"]) == json.loads(
             table[f"transforms.outbox.aggregate.{name}"]
         )
+
+
+def test_the_sink_reads_the_topics_of_the_aggregates_only(
+    library: Pipeline, environment: Environment, templates: Path
+) -> None:
+    """The topic of the canary has no table."""
+    config = render_connector(with_template(library, "sink-jdbc"), environment, None, templates)
+    assert set(config["topics"].split(",")) == {library.topic_of(name) for name in library.aggregates}
+    assert library.routed.keys() > library.aggregates.keys()

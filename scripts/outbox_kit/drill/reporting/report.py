@@ -14,6 +14,7 @@ from outbox_kit.drill.reporting.expected_loss import Interval
 from outbox_kit.drill.reporting.summary import COUNTS, CellSummary, WaySummary, summarize
 
 WHOLE_FROM = 100
+LOSES_ALWAYS = "also without a fault"
 WAY_HEADINGS = ("way", "faults", "committed", *COUNTS, "lost per fault (95 %)")
 CELL_HEADINGS = ("fault", "committed", *COUNTS, "p50", "p99", "max", "recovery")
 
@@ -42,6 +43,7 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
         total=sum(way.committed for way in ways),
         delay_chart=delay_chart,
         loss_chart=loss_chart(ways),
+        loses_always=LOSES_ALWAYS,
     )
 
 
@@ -56,7 +58,7 @@ def to_markdown(results: Sequence[CellResult]) -> str:
 
 def _way_row(way: WaySummary) -> tuple[str, ...]:
     counts = (f"{way.counts[name]:,}" for name in COUNTS)
-    return way.way, str(way.faults), f"{way.committed:,}", *counts, interval(way.loss)
+    return way.way, str(way.faults), f"{way.committed:,}", *counts, interval(way.loss) if way.loss else LOSES_ALWAYS
 
 
 def _cell_row(cell: CellSummary) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outbox_kit.drill.cell import CellResult
+from outbox_kit.drill.faults import FAULTS
 from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
 from outbox_kit.drill.ways.catalogue import WAYS
 from outbox_kit.drill.ways.way import Promise
@@ -37,7 +38,7 @@ class CellSummary:
 
 @dataclass(frozen=True)
 class WaySummary:
-    """All cells of one way. `loss` is the number of lost events per fault."""
+    """All cells of one way. `loss` is the number of lost events per fault, None if the way loses events without one."""
 
     way: str
     description: str
@@ -46,7 +47,7 @@ class WaySummary:
     faults: int
     committed: int
     counts: dict[str, int]
-    loss: Interval
+    loss: Interval | None
 
 
 def summarize(results: Sequence[CellResult]) -> list[WaySummary]:
@@ -61,6 +62,7 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
         for fault in dict.fromkeys(result.fault for result in results)
     )
     faults = sum(cell.faults for cell in cells)
+    loses_always = any(cell.lost for cell in cells if FAULTS[cell.fault].is_none)
     counts = {name: sum(getattr(cell, name) for cell in cells) for name in COUNTS}
     return WaySummary(
         way=way,
@@ -70,7 +72,7 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
         faults=faults,
         committed=sum(cell.committed for cell in cells),
         counts=counts,
-        loss=per_trial(counts["lost"], max(1, faults)),
+        loss=None if loses_always else per_trial(counts["lost"], max(1, faults)),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from outbox_kit.drill.ways.cdc import CDC_WAYS
+from outbox_kit.drill.ways.polling import POLLING_WAYS
 from outbox_kit.drill.ways.producing import PRODUCING_WAYS
 from outbox_kit.drill.ways.relay import Relay
 from outbox_kit.drill.ways.way import Way
 from outbox_kit.errors import ConfigurationError
 
-_ALL: tuple[type[Way], ...] = (*CDC_WAYS, Relay, *PRODUCING_WAYS)
+_ALL: tuple[type[Way], ...] = (*CDC_WAYS, Relay, *POLLING_WAYS, *PRODUCING_WAYS)
 WAYS: dict[str, type[Way]] = {way.name: way for way in _ALL}
 
 
