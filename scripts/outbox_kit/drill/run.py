@@ -65,6 +65,8 @@ def run_cells(
 ) -> list[CellResult]:
     """Run the cells on the drill's own stack; with `resume`, only those without a result. Return all their results."""
     pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
+    for cell in pending:  # else a cell that fails now would show the result of an earlier run
+        result_file(project, cell).unlink(missing_ok=True)
     if pending:
         with drill_stack(project, progress) as drill:
             _run_pending(drill, pending, progress)

@@ -34,5 +34,5 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
         raise RefusedError(
             f"the connector has sent at least {plural(rows - undelivered, 'row')} of the {rows} rows in table "
             f"{tables.outbox_name}: the relay would send their states again, as new ones",
-            "delete the rows that the connector has sent (docs/relay.md), then start the relay again",
+            "run `outbox resume`, `outbox prune --older-than 0s --all`, `outbox stop`, then start the relay again",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from outbox_kit.progress import plural
 from outbox_kit.sending.producing.errors import NotDeliveredError, kafka_error
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Deadline
@@ -21,6 +22,7 @@ class Deliveries:
         self._producer = producer
         self._seconds = seconds
         self._pending = 0
+        self._topics: set[str] = set()
         self._failure: KafkaError | None = None
 
     def send(self, record: Record) -> None:
@@ -53,6 +55,7 @@ class Deliveries:
             on_delivery=self._delivered,
         )
         self._pending += 1
+        self._topics.add(record.topic)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         del message
@@ -66,5 +69,7 @@ class Deliveries:
         if self._failure is not None:
             raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", "check the topic and brokers")
         if self._pending:
-            message = f"{self._pending} records were not confirmed within {self._seconds:g} s"
-            raise NotDeliveredError(message, "check the brokers; the records may still be delivered")
+            message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
+            topics = ", ".join(sorted(self._topics))
+            hint = f"check that the brokers respond and that these topics exist: {topics}"
+            raise NotDeliveredError(message, hint)

@@ -130,7 +130,8 @@ def _write_report(project: DrillProject, seed: int | None, per_year: float, valu
 
     results = read_results(project, seed)
     if not results:
-        raise ConfigurationError(f"no results in {project.results}", "run `outbox drill` first")
+        seeds = "" if seed is None else f" with seed {seed}"
+        raise ConfigurationError(f"no results{seeds} in {project.results}", "run `outbox drill` first")
     page = project.folder / "report.html"
     page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
     page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
