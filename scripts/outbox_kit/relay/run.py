@@ -14,6 +14,7 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.progress import Reporter
 from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables
+from outbox_kit.relay.columns import require_columns
 from outbox_kit.relay.delivered_rows import refuse_delivered_rows
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
@@ -97,7 +98,9 @@ def _run_sessions(
     while True:
         try:
             with client.connected(deployment.environment.source) as connection:
-                reader = RowReader(relay_tables, client.read_column_types(connection, relay_tables.outbox_name))
+                types = client.read_column_types(connection, relay_tables.outbox_name)
+                require_columns(connection, relay_tables, types)
+                reader = RowReader(relay_tables, types)
                 worker = Worker(deployment, connection, reader, encoder, options.batch_rows, stop, progress, counters)
                 worker.run(once=options.once, interval=options.interval)
             return

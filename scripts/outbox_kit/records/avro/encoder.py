@@ -10,7 +10,7 @@ from fastavro import parse_schema
 
 from outbox_kit.records.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
 from outbox_kit.records.avro.defaults import default_bytes, definition
-from outbox_kit.records.avro.node import Node
+from outbox_kit.records.avro.node import Node, mismatch
 from outbox_kit.records.avro.numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
 from outbox_kit.records.avro.scalars import (
     BooleanNode,
@@ -24,7 +24,7 @@ from outbox_kit.records.avro.scalars import (
     UuidNode,
 )
 from outbox_kit.records.invalid_row import PayloadError
-from outbox_kit.records.json_values import parse
+from outbox_kit.records.json_values import WHITE_SPACE, parse
 
 TIMESTAMPS = frozenset(
     f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")
@@ -50,6 +50,8 @@ class AvroEncoder:
     def encode(self, text: str) -> tuple[bytes, int]:
         """Return the Avro body, and the number of fields that were skipped. Raises PayloadError."""
         self._work.start(len(text))
+        if not text.strip(WHITE_SPACE):
+            raise mismatch(self._root.expected, "no value")
         try:
             return self._root.encode(parse(text)), self._work.skipped
         except LimitError:

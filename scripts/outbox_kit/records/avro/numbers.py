@@ -29,7 +29,7 @@ def exact_long(value: object, expected: str) -> int:
         if not MIN_LONG <= number <= MAX_LONG:
             raise mismatch(expected, OUT_OF_RANGE)
         return number
-    decimal = Decimal(str(value))
+    decimal = read_decimal(value, expected)
     # A high exponent would create all its zeros.
     if decimal.adjusted() < MAX_LONG_DIGITS and decimal == decimal.to_integral_value():
         number = int(decimal)
