@@ -7,7 +7,7 @@ from typing import LiteralString
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.relay.rows import JSON_TYPES, additional_columns
+from outbox_kit.relay.rows import JSON_TYPES, additional_columns, without_modifier
 from outbox_kit.relay.tables import RelayTables
 
 TEXT_TYPES = (*JSON_TYPES, "text", "character varying")
@@ -23,13 +23,13 @@ def require_columns(connection: Connection, tables: RelayTables, types: dict[str
     for name in [*names.values(), *additional_columns(tables.pipeline)]:
         if name not in types:
             raise _wrong(tables, f"has no column {name}")
-    payload = types[source.columns.payload].partition("(")[0]
+    payload = without_modifier(types[source.columns.payload])
     if tables.pipeline.payload_type == "bytea":
         if payload != "bytea":
             raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be bytea")
     elif payload not in TEXT_TYPES:
         raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be jsonb, json or text")
-    headers = types.get(optional, "jsonb").partition("(")[0]
+    headers = without_modifier(types.get(optional, "jsonb"))
     if headers not in TEXT_TYPES:
         raise _wrong(tables, f"has a column {optional} of type {headers}; it must be jsonb, json or text")
     if not types[source.columns.created_at].startswith("timestamp"):

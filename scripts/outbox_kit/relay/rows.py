@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from outbox_kit.relay.tables import RelayTables
 TIMESTAMPTZ = "timestamp with time zone"
 JSON_TYPES = ("json", "jsonb")
 NATIVE_TYPES = ("bytea", "smallint", "integer", "bigint", "boolean", "real", "double precision")
+MODIFIER = re.compile(r"\([0-9, ]+\)")
 EVENT_TIME = sql.SQL("""
     case when {column} >= timestamp '0001-01-01' and {column} < timestamp '10000-01-01'
          then to_char({column}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') end""")
@@ -88,7 +90,7 @@ class RowReader:
 
     def _column_text(self, name: str) -> sql.Composable:
         """Return the expression of a column's text. Debezium writes timestamptz in UTC."""
-        if self.types[name] != TIMESTAMPTZ:
+        if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
         text = sql.SQL("""
             case when isfinite({column})
@@ -97,8 +99,15 @@ class RowReader:
 
     def _utc(self, name: str) -> sql.Composable:
         column = sql.Identifier(name)
-        is_zoned = self.types[name] == TIMESTAMPTZ
-        return sql.SQL("({} at time zone 'UTC')").format(column) if is_zoned else column
+        return sql.SQL("({} at time zone 'UTC')").format(column) if self._is_zoned(name) else column
+
+    def _is_zoned(self, name: str) -> bool:
+        return without_modifier(self.types[name]) == TIMESTAMPTZ
+
+
+def without_modifier(column_type: str) -> str:
+    """Return the name of a type without its precision or length: timestamp(3) with time zone, varchar(20)."""
+    return MODIFIER.sub("", column_type)
 
 
 def additional_columns(pipeline: Pipeline) -> list[str]:

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from tests.integration.support import Deploy
 
+from outbox_kit.changes import System
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.progress import silent
@@ -23,6 +24,8 @@ from outbox_kit.relay.worker import Counters
 from outbox_kit.waiting import Observation, wait_for
 
 PROCESS_SECONDS = 30
+WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
+"""Options of `apply` for a pipeline without a connector."""
 
 
 @dataclass
