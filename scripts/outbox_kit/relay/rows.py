@@ -39,7 +39,7 @@ class RowReader:
             _text(names.aggregate_id, "aggregate_id"),
             _text(names.event_type, "event_type"),
             sql.SQL("{} as payload").format(self._value(names.payload)),
-            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self._utc(source.columns.created_at))),
+            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self.utc(source.columns.created_at))),
         ]
         if names.headers in self.types:
             entries.append(_text(names.headers, "headers"))
@@ -95,9 +95,10 @@ class RowReader:
         text = sql.SQL("""
             case when isfinite({column})
                  then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
-        return text.format(column=sql.Identifier(name), utc=self._utc(name))
+        return text.format(column=sql.Identifier(name), utc=self.utc(name))
 
-    def _utc(self, name: str) -> sql.Composable:
+    def utc(self, name: str) -> sql.Composable:
+        """Return the expression of a timestamp without time zone, in UTC."""
         column = sql.Identifier(name)
         return sql.SQL("({} at time zone 'UTC')").format(column) if self._is_zoned(name) else column
 

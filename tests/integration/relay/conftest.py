@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.progress import silent
 from outbox_kit.relay import RelayOptions, run_relay
-from outbox_kit.relay.worker import Counters
+from outbox_kit.relay.metrics import Counters
 from outbox_kit.waiting import Observation, wait_for
 
 PROCESS_SECONDS = 30
