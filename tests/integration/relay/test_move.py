@@ -74,10 +74,9 @@ def change(connection: psycopg.Connection, number: int) -> None:
     with connection.transaction():
         update = f"update {ITEMS} set version = version + 1 where id = %s returning version"
         version = connection.execute(update, (number,)).fetchall()[0][0]
-        connection.execute(
-            f"insert into {TABLE} (aggregate_type, aggregate_id, event_type, payload) values ('item', %s, 'Changed', %s)",
-            (str(number), Jsonb({"id": str(number), "version": version})),
-        )
+        columns = "aggregate_type, aggregate_id, event_type, payload"
+        parameters = (str(number), Jsonb({"id": str(number), "version": version}))
+        connection.execute(f"insert into {TABLE} ({columns}) values ('item', %s, 'Changed', %s)", parameters)
 
 
 def test_each_consumer_has_the_newest_states_after_a_move_in_both_directions(
