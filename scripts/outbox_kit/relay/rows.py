@@ -89,13 +89,14 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return the expression of a column's text. Debezium writes timestamptz in UTC."""
+        """Return the expression of a column's text. Debezium writes timestamptz in UTC, with the type's precision."""
         if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
-        text = sql.SQL("""
-            case when isfinite({column})
-                 then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
-        return text.format(column=sql.Identifier(name), utc=self.utc(name))
+        digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]
+        fraction = "" if digits == "0" else f".FF{digits}"
+        text = sql.SQL("case when isfinite({column}) then to_char({utc}, {form}) else {column}::text end")
+        form = sql.Literal(f'YYYY-MM-DD"T"HH24:MI:SS{fraction}"Z"')
+        return text.format(column=sql.Identifier(name), utc=self.utc(name), form=form)
 
     def utc(self, name: str) -> sql.Composable:
         """Return the expression of a timestamp without time zone, in UTC."""

@@ -93,12 +93,12 @@ def test_sends_the_records_of_the_connector(
     relay_once(relay, with_connect=False)
     actual = wait_records(relay, len(rows))
     differing = [
-        (mine, theirs)
+        f"{event}: {mine!r}\n{theirs!r}"
         for event, record in expected.items()
         for mine, theirs in zip(actual[event], record, strict=True)
         if mine != theirs
     ]
-    assert differing == []
+    assert not differing, "\n".join(differing)
     assert order_of(actual) == order_of(expected)
 
 
