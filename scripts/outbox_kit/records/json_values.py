@@ -86,20 +86,16 @@ def parse(text: str) -> object:
 
 
 def _depth(value: object) -> int:
-    levels, depth = [value], 0
-    while True:
-        levels = [child for node in levels for child in _children(node)]
-        if not levels and not depth:
-            return 0
+    """Return how many objects and arrays contain each other."""
+    containers, depth = ([value] if isinstance(value, list) else []), 0
+    while containers:
         depth += 1
-        if not levels:
-            return depth - 1
+        containers = [child for node in containers for child in _children(node) if isinstance(child, list)]
+    return depth
 
 
-def _children(node: object) -> list[object]:
-    if isinstance(node, Members):
-        return [child for _, child in node]
-    return node if isinstance(node, list) else []
+def _children(node: list[object]) -> list[object]:
+    return [child for _, child in node] if isinstance(node, Members) else node
 
 
 def compact(value: object) -> str:

@@ -171,7 +171,7 @@ def comparable(prefix: str, message: Message) -> Comparable:
     actual = [(name, b"" if name == "source_sequence" else content) for name, content in message.headers() or ()]
     if message.topic() == f"{prefix}.dead-letter":
         value = re.sub(rb'"lsn":(null|[0-9]+)', b'"lsn"', value.replace(sequence, b""))  # type: ignore[union-attr]
-        actual = [(name, re.sub(rb"line [0-9]+, column [0-9]+", b"", content)) for name, content in actual]
+        actual = [(name, re.sub(rb" at line [0-9]+, column [0-9]+", b"", content)) for name, content in actual]
     topic = str(message.topic()).removeprefix(prefix)
     return topic, message.key(), value, actual, message.partition()  # type: ignore[return-value]
 

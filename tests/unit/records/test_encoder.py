@@ -108,7 +108,20 @@ def test_a_number_that_no_long_can_have_is_invalid(number: str) -> None:
     assert reason_of(encoder(SCHEMA), payload=f'{{"n": {number}}}') == "payload-invalid"
 
 
-@pytest.mark.parametrize("depth", [201, 5_000, 200_000])
+@pytest.mark.parametrize("number", ["0e400", "-0.0E+2147483647", "10e-1", "1.00"])
+def test_a_number_without_fraction_is_a_long(number: str) -> None:
+    assert encoder(SCHEMA).encode(row(f'{{"n": {number}}}'), SEQUENCE).value is not None
+
+
+@pytest.mark.parametrize("kind", ["int", "double", {"type": "bytes", "logicalType": "decimal", "precision": 4}])
+def test_a_number_with_an_exponent_over_32_bits_is_no_branch_of_a_union(kind: object) -> None:
+    schema = json.dumps(
+        {"type": "record", "name": "State", "fields": [{"name": "u", "type": ["null", "long", "string", kind]}]}
+    )
+    assert reason_of(encoder(schema), payload='{"u": 1e-2147483648}') == "payload-invalid"
+
+
+@pytest.mark.parametrize("depth", [200, 5_000, 200_000])
 def test_deep_nesting_is_invalid(depth: int) -> None:
     schema = record_schema(child="State")
     assert reason_of(encoder(schema), payload='{"child": ' * depth + "{}" + "}" * depth) == "payload-invalid"

@@ -11,7 +11,14 @@ from fastavro import parse_schema
 from outbox_kit.records.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
 from outbox_kit.records.avro.defaults import default_bytes, definition
 from outbox_kit.records.avro.node import Node, mismatch
-from outbox_kit.records.avro.numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
+from outbox_kit.records.avro.numbers import (
+    BigDecimalNode,
+    DecimalNode,
+    DoubleNode,
+    FloatNode,
+    LongNode,
+    MalformedNumberError,
+)
 from outbox_kit.records.avro.scalars import (
     BooleanNode,
     BytesNode,
@@ -56,6 +63,8 @@ class AvroEncoder:
             return self._root.encode(parse(text)), self._work.skipped
         except LimitError:
             raise PayloadError("too many combinations of union branches") from None
+        except MalformedNumberError:
+            raise PayloadError("not valid JSON: malformed number") from None
 
 
 class _Compiler:
