@@ -58,10 +58,13 @@ class RelayTables:
 
     @property
     def bucket(self) -> sql.Composed:
-        """Bucket of a row: a hash of aggregate type and id."""
+        """Bucket of a row: a hash of aggregate type and id. A row without them has one too, and is a dead letter."""
         columns = self.pipeline.source.columns
-        return sql.SQL("(hashtextextended({}::text, hashtextextended({}::text, 0)) & {})").format(
-            sql.Identifier(columns.aggregate_id), sql.Identifier(columns.aggregate_type), sql.Literal(BUCKETS - 1)
+        text = sql.SQL("coalesce({}::text, '')")
+        return sql.SQL("(hashtextextended({}, hashtextextended({}, 0)) & {})").format(
+            text.format(sql.Identifier(columns.aggregate_id)),
+            text.format(sql.Identifier(columns.aggregate_type)),
+            sql.Literal(BUCKETS - 1),
         )
 
     @property

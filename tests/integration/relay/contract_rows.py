@@ -15,7 +15,7 @@ class Row(NamedTuple):
 
     kind: str
     payload: str | bytes | None
-    key: str = KEY
+    key: str | None = KEY
     event_type: str = "Changed"
     headers: str | None = None
     created_at: str | None = NOW
@@ -164,6 +164,8 @@ def json_rows() -> list[Row]:
         Row("magazine", "{}"),
         Row("😀", "{}"),
         Row("every", "{}", event_type=""),
+        Row("every", "{}", key=None),
+        Row("every", "{}", key=""),
         Row("every", "{}", key="ключ-2"),
         Row("every", "{}", key="k" * 300),
         Row("every", "{}", created_at="infinity"),

@@ -115,10 +115,11 @@ def change_tables(connection: psycopg.Connection, deployments: Sequence[Deployme
         table = deployment.pipeline.source.table
         connection.execute(f"alter table {table} add ratio double precision, add flag boolean, add size int")
         connection.execute(f"alter table {table} drop constraint {deployment.pipeline.name}_aggregate_id_check")
+        connection.execute(f"alter table {table} alter aggregate_id drop not null")
         if deployment.pipeline.payload_type == "bytea":
             connection.execute(f"alter table {table} alter created_at type timestamptz(3)")
         elif is_json:
-            connection.execute(f"alter table {table} alter headers type json, alter aggregate_id drop not null")
+            connection.execute(f"alter table {table} alter headers type json")
     place = "" if deployments[0].pipeline.payload_type == "bytea" else ", place"
     return f"{COLUMNS}{place}, ratio, flag, size"
 
@@ -176,9 +177,9 @@ def comparable(prefix: str, message: Message) -> Comparable:
     return topic, message.key(), value, actual, message.partition()  # type: ignore[return-value]
 
 
-def order_of(records: dict[str, Comparable]) -> dict[tuple[str, bytes | None], list[str]]:
-    """Return the events of each aggregate in the order of their records."""
-    events: dict[tuple[str, bytes | None], list[str]] = defaultdict(list)
-    for event, (topic, key, *_) in records.items():
-        events[topic, key].append(event)
+def order_of(records: dict[str, Comparable]) -> dict[tuple[str, bytes | None, bytes], list[str]]:
+    """Return the events of each aggregate in the order of their records, by topic, key and aggregate type."""
+    events: dict[tuple[str, bytes | None, bytes], list[str]] = defaultdict(list)
+    for event, (topic, key, _, names, _) in records.items():
+        events[topic, key, dict(names)["aggregate_type"]].append(event)
     return events
