@@ -94,7 +94,10 @@ class RowReader:
             return sql.SQL("{}::text").format(sql.Identifier(name))
         digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]
         fraction = "" if digits == "0" else f".FF{digits}"
-        text = sql.SQL("case when isfinite({column}) then to_char({utc}, {form}) else {column}::text end")
+        text = sql.SQL("""
+            case when not isfinite({column}) then {column}::text
+                 when {utc} < timestamp '10000-01-01' then to_char({utc}, {form})
+                 else '+' || to_char({utc}, {form}) end""")
         form = sql.Literal(f'YYYY-MM-DD"T"HH24:MI:SS{fraction}"Z"')
         return text.format(column=sql.Identifier(name), utc=self.utc(name), form=form)
 
