@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 
 from outbox_kit.pipeline.names import DEAD_LETTER_HEADERS
 from outbox_kit.records import headers as record_headers
 from outbox_kit.records.encoder import MAX_RECORD_BYTES, RecordEncoder, size_of
-from outbox_kit.records.invalid_row import InvalidRowError
+from outbox_kit.records.invalid_row import InvalidRowError, PayloadError, utf16_length
+from outbox_kit.records.json_values import parse, quote
 from outbox_kit.records.row import OutboxRow
 from outbox_kit.sending.record import Record
 
 MAX_COORDINATE_LENGTH = 255
 JSON_TYPES = ("json", "jsonb")
+NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def dead_letter(
@@ -41,7 +44,7 @@ def _with_columns(
     error: InvalidRowError,
     columns: Mapping[str, tuple[str, object]],
 ) -> Record:
-    members = [f"{json.dumps(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
+    members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
     members.append(f'"source_sequence":"{sequence}"')
     headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
     with suppress(InvalidRowError):  # the headers themselves can be the reason
@@ -51,16 +54,16 @@ def _with_columns(
 
 def _column_json(kind: str, value: object) -> str:
     if isinstance(value, bytes):
-        return json.dumps(base64.b64encode(value).decode())
-    if value is None or isinstance(value, bool | int | float):
-        return json.dumps(value)
-    return str(value) if kind in JSON_TYPES and _is_json(str(value)) else json.dumps(value, ensure_ascii=False)
+        return quote(base64.b64encode(value).decode())
+    if isinstance(value, float) and not math.isfinite(value):
+        return quote(NOT_FINITE.get(value, "NaN"))  # JSON has no such numbers
+    return str(value) if kind in JSON_TYPES and value is not None and _is_json(str(value)) else quote(value)
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        parse(text)
+    except PayloadError:
         return False
     return True
 
@@ -98,13 +101,13 @@ def _letter(
     reasons = zip(DEAD_LETTER_HEADERS, (error.reason, error.message), strict=True)
     return Record(
         topic=encoder.pipeline.dead_letter_topic,
-        key=(key or "").encode(),
+        key=None if key is None else key.encode(errors="replace"),
         value=value.encode(errors="replace"),
         headers=record_headers.encoded([*kept, *reasons]),
     )
 
 
 def _hash_if_long(text: str | None) -> str | None:
-    if text is None or len(text) <= MAX_COORDINATE_LENGTH:
+    if text is None or utf16_length(text) <= MAX_COORDINATE_LENGTH:
         return text
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"

@@ -93,4 +93,4 @@ def _within_limit(record: Record) -> Record:
 
 def size_of(record: Record) -> int:
     """Return the size of key, value and headers in bytes."""
-    return len(record.key) + len(record.value or b"") + record_headers.size_of(record.headers)
+    return len(record.key or b"") + len(record.value or b"") + record_headers.size_of(record.headers)

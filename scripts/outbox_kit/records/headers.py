@@ -8,12 +8,13 @@ from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.names import CLOUDEVENTS_HEADERS
 from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.records.invalid_row import InvalidRowError, PayloadError, quoted_name
-from outbox_kit.records.json_values import FloatText, IntText, Members, compact, parse
+from outbox_kit.records.json_values import WHITE_SPACE, FloatText, IntText, Members, compact, parse
 from outbox_kit.records.row import OutboxRow
 
 Headers = list[tuple[str, str]]
 FRAMING_BYTES = 10
 """Maximum size of the lengths of a header's name and value in a record."""
+NO_OBJECT = "expected a JSON object of header names and values"
 CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "bytes": "application/octet-stream"}
 
 
@@ -42,6 +43,8 @@ def row_headers(text: str | None, reserved: Mapping[str, str]) -> Headers:
     """
     if text is None:
         return []
+    if not text.strip(WHITE_SPACE):
+        raise _invalid(NO_OBJECT)
     try:
         value = parse(text)
     except PayloadError as error:
@@ -50,7 +53,7 @@ def row_headers(text: str | None, reserved: Mapping[str, str]) -> Headers:
     if value is None:
         return []
     if not isinstance(value, Members):
-        raise _invalid("expected a JSON object of header names and values")
+        raise _invalid(NO_OBJECT)
     headers: dict[str, str] = {}
     for name, item in value:
         _check_name(name, reserved, headers)

@@ -41,7 +41,12 @@ def quoted_name(name: str | None) -> str:
     """Return the name in quotes if it is an identifier, otherwise only its length: it can be data."""
     if name is None:
         return "null"
-    return f'"{name}"' if IDENTIFIER.fullmatch(name) else f"(a name of {len(name)} characters)"
+    return f'"{name}"' if IDENTIFIER.fullmatch(name) else f"(a name of {utf16_length(name)} characters)"
+
+
+def utf16_length(text: str) -> int:
+    """Return the number of UTF-16 code units, the length of the text in Java."""
+    return len(text) + sum(character > "\uffff" for character in text)
 
 
 def require_text(text: str | None, reason: str, description: str) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 from outbox_kit.records.invalid_row import PayloadError
 
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
+MAX_NAME = 50_000
+"""Longest name of a member, in characters, that the connector's parser accepts."""
 WHITE_SPACE = " \t\r\n"
+# A pair of backslashes before it is an escaped backslash.
+CONTROL = re.compile(r"((?<!\\)(?:\\\\)*\\u)(00[01][0-9a-f])")
 
 
 class IntText(str):
@@ -30,7 +35,7 @@ class Members(list[tuple[str, object]]):
 
 
 class _LimitError(ValueError):
-    """A number is too long, or the value too deep."""
+    """A number or a name is too long, or the value too deep."""
 
 
 def _limited(text: str) -> str:
@@ -39,12 +44,18 @@ def _limited(text: str) -> str:
     return text
 
 
+def _members(pairs: list[tuple[str, object]]) -> Members:
+    if any(len(name) > MAX_NAME for name, _ in pairs):
+        raise _LimitError
+    return Members(pairs)
+
+
 def _reject_constant(_: str) -> object:
     raise ValueError("NaN and Infinity are not JSON")
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=Members,
+    object_pairs_hook=_members,
     parse_int=lambda text: IntText(_limited(text)),
     parse_float=lambda text: FloatText(_limited(text)),
     parse_constant=_reject_constant,
@@ -75,20 +86,16 @@ def parse(text: str) -> object:
 
 
 def _depth(value: object) -> int:
-    levels, depth = [value], 0
-    while True:
-        levels = [child for node in levels for child in _children(node)]
-        if not levels and not depth:
-            return 0
+    """Return how many objects and arrays contain each other."""
+    containers, depth = ([value] if isinstance(value, list) else []), 0
+    while containers:
         depth += 1
-        if not levels:
-            return depth - 1
+        containers = [child for node in containers for child in _children(node) if isinstance(child, list)]
+    return depth
 
 
-def _children(node: object) -> list[object]:
-    if isinstance(node, Members):
-        return [child for _, child in node]
-    return node if isinstance(node, list) else []
+def _children(node: list[object]) -> list[object]:
+    return [child for _, child in node] if isinstance(node, Members) else node
 
 
 def compact(value: object) -> str:
@@ -103,8 +110,9 @@ def compact(value: object) -> str:
 
 
 def quote(value: object) -> str:
-    """Return the JSON of a text, boolean, number or None."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return the JSON of a text, boolean, number or None, as the connector's worker writes it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return CONTROL.sub(lambda match: match[1] + match[2].upper(), text) if "\\u00" in text else text
 
 
 def kind_of(value: object) -> str:

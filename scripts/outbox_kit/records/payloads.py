@@ -18,6 +18,7 @@ Payload = str | bytes | None
 EncodePayload = Callable[[Payload, str | None], bytes | None]
 """Returns the record value of a payload and of the row's schema version. Raises InvalidRowError."""
 INVALID = "payload-invalid"
+NOT_BINARY = "an Avro payload is bytes"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class _JsonEncoder:
     versions: _Versions[AvroEncoder]
 
     def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if not isinstance(payload, str) or is_null(payload):
+        if isinstance(payload, bytes):
+            raise TypeError("a JSON payload is text")
+        if payload is None or is_null(payload):
             return None
         first_error: PayloadError | None = None
         best: tuple[int, bytes] | None = None
@@ -124,7 +127,9 @@ class _AvroBodyEncoder:
     versions: _Versions[AvroBodyChecker]
 
     def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if not isinstance(payload, bytes):
+        if isinstance(payload, str):
+            raise TypeError(NOT_BINARY)
+        if payload is None:
             return None
         version = self.versions.single(label)
         try:
@@ -141,7 +146,9 @@ class _ConfluentEncoder:
     versions: _Versions[AvroBodyChecker]
 
     def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if not isinstance(payload, bytes):
+        if isinstance(payload, str):
+            raise TypeError(NOT_BINARY)
+        if payload is None:
             return None
         schema_id = wire_format.schema_id(payload)
         if schema_id is None:

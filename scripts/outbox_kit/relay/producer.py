@@ -52,13 +52,24 @@ class BucketProducer:
         self._wait("commit", self._producer.commit_transaction)
 
     def _produce(self, record: Record) -> None:
-        self._producer.produce(
-            record.topic,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
-            partition=PARTITIONER if record.partition is None else record.partition,
-        )
+        """Add a record. A batch can be larger than the producer's queue (1 GiB)."""
+        deadline = Deadline(SEND_TIMEOUT_S)
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    key=record.key,
+                    value=record.value,
+                    headers=list(record.headers),
+                    partition=PARTITIONER if record.partition is None else record.partition,
+                )
+            except BufferError:
+                if not deadline.seconds_left:
+                    raise UnreachableError(f"the producer queue of {self._id} is full", "check the brokers") from None
+                self._producer.poll(STEP_S)
+                self._keep_lease()
+            else:
+                return
 
     def _wait(self, action: str, step: Callable[[float], None]) -> None:
         """Repeat `step`, which continues where it timed out, until it succeeds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from outbox_kit.relay.tables import RelayTables
 TIMESTAMPTZ = "timestamp with time zone"
 JSON_TYPES = ("json", "jsonb")
 NATIVE_TYPES = ("bytea", "smallint", "integer", "bigint", "boolean", "real", "double precision")
+MODIFIER = re.compile(r"\([0-9, ]+\)")
 EVENT_TIME = sql.SQL("""
     case when {column} >= timestamp '0001-01-01' and {column} < timestamp '10000-01-01'
          then to_char({column}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') end""")
@@ -37,7 +39,7 @@ class RowReader:
             _text(names.aggregate_id, "aggregate_id"),
             _text(names.event_type, "event_type"),
             sql.SQL("{} as payload").format(self._value(names.payload)),
-            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self._utc(source.columns.created_at))),
+            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self.utc(source.columns.created_at))),
         ]
         if names.headers in self.types:
             entries.append(_text(names.headers, "headers"))
@@ -87,18 +89,30 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return the expression of a column's text. Debezium writes timestamptz in UTC."""
-        if self.types[name] != TIMESTAMPTZ:
+        """Return the expression of a column's text. Debezium writes timestamptz in UTC, with the type's precision."""
+        if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
+        digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]
+        fraction = "" if digits == "0" else f".FF{digits}"
         text = sql.SQL("""
-            case when isfinite({column})
-                 then to_char({utc}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') else {column}::text end""")
-        return text.format(column=sql.Identifier(name), utc=self._utc(name))
+            case when not isfinite({column}) then {column}::text
+                 when {utc} < timestamp '10000-01-01' then to_char({utc}, {form})
+                 else '+' || to_char({utc}, {form}) end""")
+        form = sql.Literal(f'YYYY-MM-DD"T"HH24:MI:SS{fraction}"Z"')
+        return text.format(column=sql.Identifier(name), utc=self.utc(name), form=form)
 
-    def _utc(self, name: str) -> sql.Composable:
+    def utc(self, name: str) -> sql.Composable:
+        """Return the expression of a timestamp without time zone, in UTC."""
         column = sql.Identifier(name)
-        is_zoned = self.types[name] == TIMESTAMPTZ
-        return sql.SQL("({} at time zone 'UTC')").format(column) if is_zoned else column
+        return sql.SQL("({} at time zone 'UTC')").format(column) if self._is_zoned(name) else column
+
+    def _is_zoned(self, name: str) -> bool:
+        return without_modifier(self.types[name]) == TIMESTAMPTZ
+
+
+def without_modifier(column_type: str) -> str:
+    """Return the name of a type without its precision or length: timestamp(3) with time zone, varchar(20)."""
+    return MODIFIER.sub("", column_type)
 
 
 def additional_columns(pipeline: Pipeline) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 
 from outbox_kit.deployment import Deployment
@@ -14,10 +15,12 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.progress import Reporter
 from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables
+from outbox_kit.relay.columns import require_columns
 from outbox_kit.relay.delivered_rows import refuse_delivered_rows
+from outbox_kit.relay.metrics import Backlog, Counters, MetricsFile
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
-from outbox_kit.relay.worker import Counters, Worker
+from outbox_kit.relay.worker import Worker
 from outbox_kit.waiting import Deadline
 
 LOCK_TIMEOUT_S = 60
@@ -35,6 +38,7 @@ class RelayOptions:
     batch_rows: int = 500
     interval: float = 0.1
     with_connect: bool = True
+    metrics_file: Path | None = None
 
 
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
@@ -51,7 +55,11 @@ def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progre
     relay_tables = RelayTables(deployment.pipeline, options.marks)
     prepare(deployment, lock, relay_tables, progress, with_connect=options.with_connect)
     counters = Counters()
-    _run_sessions(deployment, options, relay_tables, encoder, stop, progress, counters)
+    name, path = deployment.pipeline.name, options.metrics_file
+    metrics = None if path is None else MetricsFile(path, name, counters, progress)
+    _run_sessions(deployment, options, relay_tables, encoder, stop, progress, counters, metrics)
+    if metrics is not None:
+        metrics.write(Backlog())
     return counters
 
 
@@ -91,17 +99,25 @@ def _run_sessions(
     stop: Event,
     progress: Reporter,
     counters: Counters,
+    metrics: MetricsFile | None,
 ) -> None:
     """Run sessions until one ends without error. After an error, wait up to MAX_BACKOFF_S and start the next."""
     deadline, backoff, batches = Deadline(GIVE_UP_S), options.interval, counters.batches
     while True:
         try:
             with client.connected(deployment.environment.source) as connection:
-                reader = RowReader(relay_tables, client.read_column_types(connection, relay_tables.outbox_name))
-                worker = Worker(deployment, connection, reader, encoder, options.batch_rows, stop, progress, counters)
+                types = client.read_column_types(connection, relay_tables.outbox_name)
+                require_columns(connection, relay_tables, types)
+                reader = RowReader(relay_tables, types)
+                worker = Worker(
+                    deployment, connection, reader, encoder, options.batch_rows, stop, progress, counters, metrics
+                )
                 worker.run(once=options.once, interval=options.interval)
             return
         except (UnreachableError, RejectedError) as error:
+            counters.errors += 1
+            if metrics is not None:
+                metrics.write(Backlog())
             if counters.batches > batches:
                 deadline, backoff, batches = Deadline(GIVE_UP_S), options.interval, counters.batches
             _wait(error, stop, deadline, backoff, progress)

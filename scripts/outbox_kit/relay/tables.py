@@ -24,6 +24,8 @@ STATE_TABLES = sql.SQL("""
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
     create sequence if not exists {schema}.outbox_relay_batch_number""")
+# An index whose creation was interrupted remains, is not used, and `if not exists` would keep it.
+INVALID_INDEX: LiteralString = "select 1 from pg_index where indexrelid = to_regclass(%s) and not indisvalid"
 # A cache gives each session its own range of numbers, so that a later insert can get a lower number.
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
@@ -56,10 +58,13 @@ class RelayTables:
 
     @property
     def bucket(self) -> sql.Composed:
-        """Bucket of a row: a hash of aggregate type and id."""
+        """Bucket of a row: a hash of aggregate type and id. A row without them has one too, and is a dead letter."""
         columns = self.pipeline.source.columns
-        return sql.SQL("(hashtextextended({}::text, hashtextextended({}::text, 0)) & {})").format(
-            sql.Identifier(columns.aggregate_id), sql.Identifier(columns.aggregate_type), sql.Literal(BUCKETS - 1)
+        text = sql.SQL("coalesce({}::text, '')")
+        return sql.SQL("(hashtextextended({}, hashtextextended({}, 0)) & {})").format(
+            text.format(sql.Identifier(columns.aggregate_id)),
+            text.format(sql.Identifier(columns.aggregate_type)),
+            sql.Literal(BUCKETS - 1),
         )
 
     @property
@@ -105,10 +110,15 @@ def _require_order(connection: Connection, tables: RelayTables, types: dict[str,
 
 
 def _create_index(connection: Connection, tables: RelayTables) -> None:
+    """Create the index concurrently: services insert during the creation."""
     suffix = "_relay_mark" if tables.marks else "_relay"
-    name = tables.outbox_name.split(".")[1][: MAX_NAME - len(suffix)] + suffix
+    schema, table = tables.outbox_name.split(".", maxsplit=1)
+    name = table[: MAX_NAME - len(suffix)] + suffix
+    index = sql.Identifier(schema, name)
+    if connection.execute(INVALID_INDEX, (index.as_string(None),)).fetchone() is not None:
+        connection.execute(sql.SQL("drop index concurrently {}").format(index))
     connection.execute(
-        sql.SQL("create index if not exists {} on {} ({}, {}) where {}").format(
+        sql.SQL("create index concurrently if not exists {} on {} ({}, {}) where {}").format(
             sql.Identifier(name), tables.outbox, tables.bucket, sql.Identifier(ORDER_COLUMN), tables.pending
         )
     )

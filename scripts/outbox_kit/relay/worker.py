@@ -14,20 +14,12 @@ from outbox_kit.records import InvalidRowError, OutboxRow, RecordEncoder
 from outbox_kit.records.dead_letter import dead_letter
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.leases import Leases
+from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.sending.record import Record
 
 REBALANCE_S = 0.5
-
-
-@dataclass
-class Counters:
-    """Numbers since the start of the process."""
-
-    sent: int = 0
-    dead_letters: int = 0
-    batches: int = 0
 
 
 @dataclass
@@ -42,6 +34,7 @@ class Worker:
     stop: Event
     progress: Reporter
     counters: Counters
+    metrics: MetricsFile | None
     _producers: dict[int, BucketProducer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,6 +46,7 @@ class Worker:
         """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain."""
         while not self.stop.is_set():
             self._rebalance()
+            self._write_metrics()
             pending = self._store.pending_buckets(self._leases.held)
             for bucket in pending:
                 if self.stop.is_set():
@@ -75,6 +69,10 @@ class Worker:
                 self._send(bucket, self._store.claimed)
         if acquired or released:
             self.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
+
+    def _write_metrics(self) -> None:
+        if self.metrics is not None and self.metrics.is_due:
+            self.metrics.write(read_backlog(self.connection, self.reader, self._leases.held))
 
     def _claim(self, bucket: int) -> Batch | None:
         return self._store.claim(bucket, self.batch_rows)

@@ -20,7 +20,7 @@ class Record:
     """One record as a producer sends it. `value` None is a tombstone; `partition` None leaves it to the partitioner."""
 
     topic: str
-    key: bytes
+    key: bytes | None
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
     partition: int | None = None

@@ -1,4 +1,4 @@
-"""A pipeline whose connector is stopped, and relay processes."""
+"""A pipeline without a connector, and relay processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from threading import Event
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy
+from tests.integration.conftest import deployer
 
-from outbox_kit.deployment import Deployment
-from outbox_kit.operations import lifecycle
+from outbox_kit.changes import System
+from outbox_kit.deployment import Deployment, apply
 from outbox_kit.progress import silent
 from outbox_kit.relay import RelayOptions, run_relay
-from outbox_kit.relay.worker import Counters
+from outbox_kit.relay.metrics import Counters
+from outbox_kit.stack import Stack
 from outbox_kit.waiting import Observation, wait_for
 
 PROCESS_SECONDS = 30
+# The lease of a stopped process ends earlier than in production, so that tests do not wait for it.
+MAIN = "from outbox_kit.relay import leases; leases.LEASE_S = 3; from outbox_kit.cli import main; main()"
+WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
+"""Options of `apply` for a pipeline without a connector."""
 
 
 @dataclass
@@ -38,16 +43,14 @@ class RelayProcess:
         return self.process.wait(timeout=PROCESS_SECONDS)
 
 
-@pytest.fixture
-def stopped(deploy: Deploy) -> Callable[[str], Deployment]:
-    """Deploy a pipeline and stop its connector before it delivers a row."""
-
-    def create(name: str, **changes: object) -> Deployment:
-        deployment = deploy(name, **changes)
-        lifecycle.stop(deployment, silent)
-        return deployment
-
-    return create
+@pytest.fixture(scope="package")
+def relayed(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deployment]:
+    """Yield a pipeline that never had a connector, for all tests of the relay. Each test leaves the table empty."""
+    del stack  # must be running
+    with deployer(make_pipeline) as run:
+        deployment = run("relayed", applied=False)
+        apply(deployment, silent, **WITHOUT_CONNECT)
+        yield deployment
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def relay_process(project: Path) -> Iterator[Callable[..., RelayProcess]]:
 
     def start(deployment: Deployment, *arguments: str) -> RelayProcess:
         pipeline = project / "connectors" / f"{deployment.pipeline.name}.yaml"
-        command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", "relay", "-p", str(pipeline)]
+        command = [sys.executable, "-c", MAIN, "relay", "-p", str(pipeline)]
         process = subprocess.Popen(
             [*command, "-e", "local", *arguments],
             cwd=project,

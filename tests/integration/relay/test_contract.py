@@ -1,114 +1,185 @@
-"""Records of the relay's encoder, compared with those that the connector sends for the same rows."""
+"""Records of the relay, compared byte by byte with those that the connector sends for the same rows."""
 
 from __future__ import annotations
 
 import json
-from uuid import uuid4
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 
 import psycopg
+import pytest
 from confluent_kafka import Message
-from psycopg.rows import dict_row
-from tests.integration.support import Deploy, headers, records
-from tests.integration.transforms.test_records import book
+from psycopg import sql
+from tests.integration.outbox_rows import LOAN_1, LOAN_2, ids_by_version
+from tests.integration.relay.conftest import WITHOUT_CONNECT, relay_once
+from tests.integration.relay.contract_rows import EVERY, TYPES, Row, binary_rows, json_rows, text_rows
+from tests.integration.support import Deploy, headers, read_all
 
-from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.postgres import client
-from outbox_kit.records import InvalidRowError, RecordEncoder
-from outbox_kit.records.dead_letter import dead_letter
-from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import RelayTables
-from outbox_kit.sending.record import Record
-from outbox_kit.sending.values import to_json
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.progress import silent
 from outbox_kit.waiting import Observation, wait_for
 
-KEY = "0190f2c4-8f6d-7c3a-a1f0-3f8d4f3b2a11"
-COLUMNS = "id, aggregate_type, aggregate_id, event_type, payload, headers, created_at"
-HEADERS = '{"traceparent": "00-1-2-01", "n": 1.50, "o": {"b": [1e3, null, "é"]}, "t": true}'
+SOURCE = {
+    "schema_version_column": "schema_version",
+    "header_columns": {"tenant": "x-tenant", "seq": "x-seq"},
+    "cloudevents_source": "/library",
+}
+COLUMNS = "id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, schema_version, tenant"
+COPY = "insert into {target} ({columns}) select {columns} from {table} order by seq"
+EVERY_AGGREGATE = {"schema": "schemas/every.avsc", "partitions": 4}
+JSON_AGGREGATES: dict[str, object] = {
+    "every": EVERY_AGGREGATE,
+    "loan": {"schema": "schemas/contract_loan.avsc"},
+    "loose": {
+        "schema": "schemas/contract_inner.avsc",
+        "unknown_fields": "ignore",
+        "tombstone_event_types": ["Gone"],
+        "partitions": 3,
+        "partition_field": "place",
+    },
+}
+TEXT_AGGREGATES = {**JSON_AGGREGATES, "note": {"payload": "text", "partitions": 2}}
+BINARY_AGGREGATES: dict[str, object] = {
+    "body": {"schema": "schemas/contract_fixed.avsc", "payload": "avro", "partitions": 2},
+    "versions": {"schema": "schemas/contract_loan.avsc", "payload": "avro"},
+    "framed": {"schema": "schemas/contract_fixed.avsc", "payload": "confluent-avro"},
+    "scan": {"payload": "bytes", "tombstone_event_types": ["Gone"], "partitions": 2},
+}
 
 
-def rows() -> list[tuple[str, str, str, str | None, str | None, str]]:
-    """Return valid and invalid rows: aggregate type and id, event type, payload, headers, time."""
-    now = "2026-11-20 18:31:38.1+00"
-    valid = [
-        ("book", KEY, "Changed", to_json(book(KEY)), HEADERS, now),
-        ("book", "ключ-2", "Changed", to_json(book(KEY, subtitle="sub", tags=[], price="1e3", pages=1.0)), None, now),
-        ("book", KEY, "Removed", None, '{"a": "b"}', now),
-        ("book", KEY, "Removed", "null", "null", "0031-02-03 04:05:06.123456+05:30"),
+@pytest.fixture
+def schemas(project: Path) -> Path:
+    """Write the schemas of the aggregates; return their folder."""
+    folder = project / "schemas"
+    inner = {**TYPES["nested"], "namespace": "io.outboxkit.inner"}  # type: ignore[dict-item]
+    for name, schema in {"every": EVERY, "contract_inner": inner, "contract_fixed": LOAN_1}.items():
+        (folder / f"{name}.avsc").write_text(json.dumps(schema))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "aggregates"),
+    [("rcjson", JSON_AGGREGATES), ("rctext", TEXT_AGGREGATES), ("rcbytes", BINARY_AGGREGATES)],
+)
+def test_sends_the_records_of_the_connector(
+    deploy: Deploy,
+    schemas: Path,
+    source_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    aggregates: dict[str, object],
+) -> None:
+    loan = schemas / "contract_loan.avsc"
+    deployments = []
+    for prefix, options in ((name, {}), (f"{name}relay", WITHOUT_CONNECT)):
+        loan.write_text(json.dumps(LOAN_1))
+        source = {"table": f"public.{prefix}", "publication": f"{prefix}_p", "slot": f"{prefix}_s", **SOURCE}
+        deployment = deploy(prefix, source=source, aggregates=aggregates, applied=False)
+        apply(deployment, silent, only=WITHOUT_CONNECT["only"])
+        loan.write_text(json.dumps(LOAN_2))
+        apply(deployment, silent, **options)
+        deployments.append(deployment)
+    connector, relay = deployments
+    rows = rows_of(connector)
+    with psycopg.connect(source_dsn) as connection:
+        columns = change_tables(connection, deployments, is_json=name == "rcjson")
+        insert_rows(connection, f"public.{name}", rows)
+    expected = wait_records(connector, len(rows))
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute(COPY.format(target=f"public.{name}relay", table=f"public.{name}", columns=columns))
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")
+    relay_once(relay, with_connect=False)
+    actual = wait_records(relay, len(rows))
+    differing = [
+        f"{event}: {mine!r}\n{theirs!r}"
+        for event, record in expected.items()
+        for mine, theirs in zip(actual[event], record, strict=True)
+        if mine != theirs
     ]
-    broken = [
-        ("book", KEY, "Changed", to_json(book(KEY, pages="many")), HEADERS, now),
-        ("book", KEY, "Changed", to_json(book(KEY, extra=1)), None, now),
-        ("book", KEY, "Changed", to_json({"id": KEY}), None, now),
-        ("book", KEY, "Changed", to_json(book(KEY, published_on="1980-02-30")), None, now),
-        ("book", KEY, "Changed", to_json(book(KEY, price="0.001")), None, now),
-        ("magazine", KEY, "Changed", "{}", None, now),
-        ("book", KEY, "", "{}", None, now),
-        ("book", KEY, "Changed", to_json(book(KEY)), '["x"]', now),
-        ("book", KEY, "Changed", to_json(book(KEY)), '{"event_id": "1"}', now),
-        ("book", KEY, "Changed", to_json(book(KEY)), None, "infinity"),
-        ("book", KEY, "Changed", to_json(book(KEY, title="x" * 1_000_000)), None, now),
-    ]
-    return [*valid, *broken]  # type: ignore[list-item]
+    assert not differing, "\n".join(differing)
+    assert order_of(actual) == order_of(expected)
 
 
-def insert_rows(dsn: str, table: str) -> list[str]:
-    ids = [str(uuid4()) for _ in rows()]
-    with psycopg.connect(dsn) as connection:
-        for event, row in zip(ids, rows(), strict=True):
-            connection.execute(f"insert into {table} ({COLUMNS}) values (%s, %s, %s, %s, %s, %s, %s)", (event, *row))
-    return ids
+def rows_of(deployment: Deployment) -> list[Row]:
+    name = deployment.pipeline.name
+    if name == "rcbytes":
+        return binary_rows({kind: ids_by_version(deployment, kind)[1] for kind in ("body", "framed")})
+    return json_rows() + (text_rows() if name == "rctext" else [])
 
 
-def connector_records(deployment: Deployment, ids: list[str]) -> dict[str, Message]:
-    """Wait for the connector's records of the events, dead letters included, by event id."""
+def change_tables(connection: psycopg.Connection, deployments: Sequence[Deployment], *, is_json: bool) -> str:
+    """Add columns that dead letters show; return the columns to copy. The bytea tables have a time of milliseconds."""
+    for deployment in deployments:
+        table = deployment.pipeline.source.table
+        connection.execute(f"alter table {table} add ratio double precision, add flag boolean, add size int")
+        connection.execute(f"alter table {table} drop constraint {deployment.pipeline.name}_aggregate_id_check")
+        connection.execute(f"alter table {table} alter aggregate_id drop not null")
+        if deployment.pipeline.payload_type == "bytea":
+            connection.execute(f"alter table {table} alter created_at type timestamptz(3)")
+        elif is_json:
+            connection.execute(f"alter table {table} alter headers type json")
+    place = "" if deployments[0].pipeline.payload_type == "bytea" else ", place"
+    return f"{COLUMNS}{place}, ratio, flag, size"
 
-    def poll() -> Observation[dict[str, Message]]:
-        topics = {f"{deployment.pipeline.prefix}.book": 4, deployment.pipeline.dead_letter_topic: 1}
-        found = [message for topic, count in topics.items() for message in records(deployment, topic, count)]
-        by_id = {headers(message)["event_id"]: message for message in found}
-        return Observation(by_id if by_id.keys() >= {*ids} else None, f"{len(by_id)} records")
 
-    return wait_for("the connector's records", poll, seconds=60)
-
-
-def encode(deployment: Deployment, reader: RowReader, event: str, sequence: str) -> Record:
-    """Return the relay's record of a row that the table still has."""
-    lock = deployment.lock()
-    assert lock is not None
-    encoder = RecordEncoder(deployment.pipeline, lock, partition_of)
-    with client.connected(deployment.environment.source) as connection:
-        connection.row_factory = dict_row
-        statement = (
-            b"select " + reader.columns.as_bytes(connection) + b" from " + reader.tables.outbox.as_bytes(connection)
+def insert_rows(connection: psycopg.Connection, table: str, rows: Sequence[Row]) -> None:
+    numbers = ("NaN", "Infinity", "-Infinity", None)
+    for number, row in enumerate(rows):
+        values = {
+            "aggregate_type": row.kind,
+            "aggregate_id": row.key,
+            "event_type": row.event_type,
+            "payload": row.payload,
+            "headers": row.headers,
+            "created_at": row.created_at,
+            "ratio": numbers[number % 4],
+            "flag": number % 2 == 0,
+            "size": number,
+            **row.extra,
+        }
+        statement = sql.SQL("insert into {} ({}) values ({})").format(
+            sql.Identifier(*table.split(".")),
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join([sql.Placeholder()] * len(values)),
         )
-        found = connection.execute(statement + b" where id = %s", (event,)).fetchall()[0]
-        row = reader.outbox_row(found)
-        try:
-            return encoder.encode(row, sequence)
-        except InvalidRowError as error:
-            return dead_letter(encoder, row, sequence, error, reader.whole_row(connection, row.id))
+        connection.execute(statement, list(values.values()))
 
 
-def test_encodes_each_row_as_the_connector_does(deploy: Deploy, source_dsn: str) -> None:
-    deployment = deploy("relaycontract")
-    table = deployment.pipeline.source.table
-    ids = insert_rows(source_dsn, table)
-    expected = connector_records(deployment, ids)
-    with client.connected(deployment.environment.source) as connection:
-        types = client.read_column_types(connection, table)
-    reader = RowReader(RelayTables(deployment.pipeline, marks=False), types)
-    for event in ids:
-        message = expected[event]
-        actual = encode(deployment, reader, event, headers(message)["source_sequence"])
-        assert (actual.topic, actual.key) == (message.topic(), message.key()), headers(message)
-        assert actual.headers == tuple(message.headers() or ()), headers(message)
-        if message.topic() == deployment.pipeline.dead_letter_topic:
-            assert without_lsn(actual.value) == without_lsn(message.value())  # type: ignore[arg-type]
-        else:
-            assert actual.value == message.value()
+Comparable = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]], int]
 
 
-def without_lsn(value: bytes | None) -> dict[str, object]:
-    """Return the value of a dead letter. The relay knows no LSN."""
-    return {name: item for name, item in json.loads(value or b"").items() if name != "lsn"}
+def wait_records(deployment: Deployment, count: int) -> dict[str, Comparable]:
+    """Wait for the records of all rows. Return topic without prefix, key, value, headers and partition by event id."""
+    pipeline = deployment.pipeline
+    topics = {f"{pipeline.prefix}.{kind}": entry.partitions for kind, entry in pipeline.aggregates.items()}
+    topics[pipeline.dead_letter_topic] = 1
+
+    def poll() -> Observation[dict[str, Comparable]]:
+        kafka = deployment.environment.kafka
+        found = [message for topic, count in topics.items() for message in read_all(kafka, topic, count)]
+        by_id = {headers(message)["event_id"]: comparable(pipeline.prefix, message) for message in found}
+        return Observation(by_id if len(by_id) >= count else None, f"{len(by_id)} of {count} records")
+
+    return wait_for(f"records of {pipeline.name}", poll, seconds=60)
+
+
+def comparable(prefix: str, message: Message) -> Comparable:
+    """Return the record without what differs: sequence, LSN, and the position of a JSON error."""
+    sequence = headers(message)["source_sequence"].encode()
+    value = message.value()
+    actual = [(name, b"" if name == "source_sequence" else content) for name, content in message.headers() or ()]
+    if message.topic() == f"{prefix}.dead-letter":
+        value = re.sub(rb'"lsn":(null|[0-9]+)', b'"lsn"', value.replace(sequence, b""))  # type: ignore[union-attr]
+        actual = [(name, re.sub(rb" at line [0-9]+, column [0-9]+", b"", content)) for name, content in actual]
+    topic = str(message.topic()).removeprefix(prefix)
+    return topic, message.key(), value, actual, message.partition()  # type: ignore[return-value]
+
+
+def order_of(records: dict[str, Comparable]) -> dict[tuple[str, bytes | None, bytes], list[str]]:
+    """Return the events of each aggregate in the order of their records, by topic, key and aggregate type."""
+    events: dict[tuple[str, bytes | None, bytes], list[str]] = defaultdict(list)
+    for event, (topic, key, _, names, _) in records.items():
+        events[topic, key, dict(names)["aggregate_type"]].append(event)
+    return events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from enum import StrEnum
+from pathlib import Path
 from threading import Event
 from typing import Annotated
 
@@ -38,6 +39,10 @@ def relay(
     no_connect: Annotated[
         bool, typer.Option("--no-connect", help="Skip the check of the connector, without Kafka Connect.")
     ] = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option("--metrics-file", help="Write metrics to this file, for the textfile collector of Prometheus."),
+    ] = None,
 ) -> None:
     """Send outbox rows without the connector, by polling.
 
@@ -49,7 +54,7 @@ def relay(
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    options = RelayOptions(after_send is AfterSend.MARK, once, batch, interval_ms / 1000, not no_connect)
+    options = RelayOptions(after_send is AfterSend.MARK, once, batch, interval_ms / 1000, not no_connect, metrics_file)
     with common.deployment() as deployment:
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

@@ -10,8 +10,15 @@ from fastavro import parse_schema
 
 from outbox_kit.records.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
 from outbox_kit.records.avro.defaults import default_bytes, definition
-from outbox_kit.records.avro.node import Node
-from outbox_kit.records.avro.numbers import BigDecimalNode, DecimalNode, DoubleNode, FloatNode, LongNode
+from outbox_kit.records.avro.node import Node, mismatch
+from outbox_kit.records.avro.numbers import (
+    BigDecimalNode,
+    DecimalNode,
+    DoubleNode,
+    FloatNode,
+    LongNode,
+    MalformedNumberError,
+)
 from outbox_kit.records.avro.scalars import (
     BooleanNode,
     BytesNode,
@@ -24,7 +31,7 @@ from outbox_kit.records.avro.scalars import (
     UuidNode,
 )
 from outbox_kit.records.invalid_row import PayloadError
-from outbox_kit.records.json_values import parse
+from outbox_kit.records.json_values import WHITE_SPACE, parse
 
 TIMESTAMPS = frozenset(
     f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")
@@ -50,10 +57,14 @@ class AvroEncoder:
     def encode(self, text: str) -> tuple[bytes, int]:
         """Return the Avro body, and the number of fields that were skipped. Raises PayloadError."""
         self._work.start(len(text))
+        if not text.strip(WHITE_SPACE):
+            raise mismatch(self._root.expected, "no value")
         try:
             return self._root.encode(parse(text)), self._work.skipped
         except LimitError:
             raise PayloadError("too many combinations of union branches") from None
+        except MalformedNumberError:
+            raise PayloadError("not valid JSON: malformed number") from None
 
 
 class _Compiler:

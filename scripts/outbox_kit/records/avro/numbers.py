@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 
 from outbox_kit.records.avro.node import Node, mismatch
@@ -14,12 +14,16 @@ from outbox_kit.records.json_values import MAX_DIGITS, FloatText, IntText
 
 OUT_OF_RANGE = "a number out of range"
 NUMBERS = frozenset({IntText, FloatText})
-PLAIN_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+PLAIN_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?")
 FLOAT32 = struct.Struct("<f")
 FLOAT32_BITS = struct.Struct("<I")
 FLOAT64 = struct.Struct("<d")
 MAX_LONG_DIGITS = 19
 MAX_EXPONENT = 2**31 - 1
+
+
+class MalformedNumberError(Exception):
+    """The exponent of a JSON number has more than 32 bits. The connector rejects the payload, whatever its schema."""
 
 
 def exact_long(value: object, expected: str) -> int:
@@ -29,8 +33,10 @@ def exact_long(value: object, expected: str) -> int:
         if not MIN_LONG <= number <= MAX_LONG:
             raise mismatch(expected, OUT_OF_RANGE)
         return number
-    decimal = Decimal(str(value))
+    decimal = read_decimal(value, expected)
     # A high exponent would create all its zeros.
+    if decimal.is_zero():
+        return 0
     if decimal.adjusted() < MAX_LONG_DIGITS and decimal == decimal.to_integral_value():
         number = int(decimal)
         if MIN_LONG <= number <= MAX_LONG:
@@ -150,15 +156,15 @@ class BigDecimalNode(Node):
 
 
 def read_decimal(value: object, expected: str) -> Decimal:
-    """Return the number of a JSON number or of a string. Raises PayloadError."""
+    """Return the number of a JSON number or of a string. Raises PayloadError, MalformedNumberError."""
     text = str(value)
-    try:
-        if len(text) <= MAX_DIGITS and PLAIN_DECIMAL.fullmatch(text):
-            decimal = Decimal(text)
-            if abs(int(decimal.as_tuple().exponent)) <= MAX_EXPONENT:
-                return decimal
-    except InvalidOperation:
-        pass  # rejected below, like text with other characters
+    match = PLAIN_DECIMAL.fullmatch(text) if len(text) <= MAX_DIGITS else None
+    if match is not None and abs(int(match["exponent"] or 0)) <= MAX_EXPONENT:
+        decimal = Decimal(text)
+        if abs(int(decimal.as_tuple().exponent)) <= MAX_EXPONENT:
+            return decimal
+    if isinstance(value, FloatText):
+        raise MalformedNumberError
     raise mismatch(expected, f"a string that is not a number of up to {MAX_DIGITS} characters")
 
 

@@ -1,0 +1,113 @@
+"""Metrics of one process, as a file for the textfile collector of Prometheus' node exporter."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from psycopg import sql
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.postgres.client import Connection
+from outbox_kit.progress import Reporter
+from outbox_kit.relay.rows import RowReader
+from outbox_kit.relay.tables import ORDER_COLUMN
+
+INTERVAL_S = 5.0
+MAX_COUNTED = 100_000
+"""Highest number of pending rows that is counted, so that a backlog does not slow down its own delivery."""
+# With a subquery per bucket, an index scan reads the first entry of each.
+BACKLOG = sql.SQL("""
+    select (select count(*) from (select from {outbox} where {bucket} = any(%(held)s) and {pending} limit %(limit)s) x)
+             as rows,
+           coalesce(extract(epoch from now() at time zone 'UTC' - min(first.created_at)), 0)::float8 as seconds
+    from unnest(%(held)s::int[]) as held (bucket)
+    cross join lateral (select {created_at} as created_at from {outbox}
+                        where {bucket} = held.bucket and {pending} order by {order} limit 1) as first
+    where isfinite(first.created_at)""")
+HELP = {
+    "records_sent_total": "Records sent, without dead letters.",
+    "dead_letters_total": "Dead letters sent.",
+    "batches_total": "Kafka transactions committed.",
+    "errors_total": "Errors of Kafka or PostgreSQL after which the process has started again.",
+    "buckets": "Buckets whose lease the process holds.",
+    "pending_rows": f"Rows to send in these buckets, counted up to {MAX_COUNTED}.",
+    "lag_seconds": "Age of the oldest of these rows.",
+}
+
+
+@dataclass
+class Counters:
+    """Numbers since the start of the process."""
+
+    sent: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Rows to send in the buckets of a process, and the age of the oldest one in seconds."""
+
+    buckets: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int]) -> Backlog:
+    tables = reader.tables
+    statement = BACKLOG.format(
+        outbox=tables.outbox,
+        bucket=tables.bucket,
+        pending=tables.pending,
+        order=sql.Identifier(ORDER_COLUMN),
+        created_at=reader.utc(tables.pipeline.source.columns.created_at),
+    )
+    row = connection.execute(statement, {"held": list(held), "limit": MAX_COUNTED}).fetchall()[0]
+    return Backlog(len(held), row["rows"], max(0.0, row["seconds"]))
+
+
+class MetricsFile:
+    """Writes the metrics at most once per INTERVAL_S. Raises ConfigurationError if the file cannot be created."""
+
+    def __init__(self, path: Path, pipeline: str, counters: Counters, progress: Reporter) -> None:
+        self._path, self._pipeline, self._counters, self._progress = path, pipeline, counters, progress
+        self._due_at = 0.0
+        try:
+            self._replace(Backlog())
+        except OSError as error:
+            problem = f"cannot write the metrics file {path}: {error.strerror}"
+            raise ConfigurationError(problem, "create its folder, or change --metrics-file") from None
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due_at
+
+    def write(self, backlog: Backlog) -> None:
+        """Replace the file. An error is only reported, because rows are more important than metrics."""
+        self._due_at = time.monotonic() + INTERVAL_S
+        try:
+            self._replace(backlog)
+        except OSError as error:
+            self._progress(f"cannot write the metrics file {self._path}: {error.strerror}")
+
+    def _replace(self, backlog: Backlog) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary.write_text(text(self._pipeline, self._counters, backlog))
+        temporary.replace(self._path)
+
+
+def text(pipeline: str, counters: Counters, backlog: Backlog) -> str:
+    """Return the metrics in the text format of Prometheus."""
+    numbers = (counters.sent, counters.dead_letters, counters.batches, counters.errors, backlog.buckets, backlog.rows)
+    values = [*map(str, numbers), f"{backlog.seconds:.3f}"]
+    lines = []
+    for (name, description), value in zip(HELP.items(), values, strict=True):
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# HELP outbox_relay_{name} {description}", f"# TYPE outbox_relay_{name} {kind}"]
+        lines.append(f'outbox_relay_{name}{{pipeline="{pipeline}"}} {value}')
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,76 @@
+"""Table and index of the relay, and its metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.relay.conftest import relay_once
+from tests.integration.transforms.test_records import book, send_within
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.postgres import client
+from outbox_kit.relay.columns import require_columns
+from outbox_kit.relay.metrics import read_backlog
+from outbox_kit.relay.rows import RowReader
+from outbox_kit.relay.tables import RelayTables
+
+TABLE = "public.relayed_event"
+
+
+def test_writes_metrics(relayed: Deployment, source_dsn: str, tmp_path: Path) -> None:
+    path, key = tmp_path / "relay.prom", str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        for _ in range(3):
+            send_within(connection, "book", key, book(key), table=TABLE)
+        connection.execute(f"update {TABLE} set created_at = now() - interval '1 hour'")
+    with client.connected(relayed.environment.source) as connection:
+        tables = RelayTables(relayed.pipeline, marks=False)
+        reader = RowReader(tables, client.read_column_types(connection, TABLE))
+        backlog = read_backlog(connection, reader, range(16))
+        assert (backlog.buckets, backlog.rows) == (16, 3)
+        assert 3600 <= backlog.seconds < 3700
+        assert read_backlog(connection, reader, []).rows == 0
+    relay_once(relayed, metrics_file=path)
+    text = path.read_text()
+    assert 'outbox_relay_records_sent_total{pipeline="relayed"} 3\n' in text
+    assert 'outbox_relay_batches_total{pipeline="relayed"} 1\n' in text
+
+
+def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, source_dsn: str) -> None:
+    valid = "select indisvalid from pg_index where indexrelid = 'public.relayed_event_relay'::regclass"
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        relay_once(relayed)
+        update = "update pg_index set indisvalid = false where indexrelid = 'public.relayed_event_relay'::regclass"
+        connection.execute(update)
+        relay_once(relayed)
+        assert connection.execute(valid).fetchall() == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        ("alter column payload type bytea using null", "payload"),
+        ("alter column id drop not null", "id"),
+        ("drop column event_type", "event_type"),
+    ],
+)
+def test_refuses_a_table_whose_rows_it_cannot_send(
+    relayed: Deployment, source_dsn: str, change: str, column: str
+) -> None:
+    """A payload of another type would be a tombstone, and a row without id would be sent again and again."""
+    if column == "id":
+        change = f"drop constraint broken_event_pkey, {change}"
+    with psycopg.connect(source_dsn) as connection, client.connected(relayed.environment.source) as reader:
+        connection.execute(f"create table public.broken_event (like {TABLE} including all)")
+        connection.execute(f"alter table public.broken_event {change}")
+        connection.commit()
+        source = relayed.pipeline.source.model_copy(update={"table": "public.broken_event"})
+        tables = RelayTables(relayed.pipeline.model_copy(update={"source": source}), marks=False)
+        with pytest.raises(ConfigurationError) as error:
+            require_columns(reader, tables, client.read_column_types(reader, "public.broken_event"))
+        assert column in error.value.message
+        connection.execute("drop table public.broken_event")
