@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py")])
 # Methods that wait without limit if they have no argument.
 WAITING_METHODS = {"wait", "join", "result", "exception", "get", "acquire", "communicate", "commit_transaction"}
-# Calls that wait without limit unless they have one of the keywords.
+# Calls that wait without limit unless they have this keyword.
 LIMITED_CALLS = {
-    **dict.fromkeys((f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output")), {"timeout"}),
-    **dict.fromkeys((f"requests.{name}" for name in ("get", "post", "put", "delete", "request")), {"timeout"}),
-    "psycopg.connect": {"connect_timeout"},
-    "psycopg.AsyncConnection.connect": {"connect_timeout"},
-    "urllib.request.urlopen": {"timeout"},
+    **{f"subprocess.{name}": "timeout" for name in ("run", "call", "check_call", "check_output")},
+    **{f"requests.{name}": "timeout" for name in ("get", "post", "put", "delete", "request")},
+    "psycopg.connect": "connect_timeout",
+    "psycopg.AsyncConnection.connect": "connect_timeout",
+    "urllib.request.urlopen": "timeout",
 }
 BOUNDED = "the called method has a limit"
 ENDED = "the thread or the future has ended"
@@ -68,9 +68,9 @@ def unbounded_waits(source: str) -> Iterator[str]:
 
 def _is_unbounded(call: ast.Call) -> bool:
     keywords = {keyword.arg for keyword in call.keywords if ast.unparse(keyword.value) != "None"}
-    limits = LIMITED_CALLS.get(ast.unparse(call.func))
-    if limits is not None:
-        return not limits & keywords and None not in keywords  # None: **options
+    limit = LIMITED_CALLS.get(ast.unparse(call.func))
+    if limit is not None:
+        return limit not in keywords and None not in keywords  # None: **options
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in WAITING_METHODS
     has_no_limit = all(ast.unparse(argument) == "None" for argument in call.args) and "timeout" not in keywords
     return is_method and has_no_limit
