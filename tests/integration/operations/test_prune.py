@@ -142,14 +142,15 @@ def deliver(pipeline: Deployment, dsn: str, key: str, count: int = 1) -> list[st
 
 
 def stop(pipeline: Deployment) -> None:
-    connect_lifecycle.stop(pipeline.connect, NAME)
+    connect_lifecycle.stop(pipeline.connect, pipeline.pipeline.connector.name)
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, pipeline.pipeline.source.slot)
 
 
 def resume(pipeline: Deployment) -> None:
-    pipeline.connect.resume(NAME)
-    connect_lifecycle.wait_for_state(pipeline.connect, NAME)
+    name = pipeline.pipeline.connector.name
+    pipeline.connect.resume(name)
+    connect_lifecycle.wait_for_state(pipeline.connect, name)
 
 
 def test_deletes_delivered_rows_except_the_newest_of_an_aggregate(
