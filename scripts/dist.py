@@ -33,6 +33,7 @@ PLUGINS_FOLDER = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
 REQUIREMENTS_FOLDER = ROOT / "requirements"
 LAUNCHERS_NAME = "outbox-spark-launchers"
+BUILD_TIMEOUT_S = 600
 REGULAR_FILE_MODE = 0o100644
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Earliest time that a zip file can represent. All entries have it, so that builds are identical."""
@@ -64,7 +65,7 @@ def main() -> None:
 def build_wheel_and_sdist(folder: Path) -> None:
     """Build both into the folder; exit with an error if that fails."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=ROOT, timeout=BUILD_TIMEOUT_S, check=False, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"error: cannot build the wheel and the source distribution\n{result.stdout}{result.stderr}")
 

@@ -51,7 +51,7 @@ class LockMonitor:
 
     def __exit__(self, *_: object) -> None:
         self._closed.set()
-        self._thread.join()
+        self._thread.join(LOCK_TIMEOUT_S)  # a daemon thread, whose query may still wait for the server
 
     @property
     def description(self) -> str:

@@ -30,6 +30,7 @@ from outbox_kit.waiting import Observation, wait_for
 
 ENVIRONMENT = "local"
 # A killed Connect worker restarts within 15 s, and then reads the backlog for some seconds.
+CONNECT_TIMEOUT_S = 10
 RUNNING_TIMEOUT_S = 90
 STABLE_POLLS = 6
 POLL_INTERVAL_S = 0.5
@@ -109,11 +110,11 @@ class Demo:
         report.workload = workload.run(
             state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
         )
-        with psycopg.connect(state.postgres) as connection:
+        with psycopg.connect(state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection:
             report.expected_dead_letter_count = len(workload.write_invalid_events(connection))
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
-        with psycopg.connect(state.postgres) as connection:
+        with psycopg.connect(state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection:
             library_service.create_tables(connection)
         apply(deployment, self.progress)
         changes = apply(deployment, self.progress)
@@ -138,7 +139,7 @@ class Demo:
             except UnreachableError as error:
                 stable_polls = 0
                 return Observation(None, error.message)
-            with psycopg.connect(state.postgres) as connection:
+            with psycopg.connect(state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
             description = status.text if status else "no status yet"
@@ -179,7 +180,10 @@ class Demo:
         """Compare every row of every target with the source tables."""
         pipeline, environment = load_files(self.pipeline_file, ENVIRONMENT)
         targets = environment.targets
-        with psycopg.connect(state.postgres) as source, psycopg.connect(state.target) as warehouse:
+        with (
+            psycopg.connect(state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as source,
+            psycopg.connect(state.target, connect_timeout=CONNECT_TIMEOUT_S) as warehouse,
+        ):
             for entry in pipeline.materializations:
                 self.progress(f"compare {entry.target}.{entry.table} with library.{entry.aggregate}")
                 target = targets[entry.target]

@@ -73,7 +73,7 @@ class ProcessComponent:
     def stop(self) -> None:
         """Stop the command with SIGTERM, and with SIGKILL if it still runs after STOP_TIMEOUT_S."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(STOP_TIMEOUT_S)
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
@@ -81,7 +81,7 @@ class ProcessComponent:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(STOP_TIMEOUT_S)
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:

@@ -18,6 +18,7 @@ from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environ
 from outbox_kit.waiting import Observation, wait_for
 
 RUNS = 3
+CONNECT_TIMEOUT_S = 10
 REGISTRY_REQUESTS, REGISTRY_S = 30, 60
 SHOWN_DIFFERENCES = 5
 
@@ -26,7 +27,7 @@ def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledge
     """Run the Spark job; return the differences between its table and the newest committed events, empty if equal."""
     _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
     query = sql.SQL("select id, version from public.{}").format(sql.Identifier(f"{cell}_account"))
-    with psycopg.connect(drill.state.target) as connection:
+    with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         actual: dict[str, int] = dict(connection.execute(query).fetchall())
     expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
     found = [

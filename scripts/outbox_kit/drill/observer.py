@@ -24,6 +24,7 @@ BATCH_SIZE = 500
 POLL_S = 0.1
 METADATA_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 2
+STOP_TIMEOUT_S = 30
 READ_OPTIONS = "-c statement_timeout=2s"
 
 
@@ -62,7 +63,7 @@ class Observer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(STOP_TIMEOUT_S)
         if self._connection is not None:
             self._connection.close()
 

@@ -108,7 +108,7 @@ class DrillProject:
 
 
 def _set_server_settings(state: StackState) -> None:
-    with psycopg.connect(state.postgres, autocommit=True) as connection:
+    with psycopg.connect(state.postgres, connect_timeout=10, autocommit=True) as connection:
         for name, value in SERVER_SETTINGS.items():
             connection.execute(f"alter system set {name} = '{value}'")
         connection.execute("select pg_reload_conf()")

@@ -13,6 +13,7 @@ from typing import Self
 from outbox_kit.stack.ports import HOST
 
 CHUNK_BYTES = 65_536
+CALL_TIMEOUT_S = 30
 # With this linger option, closing sends a reset instead of an orderly end.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -32,16 +33,16 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(CALL_TIMEOUT_S)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(CALL_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(CALL_TIMEOUT_S)
         self._loop.close()
 
     def reset_connections(self) -> None:

@@ -23,12 +23,14 @@ from outbox_kit.operations.deletion_guard import MAX_LISTED_KEYS, DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.pipeline import Kafka
 from outbox_kit.progress import plural, shortened_list
+from outbox_kit.waiting import Deadline
 
 Headers = list[tuple[str, str | bytes | None]]
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 FLUSH_TIMEOUT_S = 60
 QUEUE_POLL_S = 1.0
 PERMISSION_HINT = "allow the login of kafka.client to write to the topic, and run the command again"
+UNSENT_HINT = "check the brokers and kafka.client, and run the command again"
 # Tables that are ordered by source_sequence accept only records with it. The lowest one deletes no row.
 LOWEST_SEQUENCE = f"{0:04x}_{0:016x}-{0:016x}"
 
@@ -132,15 +134,19 @@ def _produce(kafka: Kafka, topic: str, tombstones: Iterable[tuple[str, int, Head
         raise RejectedError(f"topic {topic}: {len(errors)} tombstones were rejected: {errors[0]}", PERMISSION_HINT)
     if unsent_count:
         message = f"topic {topic}: {unsent_count} tombstones were not written within {FLUSH_TIMEOUT_S} s"
-        raise UnreachableError(message, "check the brokers and kafka.client, and run the command again")
+        raise UnreachableError(message, UNSENT_HINT)
 
 
 def _enqueue(
     producer: Producer, topic: str, key: str, partition: int, headers: Headers, collect: DeliveryCallback
 ) -> None:
+    deadline = Deadline(FLUSH_TIMEOUT_S)
     while True:
         try:
             producer.produce(topic, key=key.encode(), partition=partition, headers=headers, on_delivery=collect)
             return
         except BufferError:  # the queue is full
+            if not deadline.seconds_left:
+                message = f"topic {topic}: the producer's queue was full for {FLUSH_TIMEOUT_S} s"
+                raise UnreachableError(message, UNSENT_HINT) from None
             producer.poll(QUEUE_POLL_S)

@@ -28,6 +28,7 @@ from outbox_kit.pipeline.template_rendering import (
     render_text,
 )
 
+WALL_SECONDS = 30
 UNKNOWN = "(known after apply)"
 CHILD_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 ERRORS_BY_KIND = {"TemplateNotFound": TemplateNotFound, "UnsupportedPipelineError": UnsupportedPipelineError}
@@ -84,7 +85,12 @@ def _render_text(folders: Sequence[Path], name: str, values: dict[str, Any]) -> 
     # The process inherits no environment variable that can contain a secret, and sys.path lacks the working directory.
     variables = {key: os.environ[key] for key in CHILD_VARIABLES if key in os.environ}
     command = [sys.executable, "-P", template_rendering.__file__]
-    done = subprocess.run(command, input=request, env=variables, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, input=request, env=variables, capture_output=True, text=True, timeout=WALL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:  # for example, the folder's file system does not respond
+        raise TemplateRuntimeError(f"rendering takes over {WALL_SECONDS} s") from None
     if done.returncode != 0:
         raise TemplateRuntimeError(f"rendering takes over {CPU_SECONDS} s of CPU time or {MEMORY_BYTES >> 20} MiB")
     answer = json.loads(done.stdout)

@@ -21,6 +21,13 @@ MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
 # The wait for a lock is limited, because all later writers of the table would wait, too.
 STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
 SLOT_TIMEOUT_MS = 60_000
+# The timeouts are those of the server. With Linux's defaults, a lost connection is noticed after two hours.
+KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
@@ -116,6 +123,7 @@ def _connect(database: SourceDatabase, login: Login, address: str, seconds: floa
             sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
             connect_timeout=CONNECT_TIMEOUT_S if seconds is None else max(MIN_CONNECT_TIMEOUT_S, math.ceil(seconds)),
             application_name="outbox-kit",
+            **KEEPALIVES,
             options=STATEMENT_TIMEOUTS if seconds is None else f"-c statement_timeout={math.ceil(seconds * 1000)}",
             autocommit=True,
             row_factory=dict_row,

@@ -53,8 +53,8 @@ class DeliveryProof:
         for row in reversed(rows):
             if row.id in event_ids:
                 age_of_delivered = row.age if age_of_delivered is None else min(age_of_delivered, row.age)
-            is_superseded = age_of_delivered is not None and age_of_delivered <= row.age
-            yield is_superseded or row.id in event_ids or row.id in self.dead_letter_ids
+            is_delivered = age_of_delivered is not None and age_of_delivered <= row.age
+            yield is_delivered or row.id in self.dead_letter_ids
 
     def is_tombstone(self, row: OutboxRow) -> bool:
         """Return whether the newest record of the key is a tombstone with the event id of the row."""

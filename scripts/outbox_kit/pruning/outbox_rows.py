@@ -24,6 +24,7 @@ SNAPSHOT: LiteralString = "select pg_current_snapshot()"
 # created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
 ROWS: LiteralString = """
     select {id}::text as id, {type} as aggregate_type, {key} as key, xmin::text as xid, age(xmin) as age,
+           tableoid::bigint as table_oid,
            coalesce({created_at} < now() - make_interval(secs => %(older_than)s), false) as is_old
     from {table} order by {type} collate "C", {key} collate "C", {insertion_order}"""
 # A row that was updated or inserted again since the snapshot has another xmin.
@@ -38,13 +39,17 @@ OTHER_DELETES: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """Identity of an outbox row. `xid` is the transaction that inserted it, `age` the number of later transactions."""
+    """Identity of an outbox row. `xid` is the transaction that inserted it, `age` the number of later transactions.
+
+    `table_oid` is the partition, or the table if it is not partitioned.
+    """
 
     id: str
     aggregate_type: str
     key: str
     xid: str
     age: int
+    table_oid: int
     is_old: bool
 
 
@@ -52,7 +57,7 @@ class OutboxSnapshot:
     """Rows that were visible at one point in time. `position` is a WAL position after the commit of each row."""
 
     def __init__(self, connection: Connection, source: Source, position: int) -> None:
-        self._connection = connection
+        self.connection = connection
         self._source = source
         self.position = position
 
@@ -62,7 +67,7 @@ class OutboxSnapshot:
         A row is old if its created_at is more than `older_than` seconds ago.
         """
         columns = self._source.columns
-        has_seq = "seq" in read_column_types(self._connection, self._source.table)
+        has_seq = "seq" in read_column_types(self.connection, self._source.table)
         query = sql.SQL(ROWS).format(
             id=sql.Identifier(columns.id),
             type=sql.Identifier(columns.aggregate_type),
@@ -71,7 +76,7 @@ class OutboxSnapshot:
             table=ddl.qualified_name(self._source.table),
             insertion_order=sql.SQL(BY_SEQ if has_seq else BY_TRANSACTION),
         )
-        with self._connection.cursor("outbox_rows", row_factory=class_row(OutboxRow)) as cursor:
+        with self.connection.cursor("outbox_rows", row_factory=class_row(OutboxRow)) as cursor:
             cursor.itersize = FETCH_ROWS
             cursor.execute(query, {"older_than": older_than})
             for _, rows in groupby(cursor, lambda row: (row.aggregate_type, row.key)):

@@ -9,6 +9,7 @@ otherwise compare the older one with the topic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from outbox_kit.deployment import Deployment, connector_epoch
@@ -17,8 +18,9 @@ from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_counters
 from outbox_kit.progress import Reporter
 from outbox_kit.pruning.conditions import refuse_unsafe_pruning, wait_delivered
-from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
-from outbox_kit.pruning.outbox_rows import OutboxRow, delete_rows, open_snapshot
+from outbox_kit.pruning.decisions import Reason, RetainedRows, decide
+from outbox_kit.pruning.delivery_proof import ProofReader
+from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot, delete_rows, open_snapshot
 
 DAY_S = 24 * 60 * 60
 MAX_EXAMPLES = 5
@@ -36,51 +38,81 @@ class PruneOptions:
 
 
 @dataclass
-class PrunedType:
+class PrunedType(RetainedRows):
     """Numbers of rows of one aggregate type: deleted, and retained for a reason.
 
-    `unproven` rows are old but not proven; `unproven_keys` are the first of their keys. `following` rows would be
-    deleted if no older row of their aggregate remained. `changed` rows were changed or deleted by others meanwhile.
+    `unproven_keys` are the first keys of unproven rows. `changed` rows were changed or deleted by others meanwhile.
     """
 
-    aggregate_type: str
+    aggregate_type: str = ""
     deleted: int = 0
-    newest: int = 0
-    young: int = 0
-    unproven: int = 0
-    following: int = 0
     changed: int = 0
     unproven_keys: list[str] = field(default_factory=list)
 
-    def add_unproven(self, key: str) -> None:
-        self.unproven += 1
-        if key not in self.unproven_keys and len(self.unproven_keys) < MAX_EXAMPLES:
-            self.unproven_keys.append(key)
+    def add_row(self, row: OutboxRow, reason: Reason) -> None:
+        self.add(reason)
+        if reason == "unproven" and row.key not in self.unproven_keys and len(self.unproven_keys) < MAX_EXAMPLES:
+            self.unproven_keys.append(row.key)
+
+
+@dataclass(frozen=True)
+class ProvenSnapshot:
+    """Rows of the outbox table that the slot has confirmed, with the proofs of their delivery."""
+
+    rows: OutboxSnapshot
+    proofs: ProofReader
+    options: PruneOptions
+
+    def decisions(self) -> Iterator[list[tuple[OutboxRow, Reason | None]]]:
+        """Yield the decisions on the rows of one aggregate after the other, by aggregate type."""
+        for rows in self.rows.aggregates(older_than=self.options.older_than):
+            proof = self.proofs.of_type(rows[0].aggregate_type)
+            yield list(decide(rows, proof, keep_newest=self.options.keep_newest))
+
+
+@contextmanager
+def connections(deployment: Deployment, progress: Reporter) -> Iterator[tuple[Connection, Connection]]:
+    """Hold the lock of the pipeline; yield a connection for the snapshot and one for changes."""
+    source = deployment.environment.source
+    with (
+        deployment.exclusive("prune", progress),
+        postgres_client.connected(source) as reader,
+        postgres_client.connected(source) as writer,
+    ):
+        yield reader, writer
+
+
+@contextmanager
+def proven_snapshot(
+    deployment: Deployment, reader: Connection, writer: Connection, progress: Reporter, options: PruneOptions
+) -> Iterator[ProvenSnapshot]:
+    """Take a snapshot, and wait until the slot has confirmed its rows.
+
+    Raises RefusedError if the slot cannot prove a delivery, and WaitTimeoutError if it does not reach the rows.
+    """
+    lock = refuse_unsafe_pruning(deployment, writer, progress)
+    source = deployment.pipeline.source
+    counters = read_counters(writer, source.slot)
+    with open_snapshot(reader, source) as snapshot:
+        wait_delivered(deployment, writer, counters, snapshot.position, options.wait_seconds, progress)
+        epoch = max(lock.source_epoch, connector_epoch(deployment))
+        yield ProvenSnapshot(snapshot, ProofReader(deployment, writer, snapshot.position, epoch), options)
 
 
 def prune(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedType]:
     """Delete the proven rows that are older than `options.older_than`, and return the counts of each aggregate type.
 
     With `options.dry_run` nothing is deleted, and `deleted` counts the rows that would be. A batch is a transaction.
-    Raises RefusedError if the slot cannot prove a delivery, and WaitTimeoutError if the slot does not reach the rows,
-    both before any row is deleted; UnreachableError, RejectedError.
+    Raises the errors of proven_snapshot() before any row is deleted; UnreachableError, RejectedError.
     """
-    source = deployment.pipeline.source
     with (
-        deployment.exclusive("prune", progress),
-        postgres_client.connected(deployment.environment.source) as reader,
-        postgres_client.connected(deployment.environment.source) as writer,
+        connections(deployment, progress) as (reader, writer),
+        proven_snapshot(deployment, reader, writer, progress, options) as snapshot,
     ):
-        lock = refuse_unsafe_pruning(deployment, writer, progress)
-        counters = read_counters(writer, source.slot)
-        with open_snapshot(reader, source) as snapshot:
-            wait_delivered(deployment, writer, counters, snapshot.position, options.wait_seconds, progress)
-            epoch = max(lock.source_epoch, connector_epoch(deployment))
-            proofs = ProofReader(deployment, writer, snapshot.position, epoch)
-            run = _Run(deployment, writer, options)
-            for rows in snapshot.aggregates(older_than=options.older_than):
-                run.add(rows, proofs.of_type(rows[0].aggregate_type))
-            return run.finish()
+        run = _Run(deployment, writer, options)
+        for decisions in snapshot.decisions():
+            run.add(decisions)
+        return run.finish()
 
 
 class _Run:
@@ -93,10 +125,13 @@ class _Run:
         self._batch: list[OutboxRow] = []
         self._types: dict[str, PrunedType] = {}
 
-    def add(self, rows: Sequence[OutboxRow], proof: DeliveryProof) -> None:
+    def add(self, decisions: Sequence[tuple[OutboxRow, Reason | None]]) -> None:
         """Add the rows of an aggregate, which are in insertion order, and delete full batches."""
-        counts = self._counts(rows[0].aggregate_type)
-        for row in prunable_rows(rows, proof, counts, keep_newest=self._options.keep_newest):
+        counts = self._counts(decisions[0][0].aggregate_type)
+        for row, reason in decisions:
+            if reason is not None:
+                counts.add_row(row, reason)
+                continue
             self._batch.append(row)
             if len(self._batch) == self._options.batch_size:
                 self._delete_batch()
@@ -110,7 +145,7 @@ class _Run:
         """Return the counts of a type. A batch has rows of one type only, so that its counts are of this type."""
         if aggregate_type not in self._types:
             self._delete_batch()
-            self._types[aggregate_type] = PrunedType(aggregate_type)
+            self._types[aggregate_type] = PrunedType(aggregate_type=aggregate_type)
         return self._types[aggregate_type]
 
     def _delete_batch(self) -> None:
@@ -121,27 +156,3 @@ class _Run:
         deleted = len(batch) if self._options.dry_run else delete_rows(self._connection, self._source, batch)
         counts.deleted += deleted
         counts.changed += len(batch) - deleted
-
-
-def prunable_rows(
-    rows: Sequence[OutboxRow], proof: DeliveryProof, counts: PrunedType, *, keep_newest: bool
-) -> Iterator[OutboxRow]:
-    """Yield the rows of an aggregate to delete, the oldest one first, and count the others.
-
-    With `keep_newest` the last row remains unless it is the tombstone on the topic, because the aggregate is deleted.
-    """
-    newest = rows[-1] if keep_newest and not proof.is_tombstone(rows[-1]) else None
-    must_remain = False
-    for row, is_proven in zip(rows, proof.proven(rows), strict=True):
-        if not row.is_old:
-            counts.young += 1
-        elif not is_proven:
-            counts.add_unproven(row.key)
-        elif row is newest:
-            counts.newest += 1
-        elif must_remain:
-            counts.following += 1
-        else:
-            yield row
-            continue
-        must_remain = True

@@ -47,7 +47,7 @@ def command_lines() -> dict[int, str]:
     if (PROC / "self" / "cmdline").exists():
         return proc_command_lines()
     listing = subprocess.run(
-        ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, errors="replace", check=False
+        ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, errors="replace", timeout=30, check=False
     )
     pairs = (line.strip().partition(" ") for line in listing.stdout.splitlines())
     return {int(pid): arguments.strip() for pid, _, arguments in pairs if pid.isdigit()}

@@ -25,7 +25,7 @@ from outbox_spark.sinks.postgres.connection import connection_parameters, unreac
 from outbox_spark.sinks.postgres.progress import read_progress, server_time
 from outbox_spark.sinks.postgres.statements import TableStatements
 
-_READ_ONLY = "-c default_transaction_read_only=on"
+_READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=60s"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from outbox_spark.errors import ConfigurationError, RefusedError, UnreachableErr
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
+RESULT_SECONDS = REQUEST_SECONDS + 5
+UNREACHABLE_HINT = "check kafka in the environment file, the ACLs, and that the broker is running"
 T = TypeVar("T")
 
 _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"
@@ -156,7 +158,9 @@ def _durations(admin: AdminClient, topic: str, servers: str) -> dict[str, timede
     resource = ConfigResource(ResourceType.TOPIC, topic)
     future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
     try:
-        entries = future.result()
+        entries = future.result(RESULT_SECONDS)
+    except TimeoutError as error:
+        raise _no_response(topic, servers) from error
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return {}
@@ -183,12 +187,18 @@ def _request_offsets(
 
 def _result(future: Future[T], topic: str, servers: str) -> T:
     try:
-        return future.result()
+        return future.result(RESULT_SECONDS)
     except KafkaException as error:
         kafka_error = error.args[0]
         if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "run `outbox apply` to create the topics of the pipeline") from error
         message = f"Kafka at {servers}: topic {topic}: {kafka_error.str()}"
-        hint = "check kafka in the environment file, the ACLs, and that the broker is running"
-        raise UnreachableError(message, hint) from error
+        raise UnreachableError(message, UNREACHABLE_HINT) from error
+    except TimeoutError as error:
+        raise _no_response(topic, servers) from error
+
+
+def _no_response(topic: str, servers: str) -> UnreachableError:
+    message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"
+    return UnreachableError(message, UNREACHABLE_HINT)

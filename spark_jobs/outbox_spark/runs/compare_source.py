@@ -244,7 +244,7 @@ def wait_confirmed(source: SourceTable) -> None:
             sslrootcert=source.sslrootcert,
             connect_timeout=_CONNECT_SECONDS,
             autocommit=True,
-            options="-c default_transaction_read_only=on",
+            options="-c default_transaction_read_only=on -c statement_timeout=60s",
         ) as connection:
             row = connection.execute("select pg_current_wal_lsn()::text").fetchone()
             lsn = row[0] if row else ""

@@ -21,8 +21,9 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.client import connected
+from outbox_kit.postgres.client import Connection, connected
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
+from outbox_kit.pruning import outbox_rows
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.services.kafka import NODE_ID
@@ -141,14 +142,15 @@ def deliver(pipeline: Deployment, dsn: str, key: str, count: int = 1) -> list[st
 
 
 def stop(pipeline: Deployment) -> None:
-    connect_lifecycle.stop(pipeline.connect, NAME)
+    connect_lifecycle.stop(pipeline.connect, pipeline.pipeline.connector.name)
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, pipeline.pipeline.source.slot)
 
 
 def resume(pipeline: Deployment) -> None:
-    pipeline.connect.resume(NAME)
-    connect_lifecycle.wait_for_state(pipeline.connect, NAME)
+    name = pipeline.pipeline.connector.name
+    pipeline.connect.resume(name)
+    connect_lifecycle.wait_for_state(pipeline.connect, name)
 
 
 def test_deletes_delivered_rows_except_the_newest_of_an_aggregate(
@@ -235,6 +237,46 @@ def test_open_transactions(
     wait_record(pipeline, BOOKS, 1, late_row)
     assert prune("--all")["book"]["deleted"] == 2
     assert rolled_back not in ids(source_dsn) | {headers(record)["event_id"] for record in records(pipeline, BOOKS, 1)}
+
+
+def test_position_is_after_each_row_of_the_snapshot(
+    pipeline: Deployment, prune: Prune, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that is committed after the position was read is not part of the snapshot."""
+    before, late = deliver(pipeline, source_dsn, str(uuid4())), list[str]()
+
+    def read_and_commit(connection: Connection) -> int | None:
+        position = postgres_client.read_insert_position(connection)
+        late.append(send_book(source_dsn, str(uuid4())))
+        return position
+
+    with monkeypatch.context() as patch, connected(pipeline.environment.source) as connection:
+        patch.setattr(outbox_rows, "read_insert_position", read_and_commit)
+        with outbox_rows.open_snapshot(connection, pipeline.pipeline.source) as snapshot:
+            rows = {row.id for aggregate in snapshot.aggregates(older_than=0) for row in aggregate}
+    assert rows >= {*before}
+    assert not rows & {*late}
+    wait_record(pipeline, BOOKS, 1, late[0])
+    prune("--all")
+
+
+def test_a_row_that_was_updated_meanwhile_remains(
+    pipeline: Deployment, prune: Prune, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = deliver(pipeline, source_dsn, str(uuid4()), 2)
+    delete_rows = outbox_rows.delete_rows
+
+    def update_and_delete(*arguments: Any) -> int:  # noqa: ANN401 - the arguments of delete_rows
+        with psycopg.connect(source_dsn) as connection:
+            connection.execute(f"update {TABLE} set headers = null where id = %s", (events[1],))
+        return delete_rows(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pruning, "delete_rows", update_and_delete)
+        counts = prune("--all")["book"]
+    assert (counts["deleted"], counts["changed"]) == (1, 1)
+    assert ids(source_dsn) == {events[1]}
+    prune("--all")
 
 
 def test_deletes_dead_letters(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:

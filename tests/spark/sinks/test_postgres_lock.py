@@ -87,6 +87,21 @@ def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
     }
 
 
+def test_waits_for_the_server_have_a_limit(thing: Open) -> None:
+    """Neither a lock of another session nor an unreachable server blocks a run without limit."""
+    with thing() as table:
+        parameters = table._connection.info.get_parameters()
+        assert table._connection.execute("select current_setting('lock_timeout')").fetchone() == ("1min",)
+    limits = ("connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
+    assert {name: parameters.get(name) for name in limits} == {
+        "connect_timeout": "10",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+    }
+
+
 def test_rejects_commits_after_the_session_ended(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
     """As after failed keepalives or pg_terminate_backend."""
     with psycopg.connect(**postgres, autocommit=True) as connection:

@@ -11,7 +11,7 @@ from tests.unit.fake_topic import FakeTopic, Record
 
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.operations import misplaced_states as module
 from outbox_kit.operations.deletion_guard import DeletionLimit
 from outbox_kit.operations.misplaced_states import MisplacedStates, misplaced_states, refuse_unsafe, write_tombstones
@@ -83,3 +83,15 @@ def test_only_a_connector_with_sequences_gives_tombstones_headers(
     [(topic, key, partition, headers)] = written
     assert (topic, key, partition) == ("library.book", "a", 1)
     assert dict(headers).get("source_sequence") == ("0000_0000000000000000-0000000000000000" if epoch == "2" else None)
+
+
+def test_wait_for_a_full_queue_has_a_limit(
+    deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker accepts the records."""
+    settings = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}
+    monkeypatch.setattr(module, "client_settings", lambda _: settings)
+    monkeypatch.setattr(module, "FLUSH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(module, "QUEUE_POLL_S", 0.05)
+    with pytest.raises(UnreachableError, match="the producer's queue was full"):
+        module._produce(deployed().environment.kafka, "library.book", [("a", 0, []), ("b", 0, [])])

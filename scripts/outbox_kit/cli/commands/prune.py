@@ -15,6 +15,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.progress import plural, shortened_list
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.pruning.prune import PrunedType, PruneOptions
+from outbox_kit.pruning.prune_partitions import PrunedPartition, prune_partitions
 
 AGE_UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 AGE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -34,6 +35,10 @@ def prune(
         bool, typer.Option("--all", help="Also delete the newest row of each aggregate. See docs/prune.md.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and delete none.")] = False,
+    partitions: Annotated[
+        bool,
+        typer.Option("--partitions", help="Drop partitions of which every row would be deleted; delete no single row."),
+    ] = False,
     wait_seconds: Annotated[
         float,
         typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
@@ -50,7 +55,10 @@ def prune(
         if confirmed_text is not None:
             require_names(deployment, confirmed_text)
         elif not dry_run:
-            _confirm(deployment, older_than, delete_newest=delete_newest)
+            _confirm(deployment, older_than, delete_newest=delete_newest, partitions=partitions)
+        if partitions:
+            _print_partitions(prune_partitions(deployment, print_message, options), common.output, dry_run=dry_run)
+            return
         types = pruning.prune(deployment, print_message, options)
     if common.output is Output.JSON:
         print_json({"dry_run": dry_run, "aggregates": [dataclasses.asdict(entry) for entry in types]})
@@ -60,9 +68,10 @@ def prune(
     _print_summary(types, dry_run=dry_run)
 
 
-def _confirm(deployment: Deployment, older_than: str, *, delete_newest: bool) -> None:
+def _confirm(deployment: Deployment, older_than: str, *, delete_newest: bool, partitions: bool) -> None:
+    verb = "Drop partitions that contain only" if partitions else "Delete"
     rows = "delivered rows" if delete_newest else "delivered rows, except the newest of each aggregate,"
-    action = f"Delete {rows} older than {older_than} from {deployment.pipeline.source.table}"
+    action = f"{verb} {rows} older than {older_than} from {deployment.pipeline.source.table}"
     confirm_names(deployment, action, hint="check the counts with --dry-run")
 
 
@@ -73,6 +82,17 @@ def _parse_age(text: str) -> float:
         message = f"found {text!r}; must be a number with a unit: 30s, 15m, 12h or 7d"
         raise typer.BadParameter(message, param_hint="--older-than")
     return float(match[1]) * AGE_UNITS[match[2]]
+
+
+def _print_partitions(partitions: list[PrunedPartition], output: Output, *, dry_run: bool) -> None:
+    dropped = [entry for entry in partitions if not entry.reason]
+    if output is Output.JSON:
+        print_json({"dry_run": dry_run, "partitions": [dataclasses.asdict(entry) for entry in partitions]})
+    else:
+        rows = [[entry.partition, str(entry.rows), entry.reason or "none"] for entry in partitions]
+        print_table(["partition", "rows", "remains because"], rows)
+    text = f"{plural(len(dropped), 'partition')} with {plural(sum(entry.rows for entry in dropped), 'row')}"
+    print_message(f"{text} would be dropped" if dry_run else f"{text} dropped")
 
 
 def _table_row(entry: PrunedType) -> list[str]:

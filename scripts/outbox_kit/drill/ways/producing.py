@@ -20,6 +20,9 @@ from outbox_kit.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.sending.producing import DeliveryProof
 
+CONNECT_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 30
+
 
 class ProducingWay(Way):
     """A way whose writers produce to one topic."""
@@ -127,7 +130,7 @@ class Listener:
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(STOP_TIMEOUT_S)
 
     def _run(self) -> None:
         settings = {
@@ -138,7 +141,10 @@ class Listener:
         }
         while not self._stop.wait(0.2):
             try:
-                with closing(Consumer(settings)) as consumer, psycopg.connect(self._drill.state.postgres) as connection:
+                with (
+                    closing(Consumer(settings)) as consumer,
+                    psycopg.connect(self._drill.state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection,
+                ):
                     consumer.subscribe([self._topic])
                     while not self._stop.is_set():
                         DeliveryProof().listen_once(connection, consumer, seconds=0.2)

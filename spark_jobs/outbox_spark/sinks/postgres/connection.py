@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -23,6 +23,14 @@ _KEEPALIVE_SETTINGS = {
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",
+}
+_SESSION_SETTINGS = {**_KEEPALIVE_SETTINGS, "lock_timeout": LOCK_TIMEOUT}
+# The same limits for the driver's side of the connection.
+_CLIENT_KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
 }
 # With the default random_page_cost, the planner scans a table of 1M rows to find 10,000 keys, although index access
 # costs little more than sequential access if the table is in memory. JIT compilation takes longer than it saves.
@@ -93,8 +101,8 @@ def connect(target: PostgresTarget) -> Connection:
     Raises UnreachableError.
     """
     try:
-        connection = psycopg.connect(**connection_parameters(target), autocommit=True, keepalives_idle=30)
-        for name, value in _KEEPALIVE_SETTINGS.items():
+        connection = psycopg.connect(**connection_parameters(target), autocommit=True, **_CLIENT_KEEPALIVES)
+        for name, value in _SESSION_SETTINGS.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
     except psycopg.Error as error:
         raise unreachable(target, error) from error
