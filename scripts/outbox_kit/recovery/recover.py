@@ -100,7 +100,8 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
         lifecycle.stop(deployment.connect, name)
     with postgres_client.connected(deployment.environment.source) as connection:
         wait_inactive(connection, source.slot)
-        if cause.drops_slot and read_slot(connection, source.slot) is not None:
+        slot = read_slot(connection, source.slot)
+        if slot is not None and (cause.drops_slot or slot.wal_status == "lost"):
             progress(f"drop slot {source.slot}")
             postgres_client.drop_slot(connection, source.slot)
 
