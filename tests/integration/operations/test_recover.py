@@ -1,4 +1,4 @@
-"""`outbox recover` on the embedded stack: no event is lost that an outbox row shows, and a possible loss is reported."""
+"""`outbox recover` on the embedded stack: no event is lost that a row shows, and a possible loss is reported."""
 
 from __future__ import annotations
 
