@@ -28,7 +28,7 @@ from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
 from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot
 from outbox_kit.recovery.slot_events import peek_event_ids
 
-LOCK_TIMEOUT_S = 30
+LOCK_TIMEOUT_S = 10
 LOCK: LiteralString = "lock table {table} in share row exclusive mode"
 # A generated value, such as that of seq, is generated again, so that the row is newer than all others.
 COLUMNS: LiteralString = """
@@ -134,8 +134,15 @@ def _advance_slot(connection: Connection, source: Source, rows: ResentRows, posi
     Such an event is of a row that was deleted from the table. Then some rows are sent twice.
     """
     event_ids = peek_event_ids(connection, source, upto=position)
-    if event_ids is None or event_ids - rows.delivered_ids - set(rows.ids):
-        progress(f"slot {source.slot} also retains events without an outbox row: some rows are sent twice")
+    if event_ids is None:
+        progress(
+            f"which rows slot {source.slot} retains is unknown: it is not advanced, and some rows may arrive twice"
+        )
+        return
+    without_row = event_ids - rows.delivered_ids - set(rows.ids)
+    if without_row:
+        events = plural(len(without_row), "event")
+        progress(f"slot {source.slot} retains {events} without an outbox row: some rows may arrive twice")
         return
     connection.execute(ADVANCE, (source.slot, position))
     progress(f"slot {source.slot} starts at {lsn.format_lsn(position)}")
