@@ -44,12 +44,16 @@ ADVANCE: LiteralString = "select pg_replication_slot_advance(%s, '0/0'::pg_lsn +
 
 @dataclass
 class ResentRows:
-    """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`."""
+    """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`.
+
+    `without_row` is the number of events of the new slot whose rows were deleted.
+    """
 
     delivered: Counter[str] = field(default_factory=Counter)
     resent: Counter[str] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
     delivered_ids: set[str] = field(default_factory=set)
+    without_row: int = 0
 
     def add(self, rows: Sequence[OutboxRow], proof: DeliveryProof) -> None:
         """Add the rows of an aggregate, which are in insertion order."""
@@ -139,9 +143,9 @@ def _advance_slot(connection: Connection, source: Source, rows: ResentRows, posi
             f"which rows slot {source.slot} retains is unknown: it is not advanced, and some rows may arrive twice"
         )
         return
-    without_row = event_ids - rows.delivered_ids - set(rows.ids)
-    if without_row:
-        events = plural(len(without_row), "event")
+    rows.without_row = len(event_ids - rows.delivered_ids - set(rows.ids))
+    if rows.without_row:
+        events = plural(rows.without_row, "event")
         progress(f"slot {source.slot} retains {events} without an outbox row: some rows may arrive twice")
         return
     connection.execute(ADVANCE, (source.slot, position))
