@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from outbox_kit.drill import accounts, materialization
-from outbox_kit.drill.components import Component, ProcessComponent, python_module
+from outbox_kit.drill.components import ProcessComponent, python_module
 from outbox_kit.drill.faults import Fault, inject
 from outbox_kit.drill.ledger import Ledger, Outcome
 from outbox_kit.drill.observer import Observer
 from outbox_kit.drill.senders.catalogue import open_sender
 from outbox_kit.drill.stack import DrillStack
 from outbox_kit.drill.verdict import Verdict, delays_over_time, judge
-from outbox_kit.drill.ways.way import Deployed, Way
+from outbox_kit.drill.ways.way import Deployed, Promise, Way
 from outbox_kit.drill.writer import WriterSettings, writer_name
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.waiting import Observation, wait_for
@@ -91,6 +91,8 @@ class CellResult:
     delays: list[tuple[float, float]]
     tables_equal: bool | None
     note: str
+    detected: str = ""
+    """Checks of `outbox verify` that failed after a fault that needs a repair, with what they saw."""
 
 
 class Cell:
@@ -102,6 +104,7 @@ class Cell:
         self._way = settings.way(drill, settings.name)
         self._rng = random.Random(f"{settings.seed}/{settings.name}")  # noqa: S311 - not a secret
         self._notes: list[str] = []
+        self._detected = ""
 
     def run(self) -> CellResult:
         """Run the cell. Raises OutboxKitError if the way could not be deployed, or a component is gone for good."""
@@ -110,7 +113,8 @@ class Cell:
             accounts.prepare(connection, self._settings.load.accounts)
         with self._way.deployed() as deployed, self._observer(deployed.topic) as observer:
             with self._writers(deployed) as writers:
-                times = self._load(observer, {**self._drill.services, **deployed.components, "writer": writers})
+                deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
+                times = self._load(observer, deployed)
             self._recover(deployed)
             ledger = self._resolved_ledger()
             self._drain(observer, ledger)
@@ -131,10 +135,15 @@ class Cell:
             delays=_thinned(delays_over_time(ledger, deliveries)),
             tables_equal=tables_equal,
             note="; ".join(self._notes),
+            detected=self._detected,
         )
 
     def _observer(self, topic: str) -> Observer:
         return Observer(self._drill.kafka, topic, self._drill.state.postgres)
+
+    @property
+    def _promise(self) -> Promise:
+        return self._settings.way.promise_under(self._settings.fault)
 
     @property
     def _ledger_file(self) -> Path:
@@ -162,7 +171,7 @@ class Cell:
         finally:
             process.stop()
 
-    def _load(self, observer: Observer, components: Mapping[str, Component]) -> list[FaultTimes]:
+    def _load(self, observer: Observer, deployed: Deployed) -> list[FaultTimes]:
         """Let the writers run for the time of the load, with the faults within it."""
         self._wait_for_delivery(observer, time.time(), START_S)
         load_s, times = self._settings.load.seconds, []
@@ -170,15 +179,18 @@ class Cell:
         if not self._settings.fault.is_none:
             time.sleep(load_s * self._rng.uniform(0.2, 0.5))
             for _ in range(self._settings.injections):
-                times.append(self._inject(observer, components))
+                times.append(self._inject(observer, deployed))
                 time.sleep(self._rng.uniform(0.2, 2.0))
         time.sleep(max(0.0, end - time.monotonic()))
         return times
 
-    def _inject(self, observer: Observer, components: Mapping[str, Component]) -> FaultTimes:
+    def _inject(self, observer: Observer, deployed: Deployed) -> FaultTimes:
         started_at = time.time()
-        inject(self._settings.fault, components, self._drill.proxy)
+        inject(self._settings.fault, deployed.components, self._drill, deployed.deployment)
         ended_at = time.time()
+        if self._settings.fault.needs_repair:
+            self._detected = self._way.detected()
+            self._notes += self._way.repair()
         try:
             recovered_at = self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
@@ -234,7 +246,7 @@ class Cell:
             missing, count = observer.missing(committed), len(observer.deliveries)
             if count != seen[1]:
                 seen = time.monotonic(), count
-            is_quiet = not self._way.promise.no_loss and time.monotonic() - seen[0] > QUIET_S
+            is_quiet = not self._promise.no_loss and time.monotonic() - seen[0] > QUIET_S
             return Observation(missing == 0 or is_quiet or None, f"{missing} of {len(committed)} events are missing")
 
         try:

@@ -102,7 +102,8 @@ def summary(result: CellResult) -> str:
     counts = ("lost", "phantom", "early", "duplicated", "unordered", "unresolved")
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
-    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{_note(result)}"
+    detected = f", detected ({result.detected})" if result.detected else ""
+    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{detected}{_note(result)}"
 
 
 def _note(result: CellResult) -> str:
@@ -120,7 +121,7 @@ def broken_promises(results: Iterable[CellResult]) -> list[str]:
 
 
 def _broken(result: CellResult) -> dict[str, int]:
-    promise, verdict = WAYS[result.way].promise, result.verdict
+    promise, verdict = WAYS[result.way].promise_under(fault_named(result.fault)), result.verdict
     return {
         "lost": verdict.lost if promise.no_loss else 0,
         "phantom": verdict.phantom if promise.no_phantom else 0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outbox_kit.drill.cell import CellResult
 from outbox_kit.drill.faults import FAULTS
+from outbox_kit.drill.faults import fault_named
 from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
 from outbox_kit.drill.ways.catalogue import WAYS
 from outbox_kit.drill.ways.way import Promise
@@ -20,6 +21,7 @@ class CellSummary:
 
     way: str
     fault: str
+    promise: Promise
     cells: int
     faults: int
     committed: int
@@ -42,7 +44,6 @@ class WaySummary:
 
     way: str
     description: str
-    promise: Promise
     cells: tuple[CellSummary, ...]
     faults: int
     committed: int
@@ -67,7 +68,6 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
     return WaySummary(
         way=way,
         description=WAYS[way].description,
-        promise=WAYS[way].promise,
         cells=cells,
         faults=faults,
         committed=sum(cell.committed for cell in cells),
@@ -81,6 +81,7 @@ def _cell_summary(way: str, fault: str, results: list[CellResult]) -> CellSummar
     return CellSummary(
         way=way,
         fault=fault,
+        promise=WAYS[way].promise_under(fault_named(fault)),
         cells=len(results),
         faults=sum(result.injections for result in results),
         committed=sum(verdict.committed for verdict in verdicts),

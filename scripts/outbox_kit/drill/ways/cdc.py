@@ -21,7 +21,7 @@ class Cdc(PipelineWay):
     name = "cdc"
     description = "Outbox table, Debezium connector, at least once"
     promise = Promise()
-    faults = ("none", "kill-connect", "kill-writer", "pause-connect", *STACK_FAULTS)
+    faults = ("none", "kill-connect", "kill-writer", "pause-connect", *STACK_FAULTS, "slot-invalidated")
     exactly_once: ClassVar[bool] = False
 
     @contextmanager
@@ -53,6 +53,8 @@ class MessageCdc(Cdc):
     name = "cdc-messages"
     description = "Logical decoding messages without a table, Debezium connector, exactly once"
     promise = Promise(no_duplicates=True)
+    # Messages exist in the WAL only.
+    lossy_faults = frozenset({"slot-invalidated"})
     exactly_once = True
 
     def sender(self) -> SenderSettings:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+from outbox_kit.deployment import Deployment
 from outbox_kit.drill.components import Component
+from outbox_kit.drill.faults.fault import Fault
 from outbox_kit.drill.senders.sender import SenderSettings
 from outbox_kit.drill.stack import DrillStack
 
@@ -44,6 +46,7 @@ class Deployed:
     sender: SenderSettings
     pipeline_file: Path | None = None
     components: Mapping[str, Component] = field(default_factory=dict)
+    deployment: Deployment | None = None
 
 
 class Way(ABC):
@@ -53,6 +56,17 @@ class Way(ABC):
     description: ClassVar[str]
     promise: ClassVar[Promise]
     faults: ClassVar[tuple[str, ...]]
+    lossy_faults: ClassVar[frozenset[str]] = frozenset()
+    """Faults under which the way cannot promise that no event is lost, by name."""
+
+    @classmethod
+    def promise_under(cls, fault: Fault) -> Promise:
+        """Return what the way promises under a fault. The repair of a pipeline may send events again."""
+        return replace(
+            cls.promise,
+            no_loss=cls.promise.no_loss and fault.name not in cls.lossy_faults,
+            no_duplicates=cls.promise.no_duplicates and not fault.needs_repair,
+        )
 
     def __init__(self, drill: DrillStack, cell: str) -> None:
         """`cell` names the topics, the slot and the tables of the cell."""
@@ -66,3 +80,11 @@ class Way(ABC):
     def state(self) -> str:
         """Describe the state of the way's components, for a cell in which events are missing."""
         return ""
+
+    def detected(self) -> str:
+        """Return the checks that report the fault, with what they saw; empty if no check does."""
+        return ""
+
+    def repair(self) -> list[str]:
+        """Repair what a fault broke, as an operator would; return what the repair reports, for the notes."""
+        return []

@@ -1,0 +1,56 @@
+"""Injection of a fault into the running components, or into the deployed pipeline."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.drill.components import Component
+from outbox_kit.drill.faults.fault import Action, Fault
+from outbox_kit.drill.faults.slot import invalidate_slot
+from outbox_kit.drill.stack import DrillStack
+
+SLOW_DELAY_S = 0.2
+BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
+"""The function of each fault whose action is BREAK, by the name of the fault."""
+
+
+def inject(
+    fault: Fault, components: Mapping[str, Component], drill: DrillStack, deployment: Deployment | None = None
+) -> None:
+    """Inject a fault; return when a pause or delay is over. `deployment` is None for a way without a pipeline file."""
+    match fault.action:
+        case Action.KILL:
+            components[fault.component].signal(signal.SIGKILL)
+        case Action.PAUSE:
+            _pause(components[fault.component], fault.seconds)
+        case Action.RESTART:
+            components[fault.component].restart()
+        case Action.RESET:
+            drill.proxy.reset_connections()
+        case Action.SLOW:
+            _slow(drill, fault.seconds)
+        case Action.BREAK:
+            if deployment is None:
+                raise ValueError(f"fault {fault.name} needs a pipeline file")
+            BREAKAGES[fault.name](drill, deployment)
+        case Action.NONE:
+            pass
+
+
+def _pause(component: Component, seconds: float) -> None:
+    component.signal(signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        component.signal(signal.SIGCONT)
+
+
+def _slow(drill: DrillStack, seconds: float) -> None:
+    drill.proxy.set_delay(SLOW_DELAY_S)
+    try:
+        time.sleep(seconds)
+    finally:
+        drill.proxy.set_delay(0)
