@@ -14,7 +14,7 @@ import msgspec
 
 from outbox_kit.drill import accounts, materialization
 from outbox_kit.drill.components import ProcessComponent, python_module
-from outbox_kit.drill.faults import Fault, inject
+from outbox_kit.drill.faults import Fault, inject, prepared
 from outbox_kit.drill.ledger import Ledger, Outcome
 from outbox_kit.drill.observer import Observer
 from outbox_kit.drill.senders.catalogue import open_sender
@@ -111,7 +111,11 @@ class Cell:
         started_at = time.time()
         with self._drill.connect_to_database() as connection:
             accounts.prepare(connection, self._settings.load.accounts)
-        with self._way.deployed() as deployed, self._observer(deployed.topic) as observer:
+        with (
+            prepared(self._settings.fault, self._drill),
+            self._way.deployed() as deployed,
+            self._observer(deployed.topic) as observer,
+        ):
             with self._writers(deployed) as writers:
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from outbox_kit.drill.components import Component, ServiceComponent
+from outbox_kit.drill.components import ServiceComponent
 from outbox_kit.drill.project import DrillProject
 from outbox_kit.drill.proxy import Proxy
 from outbox_kit.pipeline import Kafka
@@ -32,7 +32,7 @@ class DrillStack:
     state: StackState
     proxy: Proxy
     progress: Reporter
-    services: dict[str, Component] = field(init=False)
+    services: dict[str, ServiceComponent] = field(init=False)
 
     def __post_init__(self) -> None:
         self.services = {name: ServiceComponent(self.stack, name) for name in SERVICES}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.drill.components import Component
+from outbox_kit.drill.faults import database, disk
 from outbox_kit.drill.faults.fault import Action, Fault
 from outbox_kit.drill.faults.slot import invalidate_slot
 from outbox_kit.drill.stack import DrillStack
@@ -15,6 +17,19 @@ from outbox_kit.drill.stack import DrillStack
 SLOW_DELAY_S = 0.2
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
 """The function of each fault whose action is BREAK, by the name of the fault."""
+DAMAGES: dict[str, Callable[[DrillStack], None]] = {
+    "disk-full-kafka": disk.fill,
+    "restore-postgres": database.restore_backup,
+    "promote-standby": database.promote_standby,
+    "promote-standby-failover-slot": database.promote_standby_with_slot,
+}
+"""The function of each fault whose action is DAMAGE, by the name of the fault."""
+PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
+
+
+def prepared(fault: Fault, drill: DrillStack) -> AbstractContextManager[None]:
+    """Prepare the stack for a fault, from before the deployment to the end of the cell. Raises NotApplicableError."""
+    return PREPARATIONS[fault.name](drill) if fault.name in PREPARATIONS else nullcontext()
 
 
 def inject(
@@ -36,6 +51,8 @@ def inject(
             if deployment is None:
                 raise ValueError(f"fault {fault.name} needs a pipeline file")
             BREAKAGES[fault.name](drill, deployment)
+        case Action.DAMAGE:
+            DAMAGES[fault.name](drill)
         case Action.NONE:
             pass
 

@@ -24,6 +24,7 @@ STACK_FAULTS = (
     "restart-postgres",
     "reset-connection",
     "slow-connection",
+    "disk-full-kafka",
 )
 """Faults of Kafka and PostgreSQL, which apply to every way."""
 
