@@ -234,8 +234,10 @@ class Cell:
 
     def _resolved_ledger(self) -> Ledger:
         """Read the ledger, and ask PostgreSQL for the unknown outcomes."""
-        ledger = Ledger.read(self._ledger_file)
+        ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
         with self._drill.connect_to_database() as connection:
+            if fault.replaces_database:
+                ledger.resolve_by_rows(accounts.entered_events(connection), undoes_commits=fault.undoes_commits)
             for transaction in ledger.unknown():
                 status = connection.execute(accounts.STATUS, (transaction.xid,)).fetchall()[0][0]
                 transaction.outcome = STATUSES.get(str(status), Outcome.UNKNOWN)

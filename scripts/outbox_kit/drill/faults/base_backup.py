@@ -47,7 +47,7 @@ def _row(connection: psycopg.Connection[Any], query: LiteralString) -> tuple[Any
 
 def _omitted(folder: str, names: list[str]) -> set[str]:
     """Return the entries of a folder that are not part of a backup."""
-    return set(names) if Path(folder).name in OMITTED_CONTENTS else OMITTED_FILES.intersection(names)
+    return set(names) if Path(folder).name in OMITTED_CONTENTS else set(OMITTED_FILES)
 
 
 def _copy(source: str, target: str) -> None:

@@ -16,10 +16,8 @@ def _break(name: str, component: str, description: str) -> Fault:
     return Fault(name, component, Action.BREAK, description, needs_repair=True)
 
 
-def _damage(name: str, component: str, description: str, *, undoes_commits: bool = False) -> Fault:
-    return Fault(
-        name, component, Action.DAMAGE, description, needs_repair=undoes_commits, undoes_commits=undoes_commits
-    )
+def _damage(name: str, component: str, description: str, *, undoes: bool = False) -> Fault:
+    return Fault(name, component, Action.DAMAGE, description, needs_repair=undoes, undoes_commits=undoes)
 
 
 # A pause of Connect exceeds session.timeout.ms (6 s), one of Kafka exceeds the drill's wal_sender_timeout (8 s), and
@@ -44,10 +42,8 @@ FAULTS: dict[str, Fault] = {
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
         _break("slot-invalidated", "slot", "The connector is stopped until the server invalidates its slot; repaired."),
         _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
-        _damage(
-            "restore-postgres", "postgres", "Restore of a base backup that is 5 s old; repaired.", undoes_commits=True
-        ),
-        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot; repaired.", undoes_commits=True),
+        _damage("restore-postgres", "postgres", "Restore of a base backup that is 5 s old; repaired.", undoes=True),
+        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot; repaired.", undoes=True),
         _damage("promote-standby-failover-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
     )
 }

@@ -38,8 +38,8 @@ class Fault:
 
     `times` is the number of injections in a cell: a process that restarts at once is killed more often, because the
     moment in which a way can lose an event is short. After a fault that `needs_repair`, nothing is delivered until an
-    operator has repaired the pipeline. After a fault that `undoes_commits`, the database may not have transactions whose
-    events were delivered.
+    operator has repaired the pipeline. After a fault that `undoes_commits`, the database may
+    not have transactions whose events were delivered.
     """
 
     name: str
@@ -50,6 +50,11 @@ class Fault:
     times: int = 1
     needs_repair: bool = False
     undoes_commits: bool = False
+
+    @property
+    def replaces_database(self) -> bool:
+        """Whether another server, or an older state, replaces the database: transaction ids are assigned again."""
+        return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
     def is_none(self) -> bool:

@@ -22,7 +22,15 @@ class Cdc(PipelineWay):
     name = "cdc"
     description = "Outbox table, Debezium connector, at least once"
     promise = Promise()
-    faults = ("none", "kill-connect", "kill-writer", "pause-connect", *STACK_FAULTS, *SLOT_FAULTS, "restore-postgres")
+    faults: ClassVar[tuple[str, ...]] = (
+        "none",
+        "kill-connect",
+        "kill-writer",
+        "pause-connect",
+        *STACK_FAULTS,
+        *SLOT_FAULTS,
+        "restore-postgres",
+    )
     exactly_once: ClassVar[bool] = False
 
     @contextmanager
