@@ -18,6 +18,7 @@ from outbox_kit.cli.commands import (
     log_level,
     offsets,
     prune,
+    recover,
     relay,
     render,
     stuck,
@@ -54,6 +55,7 @@ for command in (
     lifecycle.stop,
     stuck.stuck,
     prune.prune,
+    recover.recover,
 ):
     app.command()(command)
 

@@ -71,7 +71,7 @@ def confirm_tombstones(
     Return their keys by type. `limit` is the value of --max-deletions. With `exact`, the keys are those of records.
     Raises RefusedError if the tombstones exceed the limit.
     """
-    maximum = _parse_limit(limit)
+    maximum = parse_limit(limit)
     found = [deletion_guard.read_deletions(deployment, name, keys[name], print_message, exact=exact) for name in keys]
     deletions = [entry for entry in found if entry is not None]
     if deletions:
@@ -90,7 +90,7 @@ def confirm_misplaced(
 
     Raises RefusedError if the tombstones exceed the limit, or if the latest states would not follow them.
     """
-    misplaced_states.refuse_unsafe(deployment, found, _parse_limit(limit))
+    misplaced_states.refuse_unsafe(deployment, found, parse_limit(limit))
     for states in found:
         print_message(states.text)
     if found:
@@ -98,7 +98,8 @@ def confirm_misplaced(
         confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
 
 
-def _parse_limit(text: str) -> deletion_guard.DeletionLimit:
+def parse_limit(text: str) -> deletion_guard.DeletionLimit:
+    """Parse the value of --max-deletions. Raises BadParameter."""
     try:
         return deletion_guard.DeletionLimit.parse(text)
     except ValueError as error:

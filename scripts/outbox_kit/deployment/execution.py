@@ -6,7 +6,7 @@ the lock file at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from outbox_kit.changes import Change, System
 from outbox_kit.connect import apply as connect_apply
@@ -41,14 +41,16 @@ def apply(
     shown_plan: Plan | None = None,
     wait_seconds: float = 0,
     rollback: bool = True,
+    before_start: Callable[[Lock], None] | None = None,
 ) -> list[Change]:
     """Make every pending change, wait until the connector is in its declared state, and return the changes.
 
     The plan is made before the first change. Nothing is changed if the plan differs from `shown_plan`, or contains a
     dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
-    restores the last working config if the connector fails with the new config. If another command that changes the
-    pipeline is running, wait at most `wait_seconds` until it ends.
+    restores the last working config if the connector fails with the new config. `before_start` is called with the new
+    lock when all other systems are ready. If another command that changes the pipeline is running, wait at most
+    `wait_seconds` until it ends.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
@@ -62,6 +64,8 @@ def apply(
         lock = apply_prerequisites(deployment, plan, progress)
         if "connect" not in plan.systems:
             return list(plan.changes)
+        if before_start is not None:
+            before_start(lock)
         connector_changes = _apply_connect(deployment, plan, lock, progress, rollback=rollback)
         return [*(change for change in plan.changes if change.system != "connect"), *connector_changes]
 

@@ -34,7 +34,7 @@ def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progre
     if lock.unfinished is not None:
         raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
     _refuse_older_slot(lock, database)
-    _refuse_published_deletes(pipeline.source, database)
+    refuse_published_deletes(pipeline.source, database)
     for name in publications_of_deletes(connection, pipeline.source):
         progress(f"publication {name} publishes the deletes of {pipeline.source.table}: its subscribers receive them")
     return lock
@@ -53,7 +53,7 @@ def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
         )
 
 
-def _refuse_published_deletes(source: Source, database: ActualDatabase) -> None:
+def refuse_published_deletes(source: Source, database: ActualDatabase) -> None:
     """Raise RefusedError if the publication publishes deletes, at which the task would fail."""
     publication = database.publication
     if publication is None or not publication["pubdelete"] or source.deleted_rows == "ignore":

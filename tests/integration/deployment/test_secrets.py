@@ -124,6 +124,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "stuck": [["--older-than", "0"]],
     "prune": [["--dry-run", "--wait", "1"], ["--all", "--wait", "1", "--confirm", "secretive@local"]],
     "relay": [["--once"]],
+    "recover": [["--yes", "--wait", "1"]],
     "destroy": [["--confirm", "secretive@local", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }
 # `dead-letter show` prints a payload on purpose.

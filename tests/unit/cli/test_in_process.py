@@ -58,6 +58,7 @@ def test_lists_the_commands() -> None:
         "pause",
         "plan",
         "prune",
+        "recover",
         "relay",
         "render",
         "republish",

@@ -19,11 +19,14 @@ from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import silent
+from outbox_kit.recovery import recover
 from outbox_kit.rules import Status
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Observation, wait_for
 
 DEPLOY_S = 60
+# Because of the short wal_sender_timeout in project.SERVER_SETTINGS.
+EXPECTED_FAILURES = ("path.wal-sender-timeout",)
 
 
 class PipelineWay(Way):
@@ -62,13 +65,11 @@ class PipelineWay(Way):
             checks = verify(self._deployment, silent, canary_seconds=None)
         except OutboxKitError as error:
             return error.message
-        return "; ".join(f"{check.id}: {check.seen}" for check in checks if check.status is Status.FAIL)
+        failed = [check for check in checks if check.status is Status.FAIL and check.id not in EXPECTED_FAILURES]
+        return "; ".join(f"{check.id}: {check.seen}" for check in failed)
 
     def repair(self) -> list[str]:
-        with postgres_client.connected(self._deployment.environment.source) as connection:
-            postgres_client.drop_slot(connection, self._deployment.pipeline.source.slot)
-        apply(self._deployment, silent, recover=True)
-        return []
+        return recover(self._deployment, silent).lines
 
     def _apply(self, deployment: Deployment) -> None:
         """Deploy the pipeline. Services that the fault of an earlier cell hit may still reject requests."""

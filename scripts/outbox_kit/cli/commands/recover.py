@@ -1,0 +1,70 @@
+"""outbox recover."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from outbox_kit import lsn, recovery
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
+from outbox_kit.cli.console import print_json, print_message
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.deployment import Deployment
+from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.recovery import Cause, Recovery
+
+
+@common_options("output", "yes")
+def recover(
+    common: CommonOptions,
+    max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
+    wait_seconds: Annotated[
+        float,
+        typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
+    ] = 120,
+) -> None:
+    """Recover from a lost slot or a replaced database.
+
+    The command names the cause and asks. It creates the slot, increases the source epoch, sends rows that no topic
+    proves again, starts the connector, and sends the states of types with `backfill`. It changes nothing if the
+    connector can continue. Exit code 1 when a loss is possible.
+    """
+    limit = parse_limit(max_deletions)
+    with common.deployment() as deployment:
+        cause = recovery.diagnose(deployment)
+        if cause is not None:
+            print_message(f"{cause.name}: {cause.text}")
+            confirm(common, deployment, _action(deployment, cause), hint="check the cause above, then add --yes")
+        result = Recovery(None)
+        if cause is not None:
+            result = recovery.recover(deployment, print_message, limit=limit, wait_seconds=wait_seconds)
+    _print_result(result, common.output)
+    if result.unproved:
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def _action(deployment: Deployment, cause: Cause) -> str:
+    slot = deployment.pipeline.source.slot
+    drop = f"drop slot {slot}, " if cause.drops_slot else ""
+    return f"Stop the connector, {drop}continue at slot {slot} with a new source epoch, and send events again"
+
+
+def _print_result(result: Recovery, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(
+            {
+                "cause": dataclasses.asdict(result.cause) if result.cause else None,
+                "unread": {"from": lsn.as_json(result.unread_from), "to": lsn.as_json(result.unread_to)},
+                "resent": result.resent,
+                "unproved": result.unproved,
+            }
+        )
+    for line in result.lines[1:]:
+        print_message(line)
+    if result.cause is None:
+        print_message("nothing to recover: the connector can continue at its slot")
+    elif not result.unproved:
+        print_message("recovered: no event is lost")

@@ -1,0 +1,96 @@
+"""What a recovery proves, and the states that it sends again, per aggregate type."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from outbox_kit import backfill as backfills
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import OutboxKitError, RefusedError
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
+from outbox_kit.operations import deletion_guard, stuck
+from outbox_kit.operations.deletion_guard import DeletionLimit
+from outbox_kit.operations.misplaced_states import misplaced_states
+from outbox_kit.progress import Reporter, plural
+from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
+from outbox_kit.recovery.resending import ResentRows
+
+# As in docs/operations.md: rows that were written while the command runs are not stuck yet.
+STUCK_AGE_S = 2
+
+
+def prove_rows(deployment: Deployment, progress: Reporter, seconds: float) -> dict[str, PrunedType]:
+    """Wait until the slot has confirmed all rows; return their proof by aggregate type. Nothing is deleted.
+
+    Raises the errors of prune().
+    """
+    options = PruneOptions(older_than=0, wait_seconds=seconds, keep_newest=False, dry_run=True)
+    return {entry.aggregate_type: entry for entry in prune(deployment, progress, options)}
+
+
+def acknowledge_complete(
+    deployment: Deployment, rows: ResentRows, proofs: dict[str, PrunedType], progress: Reporter
+) -> Iterator[str]:
+    """Acknowledge the types without `backfill` whose rows are all proven; yield what the other types need.
+
+    Rows are deleted by age or by `outbox prune`. So if a row remains that was delivered before the loss, no lost row
+    was deleted.
+    """
+    for name in _types(deployment, with_backfill=False):
+        proof = proofs.get(name)
+        if proof is not None and proof.unproven:
+            yield f"{name}: no record proves {plural(proof.unproven, 'row')}; run `outbox stuck`"
+        elif proof is None or not rows.delivered[name]:
+            yield f"{name}: no row remains from before the loss, so lost events may have been deleted; {_steps(name)}"
+        elif _is_pending(deployment, name):
+            backfills.acknowledge(deployment, [name], progress)
+
+
+def request_states(deployment: Deployment, reason: str, *, with_backfill: bool) -> Iterator[str]:
+    """Yield for each type, or each one without `backfill`, that the service must write its states again."""
+    for name in deployment.pipeline.aggregates if with_backfill else _types(deployment, with_backfill=False):
+        yield f"{name}: {reason}; {_steps(name)}"
+
+
+def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter) -> Iterator[str]:
+    """Do what `backfill --restart` and `stuck --resend` do for the types with `backfill`; yield what they refuse."""
+    names = _types(deployment, with_backfill=True)
+    if not names:
+        return
+    try:
+        backfills.backfill(deployment, names, progress, backfills.BackfillOptions(restart=True))
+        _resend_stuck(deployment, names, limit, progress)
+    except OutboxKitError as error:
+        yield f"{', '.join(names)}: {error.message}; {error.hint}"
+
+
+def _resend_stuck(deployment: Deployment, names: Collection[str], limit: DeletionLimit, progress: Reporter) -> None:
+    """Send the states of stuck aggregates, and tombstones for those that were deleted. Raises RefusedError."""
+    found = stuck.list_stuck(deployment, progress, older_than=STUCK_AGE_S)
+    aggregates = [entry for entry in found if entry.aggregate_type in names]
+    if not aggregates:
+        return
+    misplaced = misplaced_states(deployment, aggregates)
+    if misplaced:
+        raise RefusedError("states are in wrong partitions", "run `outbox stuck --resend`")
+    keys = stuck.keys_to_resend(deployment, aggregates)
+    entries = [deletion_guard.read_deletions(deployment, name, keys[name], progress, exact=True) for name in keys]
+    deletions = [entry for entry in entries if entry is not None]
+    deletion_guard.refuse_excessive(deletions, limit)
+    tombstones = {entry.aggregate_type: entry.keys for entry in deletions}
+    count = stuck.resend(deployment, keys, progress, tombstones=tombstones, misplaced={})
+    progress(f"{plural(count, 'stuck aggregate')} sent again, {sum(map(len, tombstones.values()))} of them deleted")
+
+
+def _types(deployment: Deployment, *, with_backfill: bool) -> list[str]:
+    aggregates = deployment.pipeline.aggregates.items()
+    return [name for name, aggregate in aggregates if (aggregate.backfill is not None) is with_backfill]
+
+
+def _is_pending(deployment: Deployment, name: str) -> bool:
+    lock = deployment.lock()
+    return lock is not None and name in types_with_pending_backfill(lock.topics)
+
+
+def _steps(name: str) -> str:
+    return f"let the service write every state of {name} again, then run `outbox backfill --acknowledge {name}`"

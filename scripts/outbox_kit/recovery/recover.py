@@ -1,0 +1,144 @@
+"""recover: replace the slot, send again what no topic proves, and report what remains unproved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outbox_kit import lsn
+from outbox_kit.connect import lifecycle
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT, DeletionLimit
+from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
+from outbox_kit.progress import Reporter, plural
+from outbox_kit.pruning.conditions import refuse_published_deletes
+from outbox_kit.recovery import completion
+from outbox_kit.recovery.diagnosis import Cause, diagnose
+from outbox_kit.recovery.resending import ResentRows, resend_rows
+
+PROOF_WAIT_S = 120
+
+
+@dataclass
+class Recovery:
+    """Result of a recovery. `cause` is None if nothing was wrong, and nothing was changed then.
+
+    No connector has read the WAL from `unread_from` (None: unknown) to `unread_to` (None: no gap). `resent` are the
+    numbers of outbox rows that were sent again, by aggregate type. `unproved` says what can be lost, and what to do.
+    """
+
+    cause: Cause | None
+    unread_from: int | None = None
+    unread_to: int | None = None
+    resent: dict[str, int] = field(default_factory=dict)
+    unproved: list[str] = field(default_factory=list)
+
+    @property
+    def gap(self) -> str:
+        """The unread WAL as text; empty if there is none."""
+        if self.unread_to is None:
+            return ""
+        if self.unread_from is None:
+            return f"WAL before {lsn.format_lsn(self.unread_to)}, from an unknown LSN on, was not read"
+        size = lsn.format_size(self.unread_to - self.unread_from)
+        return f"WAL from {lsn.format_lsn(self.unread_from)} to {lsn.format_lsn(self.unread_to)} ({size}) was not read"
+
+    @property
+    def lines(self) -> list[str]:
+        """The result as text, one fact per line."""
+        if self.cause is None:
+            return []
+        rows = plural(sum(self.resent.values()), "outbox row")
+        return [
+            f"{self.cause.name}: {self.cause.text}",
+            *([self.gap] if self.gap else []),
+            f"{rows} sent again",
+            *self.unproved,
+        ]
+
+
+def recover(
+    deployment: Deployment,
+    progress: Reporter,
+    *,
+    limit: DeletionLimit | None = None,
+    wait_seconds: float = PROOF_WAIT_S,
+) -> Recovery:
+    """Let the connector read a new slot, and send again what the topics do not prove.
+
+    `limit` limits the tombstones per topic. Wait at most `wait_seconds` for the proof of the rows. An interrupted
+    recovery is completed by the next one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    """
+    with deployment.exclusive("recover", progress):
+        cause = diagnose(deployment)
+        if cause is None:
+            return Recovery(None)
+        _prepare(deployment, cause, progress)
+    recovery, rows = Recovery(cause), ResentRows()
+
+    def before_start(lock: Lock) -> None:
+        nonlocal rows
+        _note_gap(deployment, recovery)
+        if deployment.pipeline.source.uses_table:
+            rows = resend_rows(deployment, lock, progress)
+            recovery.resent = dict(rows.resent)
+
+    apply(deployment, progress, recover=True, before_start=before_start)
+    _complete(deployment, recovery, rows, limit or DeletionLimit.parse(DEFAULT_LIMIT), progress, wait_seconds)
+    return recovery
+
+
+def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
+    """Stop the connector, and drop a slot that cannot be used. Raises RefusedError, WaitTimeoutError."""
+    name, source = deployment.pipeline.connector.name, deployment.pipeline.source
+    if source.uses_table:
+        refuse_published_deletes(source, deployment.read_database())
+    if deployment.connect.config(name) is not None:
+        progress(f"stop connector {name}")
+        lifecycle.stop(deployment.connect, name)
+    with postgres_client.connected(deployment.environment.source) as connection:
+        wait_inactive(connection, source.slot)
+        slot = read_slot(connection, source.slot)
+        if slot is not None and (cause.drops_slot or slot.wal_status == "lost"):
+            progress(f"drop slot {source.slot}")
+            postgres_client.drop_slot(connection, source.slot)
+
+
+def _note_gap(deployment: Deployment, recovery: Recovery) -> None:
+    """Note the WAL between the last position of the connector and that of its slot. A failover slot leaves no gap."""
+    with postgres_client.connected(deployment.environment.source) as connection:
+        slot = read_slot(connection, deployment.pipeline.source.slot)
+    confirmed = slot.confirmed_flush if slot else None
+    read_up_to = recovery.cause.read_up_to if recovery.cause else None
+    if confirmed is not None and (read_up_to is None or read_up_to < confirmed):
+        recovery.unread_from, recovery.unread_to = read_up_to, confirmed
+
+
+def _complete(
+    deployment: Deployment,
+    recovery: Recovery,
+    rows: ResentRows,
+    limit: DeletionLimit,
+    progress: Reporter,
+    wait_seconds: float,
+) -> None:
+    """Prove the rows, send the states of types with `backfill`, and note what remains unproved."""
+    cause = recovery.cause
+    if not deployment.pipeline.source.uses_table:
+        if recovery.gap:
+            reason = f"{recovery.gap}; its events are lost, because messages exist in the WAL only"
+            recovery.unproved += completion.request_states(deployment, reason, with_backfill=True)
+        return
+    try:
+        proofs = completion.prove_rows(deployment, progress, wait_seconds)
+    except OutboxKitError as error:
+        recovery.unproved.append(f"the delivery of the rows is not proven: {error.message}; {error.hint}")
+        proofs = {}
+    if cause is not None and cause.replaces_states:
+        reason = "the topic can have states that the database no longer has"
+        recovery.unproved += completion.request_states(deployment, reason, with_backfill=False)
+    elif recovery.gap:
+        recovery.unproved += completion.acknowledge_complete(deployment, rows, proofs, progress)
+    recovery.unproved += completion.send_states(deployment, limit, progress)

@@ -1,0 +1,86 @@
+"""Event ids of the rows that a slot will send, read without advancing the slot.
+
+pgoutput sends a relation message (R) with the names of the columns before the first insert (I) of a relation; see the
+logical replication message formats of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import LiteralString
+
+import psycopg
+
+from outbox_kit.pipeline import Source
+from outbox_kit.postgres.client import Connection
+
+MAX_CHANGES = 200_000
+TIMEOUT: LiteralString = "set local statement_timeout = '60s'"
+CHANGES: LiteralString = """
+    select data from pg_logical_slot_peek_binary_changes(%(slot)s, '0/0'::pg_lsn + %(upto)s::numeric, %(maximum)s,
+        'proto_version', '1', 'publication_names', %(publication)s)"""
+NULL_OR_UNCHANGED = (b"n", b"u")
+
+
+def peek_event_ids(connection: Connection, source: Source, *, upto: int) -> set[str] | None:
+    """Return the event ids of the outbox rows that the slot sends up to the LSN `upto`.
+
+    Return None if they cannot be determined: the slot is active, the login lacks a privilege, reading takes too long,
+    there are more than MAX_CHANGES, or the publication contains other tables.
+    """
+    parameters = {
+        "slot": source.slot,
+        "upto": upto,
+        "maximum": MAX_CHANGES,
+        "publication": f'"{source.publication}"',
+    }
+    try:
+        with connection.transaction():
+            connection.execute(TIMEOUT)
+            messages = [bytes(row["data"]) for row in connection.execute(CHANGES, parameters)]
+    except (psycopg.errors.ObjectInUse, psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
+        return None
+    return None if len(messages) >= MAX_CHANGES else inserted_ids(messages, source)
+
+
+def inserted_ids(messages: Iterable[bytes], source: Source) -> set[str] | None:
+    """Return the event ids of the inserts in pgoutput messages; None if an insert is not of the outbox table."""
+    columns: dict[bytes, int | None] = {}
+    event_ids = set[str]()
+    for message in messages:
+        kind, relation = message[:1], message[1:5]
+        if kind == b"R":
+            columns[relation] = _id_column(message, source)
+        elif kind == b"I":
+            number = columns.get(relation)
+            if number is None:
+                return None
+            event_ids.add(_column(message, number))
+    return event_ids
+
+
+def _id_column(message: bytes, source: Source) -> int | None:
+    """Return the number of the id column of the outbox table; None for another relation."""
+    namespace, name, rest = message[5:].split(b"\0", maxsplit=2)
+    if f"{namespace.decode()}.{name.decode()}" != source.table:
+        return None
+    (count,) = struct.unpack_from("!H", rest, 1)
+    rest, names = rest[3:], []
+    for _ in range(count):
+        column, tail = rest[1:].split(b"\0", maxsplit=1)
+        names.append(column.decode())
+        rest = tail[8:]
+    return names.index(source.columns.id) if source.columns.id in names else None
+
+
+def _column(message: bytes, number: int) -> str:
+    """Return the text of a column of an insert message."""
+    position = 8  # I, 4 bytes of relation, N, 2 bytes of column count
+    for _ in range(number):
+        if message[position : position + 1] in NULL_OR_UNCHANGED:
+            position += 1
+        else:
+            position += 5 + int(struct.unpack_from("!I", message, position + 1)[0])
+    (length,) = struct.unpack_from("!I", message, position + 1)
+    return message[position + 5 : position + 5 + length].decode()
