@@ -51,13 +51,15 @@ def _kill_for_good(drill: DrillStack) -> None:
 
 
 def _replace_data(drill: DrillStack, folder: Path) -> None:
-    """Start the stopped server with another data folder."""
+    """Start the stopped server with another data folder; return when it and the registry answer."""
     replaced = _replaced(drill)
     if _data(drill).exists():
         _data(drill).rename(replaced)
     folder.rename(_data(drill))
     drill.services["postgres"].start()
     shutil.rmtree(replaced)
+    drill.connect_to_database().close()
+    drill.wait_for_registry()
 
 
 def _data(drill: DrillStack) -> Path:
