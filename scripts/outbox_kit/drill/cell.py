@@ -12,6 +12,7 @@ from threading import Event as Flag
 from typing import Any
 
 import msgspec
+import psycopg
 
 from outbox_kit.drill import accounts, materialization
 from outbox_kit.drill.components import ProcessComponent, python_module
@@ -212,8 +213,11 @@ class Cell:
     def _write_states(self, deployed: Deployed) -> None:
         """Write every state again: the topic has states that the database no longer has."""
         settings = self._writer_settings(deployed)
-        with LedgerFile(self._ledger_file) as ledger:
-            Writer(settings, settings.writers, ledger, Flag()).write_states()
+        try:
+            with LedgerFile(self._ledger_file) as ledger:
+                Writer(settings, settings.writers, ledger, Flag()).write_states()
+        except psycopg.Error as error:
+            self._notes.append(f"states were not written again: {type(error).__name__}")
 
     def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
         """Wait for the delivery of an event that was written after `since`; return the time of the delivery."""

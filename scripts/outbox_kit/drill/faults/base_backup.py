@@ -30,7 +30,7 @@ def take_base_backup(drill: DrillStack, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with drill.connect_to_database() as connection:
         first_file = _row(connection, START)[0]
-        shutil.copytree(data, folder, ignore=_omitted, copy_function=_copy)
+        copy_data(data, folder)
         last_file, label = _row(connection, STOP)
     for file in (data / WAL).iterdir():
         if file.is_file() and first_file <= file.name <= last_file:
@@ -38,6 +38,11 @@ def take_base_backup(drill: DrillStack, folder: Path) -> None:
     (folder / "backup_label").write_text(label)
     for path in (folder, *folder.rglob("*")):
         change_owner(path, drill.state.postgres_user)
+
+
+def copy_data(data: Path, folder: Path) -> None:
+    """Copy a data folder without WAL, slots and files of the running server. Files that vanish are ignored."""
+    shutil.copytree(data, folder, ignore=_omitted, copy_function=_copy)
 
 
 def _row(connection: psycopg.Connection[Any], query: LiteralString) -> tuple[Any, ...]:

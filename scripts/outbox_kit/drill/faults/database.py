@@ -35,10 +35,15 @@ def promote_standby_with_slot(drill: DrillStack) -> None:
 
 
 def _promote(drill: DrillStack, standby: Standby) -> None:
-    with standby.running():
-        time.sleep(WRITING_S)
-        _kill_for_good(drill)
-        standby.promote()
+    try:
+        with standby.running():
+            time.sleep(WRITING_S)
+            _kill_for_good(drill)
+            standby.promote()
+    except BaseException:
+        if not _data(drill).exists():  # the next cell needs a server
+            _replace_data(drill, _replaced(drill))
+        raise
     _replace_data(drill, standby.folder)
 
 
@@ -57,7 +62,7 @@ def _replace_data(drill: DrillStack, folder: Path) -> None:
         _data(drill).rename(replaced)
     folder.rename(_data(drill))
     drill.services["postgres"].start()
-    shutil.rmtree(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
     drill.connect_to_database().close()
     drill.wait_for_registry()
 
