@@ -33,7 +33,7 @@ def take_base_backup(drill: DrillStack, folder: Path) -> None:
         copy_data(data, folder)
         last_file, label = _row(connection, STOP)
     for file in (data / WAL).iterdir():
-        if file.is_file() and first_file <= file.name <= last_file:
+        if file.suffix == ".history" or first_file <= file.name <= last_file:
             _copy(str(file), str(folder / WAL / file.name))
     (folder / "backup_label").write_text(label)
     for path in (folder, *folder.rglob("*")):

@@ -43,6 +43,7 @@ def _promote(drill: DrillStack, standby: Standby) -> None:
     except BaseException:
         if not _data(drill).exists():  # the next cell needs a server
             _replace_data(drill, _replaced(drill))
+        standby.abandon()
         raise
     _replace_data(drill, standby.folder)
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg import sql
 
 from outbox_common.private_files import write_private
 from outbox_kit.drill.faults.base_backup import take_base_backup
@@ -23,7 +24,10 @@ from outbox_kit.waiting import Observation, wait_for
 SLOT = "outbox_drill_standby"
 READY_S = 45
 STOP_S = 30
+PRIMARY_SETTINGS = ("synchronous_standby_names", "synchronized_standby_slots")
 CREATE_SLOT: LiteralString = "select pg_create_physical_replication_slot(%s, true)"
+DROP_SLOT: LiteralString = """
+    select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and not active"""
 IS_SYNCHRONOUS: LiteralString = "select 1 from pg_stat_replication where application_name = %s and sync_state = 'sync'"
 FAILOVER_SLOTS: LiteralString = "select slot_name from pg_replication_slots where failover"
 SYNCED_SLOTS: LiteralString = "select slot_name from pg_replication_slots where synced and not temporary"
@@ -61,6 +65,14 @@ class Standby:
         """Promote the standby; return when it accepts writes. Raises psycopg.Error."""
         with self._connect() as connection:
             connection.execute(PROMOTE)
+
+    def abandon(self) -> None:
+        """Let the primary commit without the standby, which does not replace it."""
+        with self._drill.connect_to_database() as primary:
+            for name in PRIMARY_SETTINGS:
+                primary.execute(sql.SQL("alter system reset {}").format(sql.Identifier(name)))
+            primary.execute("select pg_reload_conf()")
+            primary.execute(DROP_SLOT, (SLOT,))
 
     def _launch(self) -> subprocess.Popen[bytes]:
         user = self._drill.state.postgres_user
