@@ -33,7 +33,7 @@ LOG_FOLDER = "log.dirs"
 def small_disk(drill: DrillStack) -> Iterator[None]:
     """Move the broker's log folder to a tmpfs during a `with` block. Raises NotApplicableError without permission."""
     disk, folder = _disk(drill), drill.stack.layout.data / "kafka"
-    _mount(disk, _used_bytes(folder) + FREE_BYTES)
+    mount_tmpfs(disk, _used_bytes(folder) + FREE_BYTES)
     try:
         _move_log_folder(drill, folder, disk / "kafka")
         try:
@@ -63,7 +63,8 @@ def _disk(drill: DrillStack) -> Path:
     return drill.project.folder / "kafka-disk"
 
 
-def _mount(disk: Path, size: int) -> None:
+def mount_tmpfs(disk: Path, size: int) -> None:
+    """Mount a tmpfs of `size` bytes. Raises NotApplicableError without permission."""
     disk.mkdir(exist_ok=True)
     _unmount(disk)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.drill.components import Component
-from outbox_kit.drill.faults import database, disk
+from outbox_kit.drill.faults import connections, database, disk, signals
 from outbox_kit.drill.faults.fault import Action, Fault
 from outbox_kit.drill.faults.slot import invalidate_slot
 from outbox_kit.drill.stack import DrillStack
 
-SLOW_DELAY_S = 0.2
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
 """The function of each fault whose action is BREAK, by the name of the fault."""
 DAMAGES: dict[str, Callable[[DrillStack], None]] = {
@@ -38,15 +35,15 @@ def inject(
     """Inject a fault; return when a pause or delay is over. `deployment` is None for a way without a pipeline file."""
     match fault.action:
         case Action.KILL:
-            components[fault.component].signal(signal.SIGKILL)
+            signals.kill(components[fault.component])
         case Action.PAUSE:
-            _pause(components[fault.component], fault.seconds)
+            signals.pause(components[fault.component], fault.seconds)
         case Action.RESTART:
             components[fault.component].restart()
         case Action.RESET:
             drill.proxy.reset_connections()
         case Action.SLOW:
-            _slow(drill, fault.seconds)
+            connections.slow_down(drill.proxy, fault.seconds)
         case Action.BREAK:
             if deployment is None:
                 raise ValueError(f"fault {fault.name} needs a pipeline file")
@@ -55,19 +52,3 @@ def inject(
             DAMAGES[fault.name](drill)
         case Action.NONE:
             pass
-
-
-def _pause(component: Component, seconds: float) -> None:
-    component.signal(signal.SIGSTOP)
-    try:
-        time.sleep(seconds)
-    finally:
-        component.signal(signal.SIGCONT)
-
-
-def _slow(drill: DrillStack, seconds: float) -> None:
-    drill.proxy.set_delay(SLOW_DELAY_S)
-    try:
-        time.sleep(seconds)
-    finally:
-        drill.proxy.set_delay(0)
