@@ -28,7 +28,7 @@ from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
 from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot
 from outbox_kit.recovery.slot_events import peek_event_ids
 
-LOCK_TIMEOUT_S = 30
+LOCK_TIMEOUT_S = 10
 LOCK: LiteralString = "lock table {table} in share row exclusive mode"
 # A generated value, such as that of seq, is generated again, so that the row is newer than all others.
 COLUMNS: LiteralString = """
@@ -44,12 +44,16 @@ ADVANCE: LiteralString = "select pg_replication_slot_advance(%s, '0/0'::pg_lsn +
 
 @dataclass
 class ResentRows:
-    """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`."""
+    """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`.
+
+    `without_row` is the number of events of the new slot whose rows were deleted.
+    """
 
     delivered: Counter[str] = field(default_factory=Counter)
     resent: Counter[str] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
     delivered_ids: set[str] = field(default_factory=set)
+    without_row: int = 0
 
     def add(self, rows: Sequence[OutboxRow], proof: DeliveryProof) -> None:
         """Add the rows of an aggregate, which are in insertion order."""
@@ -134,8 +138,15 @@ def _advance_slot(connection: Connection, source: Source, rows: ResentRows, posi
     Such an event is of a row that was deleted from the table. Then some rows are sent twice.
     """
     event_ids = peek_event_ids(connection, source, upto=position)
-    if event_ids is None or event_ids - rows.delivered_ids - set(rows.ids):
-        progress(f"slot {source.slot} also retains events without an outbox row: some rows are sent twice")
+    if event_ids is None:
+        progress(
+            f"which rows slot {source.slot} retains is unknown: it is not advanced, and some rows may arrive twice"
+        )
+        return
+    rows.without_row = len(event_ids - rows.delivered_ids - set(rows.ids))
+    if rows.without_row:
+        events = plural(rows.without_row, "event")
+        progress(f"slot {source.slot} retains {events} without an outbox row: some rows may arrive twice")
         return
     connection.execute(ADVANCE, (source.slot, position))
     progress(f"slot {source.slot} starts at {lsn.format_lsn(position)}")

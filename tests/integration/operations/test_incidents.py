@@ -188,7 +188,7 @@ def test_slot_lost(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
-    assert "kafka.pending-backfill: expected" in done[3].stderr
+    assert "slot-missing" in done[2].stderr
     scenario.wait_state(lost, live=True)
     scenario.wait_delivered(scenario.write()[1])
 

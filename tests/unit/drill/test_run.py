@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,30 @@ def test_names_each_broken_promise(deliveries: list, changes: dict, broken: list
 
 def test_duplicates_break_no_promise_of_at_least_once() -> None:
     assert broken_promises([result_of("cdc", "none", LEDGER, deliveries_of("a", "b", "b"))]) == []
+
+
+def test_results_without_detected_are_read(tmp_path: Path) -> None:
+    """Earlier releases did not write it."""
+    project = DrillProject(tmp_path)
+    [cell] = select_cells(["cdc"], ["none"], seed=5, repeat=1, load=Load(), materialize=False)
+    path = result_file(project, cell)
+    write_result(path, result_of("cdc", "none", LEDGER, deliveries_of("a"), seed=5))
+    values = json.loads(path.read_text())
+    del values["detected"]
+    path.write_text(json.dumps(values))
+    assert read_results(project, 5)[0].detected == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "deliveries", "broken"),
+    [
+        ("cdc-exactly-once", deliveries_of("a", "b", "b"), []),
+        ("cdc-exactly-once", deliveries_of("a"), ["lost"]),
+        ("cdc-messages", deliveries_of("a"), []),
+        ("cdc-messages", deliveries_of("a", "b", "c"), ["phantom"]),
+    ],
+)
+def test_promises_differ_by_fault(way: str, deliveries: list, broken: list[str]) -> None:  # type: ignore[type-arg]
+    """A repair may send rows twice, and messages of an invalidated slot are lost."""
+    lines = broken_promises([result_of(way, "slot-invalidated", LEDGER, deliveries)])
+    assert [line.split(": 1 ")[1] for line in lines] == broken
