@@ -201,8 +201,8 @@ class Cell:
         if self._settings.fault.needs_repair:
             self._detected = self._way.detected()
             self._notes += self._way.repair()
-        if self._settings.fault.undoes_commits:
-            self._write_states(deployed)
+            if self._way.lacks_states():
+                self._write_states(deployed)
         try:
             recovered_at = self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
@@ -211,7 +211,7 @@ class Cell:
         return FaultTimes(started_at, ended_at, recovered_at)
 
     def _write_states(self, deployed: Deployed) -> None:
-        """Write every state again: the topic has states that the database no longer has."""
+        """Write every state again, as the repair requests of a service."""
         settings = self._writer_settings(deployed)
         try:
             with LedgerFile(self._ledger_file) as ledger:
