@@ -91,8 +91,8 @@ demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps 
 drill: setup ## Put three ways of sending under three faults, and count lost events. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
 
-drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About 80 minutes; resumable.
-	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --resume
+drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About two hours; resumable.
+	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --materialize --resume
 	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from the components of `make setup`.

@@ -35,6 +35,7 @@ VISIBLE: LiteralString = "select event_id::text from drill.entry where event_id 
 # flushed WAL contains it, and pg_xact_status would then report on another transaction.
 DURABLE_XID: LiteralString = """
     select pg_current_xact_id()::text, pg_logical_emit_message(false, 'outbox-heartbeat', '', true)"""
+ENTRIES: LiteralString = "select event_id::text from drill.entry"
 STATUS: LiteralString = "select pg_xact_status(%s::text::xid8)"
 
 Connection = psycopg.Connection[Any]
@@ -71,6 +72,11 @@ def change_accounts(connection: Connection, names: list[str], rng: random.Random
 def durable_xid(connection: Connection) -> str:
     """Return the id of the open transaction, once it is on disk."""
     return str(connection.execute(DURABLE_XID).fetchall()[0][0])
+
+
+def entered_events(connection: Connection) -> set[str]:
+    """Return the ids of the events of which the database has an entry."""
+    return {str(row[0]) for row in connection.execute(ENTRIES).fetchall()}
 
 
 def _change(row: tuple[str, int, int], rng: random.Random) -> Change:

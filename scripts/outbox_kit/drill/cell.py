@@ -8,20 +8,22 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any
 
 import msgspec
+import psycopg
 
 from outbox_kit.drill import accounts, materialization
 from outbox_kit.drill.components import ProcessComponent, python_module
-from outbox_kit.drill.faults import Fault, inject
-from outbox_kit.drill.ledger import Ledger, Outcome
+from outbox_kit.drill.faults import Fault, inject, prepared
+from outbox_kit.drill.ledger import Ledger, LedgerFile, Outcome
 from outbox_kit.drill.observer import Observer
 from outbox_kit.drill.senders.catalogue import open_sender
 from outbox_kit.drill.stack import DrillStack
 from outbox_kit.drill.verdict import Verdict, delays_over_time, judge
 from outbox_kit.drill.ways.way import Deployed, Promise, Way
-from outbox_kit.drill.writer import WriterSettings, writer_name
+from outbox_kit.drill.writer import Writer, WriterSettings, writer_name
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.waiting import Observation, wait_for
 
@@ -111,7 +113,11 @@ class Cell:
         started_at = time.time()
         with self._drill.connect_to_database() as connection:
             accounts.prepare(connection, self._settings.load.accounts)
-        with self._way.deployed() as deployed, self._observer(deployed.topic) as observer:
+        with (
+            prepared(self._settings.fault, self._drill),
+            self._way.deployed() as deployed,
+            self._observer(deployed.topic) as observer,
+        ):
             with self._writers(deployed) as writers:
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)
@@ -149,19 +155,23 @@ class Cell:
     def _ledger_file(self) -> Path:
         return self._drill.logs / f"{self._settings.name}.ledger"
 
-    @contextmanager
-    def _writers(self, deployed: Deployed) -> Iterator[ProcessComponent]:
-        load, logs, name = self._settings.load, self._drill.logs, self._settings.name
-        self._ledger_file.unlink(missing_ok=True)
-        settings = WriterSettings(
+    def _writer_settings(self, deployed: Deployed) -> WriterSettings:
+        load = self._settings.load
+        return WriterSettings(
             dsn=self._drill.state.postgres if deployed.pipeline_file else self._drill.proxied_dsn(),
             ledger=str(self._ledger_file),
             sender=deployed.sender,
             accounts=load.accounts,
             writers=load.writers,
             rate=load.rate,
-            seed=f"{self._settings.seed}/{name}",
+            seed=f"{self._settings.seed}/{self._settings.name}",
         )
+
+    @contextmanager
+    def _writers(self, deployed: Deployed) -> Iterator[ProcessComponent]:
+        logs, name = self._drill.logs, self._settings.name
+        self._ledger_file.unlink(missing_ok=True)
+        settings = self._writer_settings(deployed)
         settings_file = logs / f"{name}.writer.json"
         settings_file.write_bytes(msgspec.json.encode(settings))
         command = python_module("outbox_kit.drill.writer", str(settings_file))
@@ -191,12 +201,23 @@ class Cell:
         if self._settings.fault.needs_repair:
             self._detected = self._way.detected()
             self._notes += self._way.repair()
+            if self._way.lacks_states():
+                self._write_states(deployed)
         try:
             recovered_at = self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
             self._notes.append(f"{error.message}; {self._way.state()}")
             recovered_at = None
         return FaultTimes(started_at, ended_at, recovered_at)
+
+    def _write_states(self, deployed: Deployed) -> None:
+        """Write every state again, as the repair requests of a service."""
+        settings = self._writer_settings(deployed)
+        try:
+            with LedgerFile(self._ledger_file) as ledger:
+                Writer(settings, settings.writers, ledger, Flag()).write_states()
+        except psycopg.Error as error:
+            self._notes.append(f"states were not written again: {type(error).__name__}")
 
     def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
         """Wait for the delivery of an event that was written after `since`; return the time of the delivery."""
@@ -230,8 +251,10 @@ class Cell:
 
     def _resolved_ledger(self) -> Ledger:
         """Read the ledger, and ask PostgreSQL for the unknown outcomes."""
-        ledger = Ledger.read(self._ledger_file)
+        ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
         with self._drill.connect_to_database() as connection:
+            if fault.replaces_database:
+                ledger.resolve_by_rows(accounts.entered_events(connection), undoes_commits=fault.undoes_commits)
             for transaction in ledger.unknown():
                 status = connection.execute(accounts.STATUS, (transaction.xid,)).fetchall()[0][0]
                 transaction.outcome = STATUSES.get(str(status), Outcome.UNKNOWN)

@@ -17,9 +17,13 @@ from outbox_kit.errors import OutboxKitError
 from outbox_kit.stack import Stack
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.processes import find_processes, send_signal
+from outbox_kit.waiting import Observation, wait_for
 
 STOP_TIMEOUT_S = 30
 RESTART_INTERVAL_S = 1.0
+# Greater than the stop_seconds of every service.
+SERVICE_STOP_S = 45
+STOPPED_STATES = ("stopped", "fatal")
 
 
 class Component(Protocol):
@@ -38,6 +42,7 @@ class ServiceComponent:
     def __init__(self, stack: Stack, service: str) -> None:
         self._stack = stack
         self._service = service
+        self._control = Control(stack.layout.socket)
 
     def signal(self, number: signal.Signals) -> None:
         processes = find_processes(self._stack.layout, (self._service,))
@@ -46,9 +51,22 @@ class ServiceComponent:
         send_signal(processes, number)
 
     def restart(self) -> None:
-        control = Control(self._stack.layout.socket)
-        control.call("stopProcess", self._service, True)
-        control.start(self._service)
+        self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Request the start of the service, which must be stopped."""
+        self._control.start(self._service)
+
+    def stop(self) -> None:
+        """Stop the service in an orderly way, also if Supervisor is starting it again and again."""
+
+        def poll() -> Observation[bool]:
+            self._control.stop(self._service)
+            state = self._control.processes()[self._service].state
+            return Observation(state in STOPPED_STATES or None, f"state {state}")
+
+        wait_for(f"{self._service} to stop", poll, seconds=SERVICE_STOP_S, interval=0.1)
 
 
 class ProcessComponent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
     UNKNOWN = "unknown"
+    UNDONE = "undone"
+    """Not in the database that replaced the one of the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,21 @@ class Ledger:
     def unknown(self) -> list[Transaction]:
         """Return the transactions without a known outcome."""
         return [entry for entry in self.transactions.values() if entry.outcome is Outcome.UNKNOWN]
+
+    def resolve_by_rows(self, event_ids: Collection[str], *, undoes_commits: bool) -> None:
+        """Decide the outcomes by the events of which the database has rows, after it was replaced.
+
+        A committed transaction without rows is undone only if the fault `undoes_commits`; else its events are lost.
+        """
+        for transaction in self.transactions.values():
+            if transaction.outcome is Outcome.ROLLED_BACK:
+                continue
+            if any(event.event_id in event_ids for event in transaction.events):
+                transaction.outcome = Outcome.COMMITTED
+            elif undoes_commits:
+                transaction.outcome = Outcome.UNDONE
+            elif transaction.outcome is Outcome.UNKNOWN:
+                transaction.outcome = Outcome.ROLLED_BACK
 
     def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
         """Return the events of the transactions with this outcome, by event id."""

@@ -13,13 +13,10 @@ from outbox_kit.drill.ledger import Event, Ledger, Outcome
 from outbox_kit.drill.project import ENVIRONMENT
 from outbox_kit.drill.stack import DrillStack
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.stack import health_checks
 from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
-from outbox_kit.waiting import Observation, wait_for
 
 RUNS = 3
 CONNECT_TIMEOUT_S = 10
-REGISTRY_REQUESTS, REGISTRY_S = 30, 60
 SHOWN_DIFFERENCES = 5
 
 
@@ -49,27 +46,11 @@ def newest_events(ledger: Ledger) -> dict[str, Event]:
 
 def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
     """Run the job; run it again after a failure, as a schedule does. Raises OutboxKitError after RUNS runs."""
-    _wait_for_registry(drill.state.registry)
+    drill.wait_for_registry()
     with log.open("wb") as output:
         codes = (_job_exit_code(drill, pipeline_file, output) for _ in range(RUNS))
         if all(codes):
             raise OutboxKitError(f"{RUNS} runs of the Spark job failed", f"see {log}")
-
-
-def _wait_for_registry(url: str) -> None:
-    """Wait until the registry answers REGISTRY_REQUESTS requests in a row.
-
-    After a kill of PostgreSQL, it rejects one request for each broken connection of its pool.
-    """
-    answered = 0
-
-    def poll() -> Observation[bool]:
-        nonlocal answered
-        observation = health_checks.check_registry(url)
-        answered = answered + 1 if observation.value else 0
-        return Observation(answered >= REGISTRY_REQUESTS or None, observation.text)
-
-    wait_for("the registry", poll, seconds=REGISTRY_S, interval=0.05)
 
 
 def _job_exit_code(drill: DrillStack, pipeline_file: Path, output: IO[bytes]) -> int:

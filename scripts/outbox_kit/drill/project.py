@@ -17,9 +17,13 @@ from outbox_kit.drill.accounts import AGGREGATE
 from outbox_kit.errors import StackError
 from outbox_kit.progress import Reporter
 from outbox_kit.stack import Stack, StackState
+from outbox_kit.stack.processes import terminate
 
 ENVIRONMENT = "drill"
+STANDBY = "standby"
+"""Name of the process of a standby, which a killed drill leaves running."""
 PARTITIONS = 4
+STANDBY_STOP_S = 10
 RUNTIME_FOLDERS = ("build/runtime", "smt/target/plugin")
 # Less than the pause of Kafka, so that this pause ends the replication connection.
 SERVER_SETTINGS = {"wal_sender_timeout": "8s", "deadlock_timeout": "1s"}
@@ -90,6 +94,7 @@ class DrillProject:
         for name in RUNTIME_FOLDERS:
             self._link(name)
         stack = Stack(self.folder)
+        terminate(stack.layout, (STANDBY,), seconds=STANDBY_STOP_S)
         stack.down(progress, purge=True)
         state = stack.up(progress)
         try:

@@ -99,7 +99,7 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 def summary(result: CellResult) -> str:
     """Return the counts of a result in one line."""
     verdict = result.verdict
-    counts = ("lost", "phantom", "early", "duplicated", "unordered", "unresolved")
+    counts = ("lost", "phantom", "early", "duplicated", "unordered", "unresolved", "undone")
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
     detected = f", detected ({result.detected})" if result.detected else ""

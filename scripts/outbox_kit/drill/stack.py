@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from outbox_kit.drill.components import Component, ServiceComponent
+from outbox_kit.drill.components import ServiceComponent
 from outbox_kit.drill.project import DrillProject
 from outbox_kit.drill.proxy import Proxy
 from outbox_kit.pipeline import Kafka
@@ -20,6 +20,7 @@ from outbox_kit.waiting import Observation, wait_for
 EXACTLY_ONCE = "exactly.once.source.support"
 CONNECT_READY_S = 90
 CONNECTION_S = 60
+REGISTRY_REQUESTS, REGISTRY_S = 30, 60
 SERVICES = ("connect", "kafka", "postgres")
 
 
@@ -32,7 +33,7 @@ class DrillStack:
     state: StackState
     proxy: Proxy
     progress: Reporter
-    services: dict[str, Component] = field(init=False)
+    services: dict[str, ServiceComponent] = field(init=False)
 
     def __post_init__(self) -> None:
         self.services = {name: ServiceComponent(self.stack, name) for name in SERVICES}
@@ -61,6 +62,21 @@ class DrillStack:
                 return Observation(None, str(error).strip())
 
         return wait_for("PostgreSQL", poll, seconds=CONNECTION_S)
+
+    def wait_for_registry(self) -> None:
+        """Wait until the registry answers REGISTRY_REQUESTS requests in a row.
+
+        After a kill of PostgreSQL, it rejects one request for each broken connection of its pool.
+        """
+        answered = 0
+
+        def poll() -> Observation[bool]:
+            nonlocal answered
+            observation = health_checks.check_registry(self.state.registry)
+            answered = answered + 1 if observation.value else 0
+            return Observation(answered >= REGISTRY_REQUESTS or None, observation.text)
+
+        wait_for("the registry", poll, seconds=REGISTRY_S, interval=0.05)
 
     def set_exactly_once(self, *, enabled: bool) -> None:
         """Restart the Connect worker with or without support for exactly-once sources, unless it is set already."""

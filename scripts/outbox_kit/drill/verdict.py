@@ -26,6 +26,7 @@ class Verdict:
     `lost`: committed and never delivered. `phantom`: delivered, but not of a committed transaction. `early`: readable
     on the topic before the row. `duplicated`: further deliveries of an event. `unordered`: first deliveries after that
     of a newer version of the same account. `unresolved`: the outcome of the transaction could not be determined.
+    `undone`: acknowledged, and not in the database that was restored or promoted afterwards; neither lost nor phantom.
     """
 
     committed: int
@@ -40,6 +41,7 @@ class Verdict:
     delays: Delays
     lost_events: tuple[str, ...] = ()
     phantom_events: tuple[str, ...] = ()
+    undone: int = 0
 
 
 SHOWN_EVENTS = 20
@@ -51,7 +53,9 @@ def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
     unresolved = ledger.events(Outcome.UNKNOWN)
     first = _first_deliveries(deliveries)
     lost = [event_id for event_id in committed if event_id not in first]
-    phantom = [event_id for event_id in first if event_id not in committed and event_id not in unresolved]
+    undone = ledger.events(Outcome.UNDONE)
+    explained = committed.keys() | unresolved.keys() | undone.keys()
+    phantom = [event_id for event_id in first if event_id not in explained]
     return Verdict(
         committed=len(committed),
         rolled_back=len(ledger.events(Outcome.ROLLED_BACK)),
@@ -65,6 +69,7 @@ def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
         delays=_delays(first, ledger),
         lost_events=tuple(lost[:SHOWN_EVENTS]),
         phantom_events=tuple(phantom[:SHOWN_EVENTS]),
+        undone=len(undone),
     )
 
 

@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ MAX_EVENTS = 3
 # As transactions of services do that call another service or wait for a lock: others begin and commit meanwhile.
 OPEN_SHARE = 0.05
 LONGEST_OPEN_S = 0.2
+STATES_PER_TRANSACTION = 20
 RECONNECT_INTERVAL_S = 0.2
 CONNECT_TIMEOUT_S = 5
 # A statement that waits longer ends with an error, so that a paused server or a lost connection is noticed.
@@ -105,13 +106,30 @@ class Writer:
         interval = self._settings.writers / self._settings.rate
         next_start = time.monotonic()
         while not self._stop.is_set():
-            self._transact(connection, sender)
+            self._transact(connection, sender, self._choose())
             next_start = max(next_start + interval, time.monotonic() - interval)
             self._stop.wait(max(0.0, next_start - time.monotonic()))
 
-    def _transact(self, connection: accounts.Connection, sender: Sender) -> None:
+    def write_states(self) -> None:
+        """Write a new state of every account, as a service does after its database was restored."""
+        numbers = range(1, self._settings.accounts + 1)
+        with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
+            for start in range(0, len(numbers), STATES_PER_TRANSACTION):
+                chosen = numbers[start : start + STATES_PER_TRANSACTION]
+                self._transact(connection, sender, chosen, rollback_share=0)
+
+    def _choose(self) -> Sequence[int]:
+        return self._rng.sample(range(1, self._settings.accounts + 1), self._rng.randint(1, MAX_EVENTS))
+
+    def _transact(
+        self,
+        connection: accounts.Connection,
+        sender: Sender,
+        numbers: Sequence[int],
+        *,
+        rollback_share: float = ROLLBACK_SHARE,
+    ) -> None:
         transaction_id = str(uuid4())
-        numbers = self._rng.sample(range(1, self._settings.accounts + 1), self._rng.randint(1, MAX_EVENTS))
         try:
             with sender.transaction(connection) as send:
                 changes = accounts.change_accounts(connection, [f"account-{number}" for number in numbers], self._rng)
@@ -119,7 +137,7 @@ class Writer:
                 self._stay_open()
                 xid = accounts.durable_xid(connection)
                 self._ledger.intend(transaction_id, xid, [change.noted for change in changes])
-                if self._rng.random() < ROLLBACK_SHARE:
+                if self._rng.random() < rollback_share:
                     raise RolledBackError
         except RolledBackError:
             self._ledger.end(transaction_id, Outcome.ROLLED_BACK)

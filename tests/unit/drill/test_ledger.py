@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from tests.unit.drill.samples import ledger_of
+
 from outbox_kit.drill.ledger import Event, Ledger, LedgerFile, Outcome
 
 EVENTS = [Event("e1", "account-1", 3), Event("e2", "account-2", 1, is_tombstone=True)]
@@ -44,3 +47,22 @@ def test_reads_the_transactions_that_were_noted_later(tmp_path: Path) -> None:
         file.end("t1", Outcome.COMMITTED)
         file.intend("t2", "701", EVENTS)
     assert list(Ledger.read(path, start=start).transactions) == ["t2"]
+
+
+@pytest.mark.parametrize(
+    ("noted", "undoes_commits", "expected"),
+    [
+        (Outcome.COMMITTED, True, Outcome.UNDONE),
+        (Outcome.COMMITTED, False, Outcome.COMMITTED),  # an event without its row is then lost or delivered
+        (Outcome.UNKNOWN, True, Outcome.UNDONE),
+        (Outcome.UNKNOWN, False, Outcome.ROLLED_BACK),
+        (Outcome.ROLLED_BACK, True, Outcome.ROLLED_BACK),
+    ],
+)
+def test_a_transaction_that_the_new_database_does_not_have(
+    noted: Outcome, undoes_commits: bool, expected: Outcome
+) -> None:
+    ledger = ledger_of(("gone", 1, noted), ("here", 2, Outcome.UNKNOWN))
+    ledger.resolve_by_rows({"here"}, undoes_commits=undoes_commits)
+    outcomes = {key: entry.outcome for key, entry in ledger.transactions.items()}
+    assert outcomes == {"gone": expected, "here": Outcome.COMMITTED}

@@ -53,3 +53,9 @@ def test_delays_are_from_commit_to_first_delivery() -> None:
     assert delays_over_time(ledger, deliveries) == [(0, 10.0), (1, 9.0)]
     delays = judge(ledger, deliveries).delays
     assert (delays.p50, delays.p99, delays.maximum) == (9.0, 10.0, 10.0)
+
+
+def test_an_undone_event_is_neither_lost_nor_phantom() -> None:
+    for deliveries in (deliveries_of("a"), deliveries_of()):
+        verdict = judge(ledger_of(("a", 1, Outcome.UNDONE)), deliveries)
+        assert (verdict.undone, verdict.committed, verdict.lost, verdict.phantom) == (1, 0, 0, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from outbox_kit.drill.faults.fault import Action, Fault
 from outbox_kit.errors import ConfigurationError
 
+_PROMOTE = "SIGKILL of PostgreSQL; its synchronous standby replaces it,"
+
 
 def _kill(component: str, description: str, *, times: int = 1) -> Fault:
     return Fault(f"kill-{component}", component, Action.KILL, description, times=times)
@@ -12,6 +14,10 @@ def _kill(component: str, description: str, *, times: int = 1) -> Fault:
 
 def _break(name: str, component: str, description: str) -> Fault:
     return Fault(name, component, Action.BREAK, description, needs_repair=True)
+
+
+def _damage(name: str, component: str, description: str, *, undoes: bool = False) -> Fault:
+    return Fault(name, component, Action.DAMAGE, description, needs_repair=undoes, undoes_commits=undoes)
 
 
 # A pause of Connect exceeds session.timeout.ms (6 s), one of Kafka exceeds the drill's wal_sender_timeout (8 s), and
@@ -35,6 +41,10 @@ FAULTS: dict[str, Fault] = {
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
         _break("slot-invalidated", "slot", "The connector is stopped until the server invalidates its slot; repaired."),
+        _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
+        _damage("restore-postgres", "postgres", "Restore of a base backup that is 5 s old; repaired.", undoes=True),
+        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot; repaired.", undoes=True),
+        _damage("promote-standby-failover-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
     )
 }
 

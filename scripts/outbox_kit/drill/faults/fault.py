@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from outbox_kit.errors import OutboxKitError
+
+
+class NotApplicableError(OutboxKitError):
+    """A fault cannot be injected on this machine."""
+
 
 class Action(StrEnum):
     """What a fault does to its component."""
@@ -22,6 +28,8 @@ class Action(StrEnum):
     """Delay the traffic to PostgreSQL by a constant time per chunk, for `seconds`."""
     BREAK = "break"
     """Destroy an object of the deployed pipeline, by the function of the fault in faults.injection."""
+    DAMAGE = "damage"
+    """Damage a disk or a database of the stack, by the function of the fault in faults.injection."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,8 @@ class Fault:
 
     `times` is the number of injections in a cell: a process that restarts at once is killed more often, because the
     moment in which a way can lose an event is short. After a fault that `needs_repair`, nothing is delivered until an
-    operator has repaired the pipeline.
+    operator has repaired the pipeline. After a fault that `undoes_commits`, the database may
+    not have transactions whose events were delivered.
     """
 
     name: str
@@ -40,6 +49,12 @@ class Fault:
     seconds: float = 0.0
     times: int = 1
     needs_repair: bool = False
+    undoes_commits: bool = False
+
+    @property
+    def replaces_database(self) -> bool:
+        """Whether another server, or an older state, replaces the database: transaction ids are assigned again."""
+        return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
     def is_none(self) -> bool:

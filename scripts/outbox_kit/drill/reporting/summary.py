@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outbox_kit.drill.cell import CellResult
-from outbox_kit.drill.faults import FAULTS
-from outbox_kit.drill.faults import fault_named
+from outbox_kit.drill.faults import FAULTS, fault_named
 from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
 from outbox_kit.drill.ways.catalogue import WAYS
 from outbox_kit.drill.ways.way import Promise

@@ -13,6 +13,7 @@ from outbox_kit.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
 from outbox_kit.errors import OutboxKitError
 
 MESSAGE_PREFIX = "drill"
+SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-standby-failover-slot")
 
 
 class Cdc(PipelineWay):
@@ -21,7 +22,15 @@ class Cdc(PipelineWay):
     name = "cdc"
     description = "Outbox table, Debezium connector, at least once"
     promise = Promise()
-    faults = ("none", "kill-connect", "kill-writer", "pause-connect", *STACK_FAULTS, "slot-invalidated")
+    faults: ClassVar[tuple[str, ...]] = (
+        "none",
+        "kill-connect",
+        "kill-writer",
+        "pause-connect",
+        *STACK_FAULTS,
+        *SLOT_FAULTS,
+        "restore-postgres",
+    )
     exactly_once: ClassVar[bool] = False
 
     @contextmanager
@@ -54,7 +63,8 @@ class MessageCdc(Cdc):
     description = "Logical decoding messages without a table, Debezium connector, exactly once"
     promise = Promise(no_duplicates=True)
     # Messages exist in the WAL only.
-    lossy_faults = frozenset({"slot-invalidated"})
+    lossy_faults = frozenset({"slot-invalidated", "promote-standby"})
+    faults = tuple(name for name in Cdc.faults if name != "restore-postgres")
     exactly_once = True
 
     def sender(self) -> SenderSettings:

@@ -16,6 +16,7 @@ from outbox_kit.drill.project import ENVIRONMENT
 from outbox_kit.drill.senders.sender import SenderSettings
 from outbox_kit.drill.ways.way import Deployed, Way
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import silent
@@ -70,6 +71,10 @@ class PipelineWay(Way):
 
     def repair(self) -> list[str]:
         return recover(self._deployment, silent).lines
+
+    def lacks_states(self) -> bool:
+        lock = self._deployment.lock()
+        return lock is not None and bool(types_with_pending_backfill(lock.topics))
 
     def _apply(self, deployment: Deployment) -> None:
         """Deploy the pipeline. Services that the fault of an earlier cell hit may still reject requests."""

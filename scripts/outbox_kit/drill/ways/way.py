@@ -24,6 +24,7 @@ STACK_FAULTS = (
     "restart-postgres",
     "reset-connection",
     "slow-connection",
+    "disk-full-kafka",
 )
 """Faults of Kafka and PostgreSQL, which apply to every way."""
 
@@ -84,6 +85,10 @@ class Way(ABC):
     def detected(self) -> str:
         """Return the checks that report the fault, with what they saw; empty if no check does."""
         return ""
+
+    def lacks_states(self) -> bool:
+        """Return whether the service must write every state again after the repair."""
+        return False
 
     def repair(self) -> list[str]:
         """Repair what a fault broke, as an operator would; return what the repair reports, for the notes."""
