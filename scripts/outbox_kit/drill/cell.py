@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
 import msgspec
 import psycopg
+from confluent_kafka import KafkaException
 
 from outbox_kit.drill import accounts, materialization
 from outbox_kit.drill.components import ProcessComponent, python_module
@@ -239,15 +241,22 @@ class Cell:
         return {event.event_id for entry in transactions if entry.intended_at > since for event in entry.events}
 
     def _recover(self, deployed: Deployed) -> None:
-        """Run the recovery of each writer, as its next start would."""
+        """Run the recovery of each writer, as its next starts would. Raises WaitTimeoutError if it never succeeds."""
         for number in range(self._settings.load.writers):
-            sender = open_sender(deployed.sender, writer_name(number))
-            try:
-                with closing(sender), closing(self._drill.connect_to_database()) as connection:
-                    connection.autocommit = False
-                    sender.recover(connection)
-            except OutboxKitError as error:
-                self._notes.append(f"recovery of {writer_name(number)}: {error.message}")
+            name = writer_name(number)
+            wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
+
+    def _recovered(self, deployed: Deployed, name: str) -> Observation[bool]:
+        try:
+            with (
+                closing(open_sender(deployed.sender, name)) as sender,
+                closing(self._drill.connect_to_database()) as connection,
+            ):
+                connection.autocommit = False
+                sender.recover(connection)
+        except (OutboxKitError, psycopg.Error, KafkaException) as error:
+            return Observation(None, f"{type(error).__name__}: {error}")
+        return Observation(True, "recovered")
 
     def _resolved_ledger(self) -> Ledger:
         """Read the ledger, and ask PostgreSQL for the unknown outcomes."""

@@ -21,6 +21,8 @@ from outbox_kit.waiting import Observation, wait_for
 
 STOP_TIMEOUT_S = 30
 RESTART_INTERVAL_S = 1.0
+POLL_S = 0.1
+READY_TIMEOUT_S = 60
 # Greater than the stop_seconds of every service.
 SERVICE_STOP_S = 45
 STOPPED_STATES = ("stopped", "fatal")
@@ -72,8 +74,12 @@ class ServiceComponent:
 class ProcessComponent:
     """A command that is started again whenever it ends, until `stop`."""
 
-    def __init__(self, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str], *, ready: bytes = b""
+    ) -> None:
+        """`ready` is a text that the command logs when a fault would interrupt its work."""
         self._command = list(command)
+        self._ready = ready
         self._folder = folder
         self._log = log
         self._environment = {**os.environ, **environment}
@@ -83,7 +89,16 @@ class ProcessComponent:
         self._thread.start()
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal as soon as the command is ready. Raises WaitTimeoutError after READY_TIMEOUT_S."""
+        wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
         self._process.send_signal(number)
+
+    def _check_ready(self) -> Observation[bool]:
+        if self._process.poll() is not None:
+            return Observation(None, f"ended with exit code {self._process.returncode}")
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return Observation(self._ready in log.read() or None, "running, but not ready")
 
     def restart(self) -> None:
         self.signal(signal.SIGTERM)
@@ -103,13 +118,14 @@ class ProcessComponent:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
+            self._log_start = log.tell()
             return subprocess.Popen(
                 self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
 
     def _keep_running(self) -> None:
-        while not self._stopped.wait(RESTART_INTERVAL_S if self._process.poll() is not None else 0.1):
-            if self._process.poll() is not None:
+        while not self._stopped.wait(POLL_S):
+            if self._process.poll() is not None and not self._stopped.wait(RESTART_INTERVAL_S):
                 self._process = self._launch()
 
 

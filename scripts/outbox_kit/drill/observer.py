@@ -15,6 +15,7 @@ import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.drill import accounts
+from outbox_kit.drill.states import version_of
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.topic_reader import text_headers
@@ -30,13 +31,17 @@ READ_OPTIONS = "-c statement_timeout=2s"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One record as a consumer saw it. `is_early` if its row was not visible yet; None if that is unknown."""
+    """One record as a consumer saw it. `is_early` if its row was not visible yet; None if that is unknown.
+
+    `version` is that of the state in the value, None for a tombstone.
+    """
 
     event_id: str
     partition: int
     offset: int
     received_at: float
     is_early: bool | None
+    version: int | None
 
 
 class Observer:
@@ -112,13 +117,13 @@ class Observer:
             return
         received_at = time.time()
         event_ids = [text_headers(message).get("event_id", "") for message in messages]
+        versions = [version_of(message.value()) for message in messages]
         visible = self._visible(event_ids)
         with self._lock:
-            for message, event_id in zip(messages, event_ids, strict=True):
+            for message, event_id, version in zip(messages, event_ids, versions, strict=True):
                 is_early = None if visible is None else event_id not in visible
-                self._deliveries.append(
-                    Delivery(event_id, message.partition() or 0, message.offset() or 0, received_at, is_early)
-                )
+                position = message.partition() or 0, message.offset() or 0
+                self._deliveries.append(Delivery(event_id, *position, received_at, is_early, version))
             self._ids.update(event_ids)
 
     def _visible(self, event_ids: list[str]) -> set[str] | None:

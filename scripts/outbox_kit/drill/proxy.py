@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from outbox_kit.stack.ports import HOST
+from outbox_kit.waiting import Observation, wait_for
 
 CHUNK_BYTES = 65_536
 CALL_TIMEOUT_S = 30
@@ -46,8 +47,13 @@ class Proxy:
         self._loop.close()
 
     def reset_connections(self) -> None:
-        """Reset every open connection at both ends."""
-        self._loop.call_soon_threadsafe(self._abort_all)
+        """Reset every open connection at both ends. Raises WaitTimeoutError if none is open for CALL_TIMEOUT_S."""
+
+        def poll() -> Observation[int]:
+            count = asyncio.run_coroutine_threadsafe(self._abort_all(), self._loop).result(CALL_TIMEOUT_S)
+            return Observation(count or None, "no connection is open")
+
+        wait_for("a connection to reset", poll, seconds=CALL_TIMEOUT_S, interval=0.1)
 
     def set_delay(self, seconds: float) -> None:
         """Delay each chunk of at most 64 KiB, in both directions; 0 ends the delay."""
@@ -63,15 +69,18 @@ class Proxy:
 
     async def _close(self) -> None:
         self._server.close()
-        self._abort_all()
+        await self._abort_all()
         await asyncio.gather(*self._tasks)
 
-    def _abort_all(self) -> None:
-        for writer in list(self._writers):
+    async def _abort_all(self) -> int:
+        """Return the number of connections."""
+        writers = list(self._writers)
+        for writer in writers:
             connection: socket.socket = writer.get_extra_info("socket")
             with suppress(OSError):  # the other end may have closed it
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             writer.transport.abort()
+        return len(writers) // 2
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -12,6 +12,7 @@ from outbox_kit.drill.cell import Cell, CellResult, CellSettings, Load
 from outbox_kit.drill.faults import FAULTS, fault_named
 from outbox_kit.drill.project import DrillProject
 from outbox_kit.drill.stack import DrillStack, drill_stack
+from outbox_kit.drill.verdict import COUNTS
 from outbox_kit.drill.ways.catalogue import WAYS, way_named
 from outbox_kit.errors import ConfigurationError, OutboxKitError
 from outbox_kit.progress import Reporter
@@ -99,7 +100,7 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 def summary(result: CellResult) -> str:
     """Return the counts of a result in one line."""
     verdict = result.verdict
-    counts = ("lost", "phantom", "early", "duplicated", "unordered", "unresolved", "undone")
+    counts = *COUNTS, "wrong", "unresolved", "undone"
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
     detected = f", detected ({result.detected})" if result.detected else ""
@@ -125,6 +126,9 @@ def _broken(result: CellResult) -> dict[str, int]:
     return {
         "lost": verdict.lost if promise.no_loss else 0,
         "phantom": verdict.phantom if promise.no_phantom else 0,
+        "wrong": verdict.wrong,
+        "unresolved": verdict.unresolved if promise.no_loss else 0,
+        "without recovery": result.recovery_s.count(None) if promise.no_loss else 0,
         "duplicated": verdict.duplicated if promise.no_duplicates else 0,
         "unordered": verdict.unordered if promise.in_order else 0,
         "differing table": int(result.tables_equal is False) if promise.no_loss and promise.in_order else 0,

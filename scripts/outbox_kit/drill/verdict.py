@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from outbox_kit.drill.ledger import Ledger, Outcome
+from outbox_kit.drill.ledger import Event, Ledger, Outcome, Transaction
 from outbox_kit.drill.observer import Delivery
 
 
@@ -26,6 +26,7 @@ class Verdict:
     `lost`: committed and never delivered. `phantom`: delivered, but not of a committed transaction. `early`: readable
     on the topic before the row. `duplicated`: further deliveries of an event. `unordered`: first deliveries after that
     of a newer version of the same account. `unresolved`: the outcome of the transaction could not be determined.
+    `wrong`: deliveries of committed events with another version, or a tombstone in place of a state or vice versa.
     `undone`: acknowledged, and not in the database that was restored or promoted afterwards; neither lost nor phantom.
     """
 
@@ -42,8 +43,11 @@ class Verdict:
     lost_events: tuple[str, ...] = ()
     phantom_events: tuple[str, ...] = ()
     undone: int = 0
+    wrong: int = 0
 
 
+COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
+"""Counts of a verdict that the reports show."""
 SHOWN_EVENTS = 20
 
 
@@ -70,7 +74,15 @@ def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
         lost_events=tuple(lost[:SHOWN_EVENTS]),
         phantom_events=tuple(phantom[:SHOWN_EVENTS]),
         undone=len(undone),
+        wrong=sum(_is_wrong(delivery, committed) for delivery in deliveries),
     )
+
+
+def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transaction]]) -> bool:
+    if delivery.event_id not in committed:
+        return False
+    event = committed[delivery.event_id][0]
+    return delivery.version != (None if event.is_tombstone else event.version)
 
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -53,10 +54,15 @@ def ledger_of(*entries: tuple[list[Event], Outcome]) -> Ledger:
     return Ledger({transaction.transaction_id: transaction for transaction in transactions})
 
 
+def value_of(event: Event) -> bytes | None:
+    return None if event.is_tombstone else json.dumps({"version": event.version}).encode()
+
+
 def produce(kafka: Kafka, topic: str, *events: Event) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for event in events:
-        producer.produce(topic, key=event.account, value=b"x", headers=[("event_id", event.event_id.encode())])
+        headers = [("event_id", event.event_id.encode())]
+        producer.produce(topic, key=event.account, value=value_of(event), headers=headers)
     assert producer.flush(DELIVERY_S) == 0
 
 
@@ -86,7 +92,7 @@ def test_finds_what_was_planted(kafka: Kafka, topic: str, source_dsn: str) -> No
         verdict = judge(ledger, wait_for_deliveries(observer, 7))
     assert verdict.lost_events == (lost.event_id,)
     assert set(verdict.phantom_events) == {event.event_id for event in phantoms}
-    assert (verdict.early, verdict.duplicated, verdict.unordered) == (1, 1, 0)
+    assert (verdict.early, verdict.duplicated, verdict.unordered, verdict.wrong) == (1, 1, 0, 0)
 
 
 def test_an_xid_stays_with_its_transaction_after_a_rollback(source_dsn: str) -> None:

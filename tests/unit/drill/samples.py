@@ -21,9 +21,10 @@ def ledger_of(*entries: tuple[str, int, Outcome]) -> Ledger:
 
 
 def deliveries_of(*event_ids: str, early: tuple[str, ...] = ()) -> list[Delivery]:
-    """Return deliveries of one partition, 10 s after time 0."""
+    """Return deliveries of one partition, 10 s after time 0. Event `a` has version 1, `b` version 2."""
     return [
-        Delivery(event_id, 0, offset, 10.0, is_early=event_id in early) for offset, event_id in enumerate(event_ids)
+        Delivery(event_id, 0, offset, 10.0, is_early=event_id in early, version=ord(event_id[0]) - ord("a") + 1)
+        for offset, event_id in enumerate(event_ids)
     ]
 
 

@@ -59,6 +59,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     [
         (deliveries_of("a", "b"), {}, []),
         (deliveries_of("a"), {}, ["lost"]),
+        (deliveries_of("a", "b"), {"recovery_s": [None]}, ["without recovery"]),
         (deliveries_of("a", "b", "c"), {}, ["phantom"]),
         (deliveries_of("a", "b", "b"), {}, ["duplicated"]),
         (deliveries_of("b", "a"), {}, ["unordered"]),
@@ -109,3 +110,9 @@ def test_promises_differ_by_fault(way: str, deliveries: list, broken: list[str])
     """A repair may send rows twice, and messages of an invalidated slot are lost."""
     lines = broken_promises([result_of(way, "slot-invalidated", LEDGER, deliveries)])
     assert [line.split(": 1 ")[1] for line in lines] == broken
+
+
+def test_unknown_outcomes_break_the_promise_that_nothing_is_lost() -> None:
+    ledger = ledger_of(("a", 1, Outcome.UNKNOWN))
+    assert len(broken_promises([result_of("two-phase", "none", ledger, [])])) == 1
+    assert broken_promises([result_of("direct-database-first", "none", ledger, [])]) == []

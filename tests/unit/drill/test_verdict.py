@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.drill.samples import deliveries_of, ledger_of
 
 from outbox_kit.drill.ledger import Outcome
@@ -59,3 +61,10 @@ def test_an_undone_event_is_neither_lost_nor_phantom() -> None:
     for deliveries in (deliveries_of("a"), deliveries_of()):
         verdict = judge(ledger_of(("a", 1, Outcome.UNDONE)), deliveries)
         assert (verdict.undone, verdict.committed, verdict.lost, verdict.phantom) == (1, 0, 0, 0)
+
+
+def test_another_version_or_a_tombstone_in_place_of_a_state_is_wrong() -> None:
+    [right] = deliveries_of("a")
+    for version in (2, None):
+        verdict = judge(ledger_of(("a", 1, COMMITTED)), [right, replace(right, version=version)])
+        assert (verdict.wrong, verdict.lost, verdict.duplicated) == (1, 0, 1)

@@ -35,7 +35,7 @@ def cells(way: str) -> dict[str, dict[str, str]]:
 
 def test_every_way_is_in_the_table() -> None:
     assert list(CHOICES) == list(ALL_WAYS)
-    assert set(CHOICES) == set(WAYS)
+    assert set(CHOICES) <= set(WAYS)
 
 
 @pytest.mark.parametrize("way", list(CHOICES))

@@ -11,7 +11,8 @@ from outbox_kit.drill.cell import CellResult
 from outbox_kit.drill.faults import FAULTS
 from outbox_kit.drill.reporting.charts import delay_chart, loss_chart
 from outbox_kit.drill.reporting.expected_loss import Interval
-from outbox_kit.drill.reporting.summary import COUNTS, CellSummary, WaySummary, summarize
+from outbox_kit.drill.reporting.summary import CellSummary, WaySummary, summarize
+from outbox_kit.drill.verdict import COUNTS
 
 WHOLE_FROM = 100
 LOSES_ALWAYS = "also without a fault"

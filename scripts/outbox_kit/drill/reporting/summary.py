@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from outbox_kit.drill.cell import CellResult
 from outbox_kit.drill.faults import FAULTS, fault_named
 from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
+from outbox_kit.drill.verdict import COUNTS
 from outbox_kit.drill.ways.catalogue import WAYS
 from outbox_kit.drill.ways.way import Promise
-
-COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
 
 
 @dataclass(frozen=True)

@@ -38,4 +38,4 @@ class Relay(PipelineWay):
 
     def _start(self, command: list[str], number: int) -> ProcessComponent:
         log = self.drill.logs / f"{self.cell}.relay-{number}.log"
-        return ProcessComponent(command, self.drill.project.folder, log, {})
+        return ProcessComponent(command, self.drill.project.folder, log, {}, ready=b"holds buckets")

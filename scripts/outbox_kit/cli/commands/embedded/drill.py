@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from outbox_kit.drill.cell import CellResult
     from outbox_kit.drill.project import DrillProject
 
-COUNTS = ("committed", "delivered", "lost", "phantom", "early", "duplicated", "unordered")
-
-
 Ways = Annotated[
     list[str] | None, typer.Option("--way", metavar="NAME", help="Way of sending; repeatable. Default: all.")
 ]
@@ -117,9 +114,18 @@ def _print_catalogue() -> None:
     from outbox_kit.drill.faults import FAULTS  # noqa: PLC0415
     from outbox_kit.drill.ways.catalogue import WAYS  # noqa: PLC0415
 
-    rows = [[way.name, way.description, ", ".join(way.faults)] for way in WAYS.values()]
-    print_table(["way", "description", "faults"], rows)
-    print_table(["fault", "description"], [[fault.name, fault.description] for fault in FAULTS.values()])
+    rows = [[way.name, way.description] for way in WAYS.values()]
+    print_table(["way", "description"], rows)
+    rows = [[fault.name, fault.description, _ways_under(fault.name)] for fault in FAULTS.values()]
+    print_table(["fault", "description", "ways"], rows)
+
+
+def _ways_under(fault: str) -> str:
+    """Return the ways to which a fault applies."""
+    from outbox_kit.drill.ways.catalogue import WAYS  # noqa: PLC0415
+
+    ways = [way.name for way in WAYS.values() if fault in way.faults]
+    return "all" if len(ways) == len(WAYS) else ", ".join(ways)
 
 
 def _write_report(project: DrillProject, seed: int | None, per_year: float, value: float) -> None:
@@ -142,14 +148,17 @@ def _write_report(project: DrillProject, seed: int | None, per_year: float, valu
 def _print_results(results: list[CellResult], output: Output) -> None:
     import msgspec  # noqa: PLC0415
 
+    from outbox_kit.drill.verdict import COUNTS  # noqa: PLC0415
+
     if output is Output.JSON:
         print_json(msgspec.to_builtins(results))
         return
+    counts = "committed", "delivered", *COUNTS
     rows = [
-        [result.way, result.fault, *(str(getattr(result.verdict, name)) for name in COUNTS), _seconds(result)]
+        [result.way, result.fault, *(str(getattr(result.verdict, name)) for name in counts), _seconds(result)]
         for result in results
     ]
-    print_table(["way", "fault", *COUNTS, "recovery s"], rows)
+    print_table(["way", "fault", *counts, "recovery s"], rows)
 
 
 def _seconds(result: CellResult) -> str:
