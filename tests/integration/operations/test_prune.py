@@ -196,6 +196,19 @@ def test_a_row_remains_after_an_older_one_of_its_aggregate(pipeline: Deployment,
     assert ids(source_dsn) == set()
 
 
+def test_rows_of_one_transaction_are_distinguished(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:
+    """They have the same xmin, and only the older one is deletable."""
+    key = str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        older, newest = (send_within(connection, "book", key, book(key, pages=n), table=TABLE) for n in (1, 2))
+    wait_record(pipeline, BOOKS, 1, newest)
+    assert {older, newest} <= ids(source_dsn)
+    counts = prune()["book"]
+    assert (counts["deleted"], counts["newest"]) == (1, 1)
+    assert ids(source_dsn) == {newest}
+    prune("--all")
+
+
 def test_deletes_nothing_while_the_slot_lags(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:
     key = str(uuid4())
     delivered = deliver(pipeline, source_dsn, key)
