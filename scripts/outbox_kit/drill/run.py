@@ -122,11 +122,13 @@ def broken_promises(results: Iterable[CellResult]) -> list[str]:
 
 
 def _broken(result: CellResult) -> dict[str, int]:
-    promise, verdict = WAYS[result.way].promise_under(fault_named(result.fault)), result.verdict
+    fault, verdict = fault_named(result.fault), result.verdict
+    promise = WAYS[result.way].promise_under(fault)
     return {
         "lost": verdict.lost if promise.no_loss else 0,
         "phantom": verdict.phantom if promise.no_phantom else 0,
         "wrong": verdict.wrong,
+        "undetected": int(fault.needs_repair and not result.detected),
         "unresolved": verdict.unresolved if promise.no_loss else 0,
         "without recovery": result.recovery_s.count(None) if promise.no_loss else 0,
         "duplicated": verdict.duplicated if promise.no_duplicates else 0,

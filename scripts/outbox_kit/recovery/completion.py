@@ -42,6 +42,10 @@ def acknowledge_complete(
             yield f"{name}: no record proves {plural(proof.unproven, 'row')}; run `outbox stuck`"
         elif rows.without_row:
             yield f"{name}: rows are deleted by other rules than age, so lost events may have no row; {_steps(name)}"
+        elif rows.undone[name]:
+            aggregates = plural(rows.undone[name], "aggregate")
+            reason = f"rows of the newest states of {aggregates} are missing, as after a restore to an older state"
+            yield f"{name}: {reason}; {_steps(name)}"
         elif proof is None or not rows.delivered[name]:
             yield f"{name}: no row remains from before the loss, so lost events may have been deleted; {_steps(name)}"
         elif _is_pending(deployment, name):

@@ -8,7 +8,7 @@ sent again, so the slot advances to the position of the lock, and nothing is sen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import LiteralString
 
@@ -46,7 +46,8 @@ ADVANCE: LiteralString = "select pg_replication_slot_advance(%s, '0/0'::pg_lsn +
 class ResentRows:
     """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`.
 
-    `without_row` is the number of events of the new slot whose rows were deleted.
+    `without_row` is the number of events of the new slot whose rows were deleted, `undone` that of the newest records
+    by aggregate type whose rows are missing although older ones remain.
     """
 
     delivered: Counter[str] = field(default_factory=Counter)
@@ -54,6 +55,7 @@ class ResentRows:
     ids: list[str] = field(default_factory=list)
     delivered_ids: set[str] = field(default_factory=set)
     without_row: int = 0
+    undone: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: Sequence[OutboxRow], proof: DeliveryProof) -> None:
         """Add the rows of an aggregate, which are in insertion order."""
@@ -63,6 +65,14 @@ class ResentRows:
                 self.delivered_ids.add(row.id)
             else:
                 self.ids.append(row.id)
+
+    def count_undone(self, proofs: Mapping[str, DeliveryProof]) -> None:
+        """Count the newest records without a row. Rows are deleted by age, so a restore has undone their commits."""
+        for name, proof in proofs.items():
+            has_row = {record.sequence: record.event_id in self.delivered_ids for record in proof.latest.values()}
+            oldest = min((sequence for sequence, found in has_row.items() if found), default=None)
+            if oldest is not None:
+                self.undone[name] = sum(sequence > oldest and not found for sequence, found in has_row.items())
 
 
 def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> ResentRows:
@@ -108,6 +118,7 @@ def _move_rows(connection: Connection, source: Source, proofs: dict[str, Deliver
             position = postgres_client.read_insert_position(connection) or 0
             for aggregate in OutboxSnapshot(connection, source, position).aggregates(older_than=0):
                 rows.add(aggregate, proofs.get(aggregate[0].aggregate_type, proofs[""]))
+            rows.count_undone(proofs)
             _insert_again(connection, source, rows.ids)
     except psycopg.errors.LockNotAvailable:
         raise RejectedError(

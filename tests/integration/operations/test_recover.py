@@ -231,6 +231,18 @@ def test_reports_types_whose_lost_rows_may_be_deleted(service: Service) -> None:
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
 
+def test_reports_states_that_a_restore_has_undone(service: Service) -> None:
+    """A restored disk snapshot has the same system identifier and timeline, and its WAL soon exceeds the old offset."""
+    service.deliver(str(uuid4()))
+    undone = service.deliver(str(uuid4()))
+    service.drop_slot()
+    service.sql(f"delete from {TABLE} where id = '{undone}'")
+    result = service.recover(code=1)
+    assert (result["cause"]["name"], len(result["unproved"])) == ("slot-missing", 1)
+    assert service.pending() == ["book"]
+    in_process(service.deployment)("backfill", "--acknowledge", "book")
+
+
 def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: str) -> None:
     """Without outbox rows, the business table shows lost states and lost deletions."""
     backfill = {

@@ -108,7 +108,7 @@ def test_results_without_detected_are_read(tmp_path: Path) -> None:
 )
 def test_promises_differ_by_fault(way: str, deliveries: list, broken: list[str]) -> None:  # type: ignore[type-arg]
     """A repair may send rows twice, and messages of an invalidated slot are lost."""
-    lines = broken_promises([result_of(way, "slot-invalidated", LEDGER, deliveries)])
+    lines = broken_promises([result_of(way, "slot-invalidated", LEDGER, deliveries, detected="postgres.slot: none")])
     assert [line.split(": 1 ")[1] for line in lines] == broken
 
 
@@ -116,3 +116,8 @@ def test_unknown_outcomes_break_the_promise_that_nothing_is_lost() -> None:
     ledger = ledger_of(("a", 1, Outcome.UNKNOWN))
     assert len(broken_promises([result_of("two-phase", "none", ledger, [])])) == 1
     assert broken_promises([result_of("direct-database-first", "none", ledger, [])]) == []
+
+
+def test_a_fault_that_no_check_detects_breaks_a_promise() -> None:
+    result = result_of("cdc", "slot-invalidated", LEDGER, deliveries_of("a", "b"), detected="")
+    assert len(broken_promises([result])) == 1

@@ -44,7 +44,7 @@ FAULTS: dict[str, Fault] = {
         _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
         _damage("restore-postgres", "postgres", "Restore of a base backup that is 5 s old; repaired.", undoes=True),
         _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot; repaired.", undoes=True),
-        _damage("promote-standby-failover-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
+        _damage("promote-with-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
     )
 }
 

@@ -18,7 +18,7 @@ DAMAGES: dict[str, Callable[[DrillStack], None]] = {
     "disk-full-kafka": disk.fill,
     "restore-postgres": database.restore_backup,
     "promote-standby": database.promote_standby,
-    "promote-standby-failover-slot": database.promote_standby_with_slot,
+    "promote-with-slot": database.promote_standby_with_slot,
 }
 """The function of each fault whose action is DAMAGE, by the name of the fault."""
 PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}

@@ -13,7 +13,7 @@ from outbox_kit.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
 from outbox_kit.errors import OutboxKitError
 
 MESSAGE_PREFIX = "drill"
-SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-standby-failover-slot")
+SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-with-slot")
 
 
 class Cdc(PipelineWay):
