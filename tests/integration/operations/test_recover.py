@@ -254,7 +254,7 @@ def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: st
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table recover2_book (id text primary key, state jsonb not null)")
         deployment = deploy("recover2", aggregates={"book": {**AGGREGATES["book"], "backfill": backfill}})
-        connection.execute("insert into recover2_book values (%s, %s)", (lost, Jsonb(book(lost))))
+        connection.execute("insert into recover2_book values (%s, %s)", (lost, Jsonb(book(lost), dumps=to_json)))
         event = send(source_dsn, "book", deleted, book(deleted), table=table)
         wait_record(deployment, "recover2.book", PARTITIONS, event)
         service = Service(deployment, source_dsn)
