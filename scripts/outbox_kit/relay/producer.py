@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -42,14 +43,26 @@ class BucketProducer:
         self._wait("initialize", self._producer.init_transactions)
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send the records in one transaction. Raises UnreachableError, RejectedError; then nothing is committed."""
+        """Send the records in one transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+
+        After an error nothing is committed, unless it is a timeout of the commit: then the outcome is unknown.
+        """
         try:
             self._producer.begin_transaction()
             for record in records:
                 self._produce(record)
+            self._wait("commit", self._producer.commit_transaction)
         except KafkaException as error:
+            self._abort()
             raise self._failed("begin", error.args[0]) from None
-        self._wait("commit", self._producer.commit_transaction)
+        except Exception:
+            self._abort()
+            raise
+
+    def _abort(self) -> None:
+        """Abort the open transaction, so that consumers need not wait until it times out. A fenced one is closed."""
+        with suppress(KafkaException):
+            self._producer.abort_transaction(STEP_S)
 
     def _produce(self, record: Record) -> None:
         """Add a record. A batch can be larger than the producer's queue (1 GiB)."""
