@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
@@ -79,7 +79,7 @@ class RelayTables:
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
-    """Create what the relay needs. Raises ConfigurationError if the table cannot be ordered.
+    """Create what the relay needs. Raises ConfigurationError, RefusedError if the table cannot be ordered.
 
     What exists is found in the catalog, because a statement with `if not exists` needs the owner's privileges, and
     waits for locks, such as that of a VACUUM.
@@ -106,11 +106,7 @@ def _create_state_tables(connection: Connection, tables: RelayTables) -> None:
 
 def _require_order(connection: Connection, tables: RelayTables, types: dict[str, str]) -> None:
     if ORDER_COLUMN not in types:
-        connection.execute(
-            sql.SQL("alter table {} add {} bigint generated always as identity").format(
-                tables.outbox, sql.Identifier(ORDER_COLUMN)
-            )
-        )
+        _add_order(connection, tables)
     elif types[ORDER_COLUMN] not in INTEGER_TYPES:
         problem = f"column {ORDER_COLUMN} of table {tables.outbox_name} has type {types[ORDER_COLUMN]}, not bigint"
         raise ConfigurationError(problem, "rename the column; the relay then adds an identity column with this name")
@@ -121,6 +117,21 @@ def _require_order(connection: Connection, tables: RelayTables, types: dict[str,
         raise ConfigurationError(
             f"column {ORDER_COLUMN} of table {tables.outbox_name} {detail}, so its values are not in insertion order",
             "make it an identity column without a cache",
+        )
+
+
+def _add_order(connection: Connection, tables: RelayTables) -> None:
+    """Add the column to an empty table. PostgreSQL would number existing rows in their physical order."""
+    column = sql.Identifier(ORDER_COLUMN)
+    with connection.transaction():
+        connection.execute(sql.SQL("lock table {} in access exclusive mode").format(tables.outbox))
+        if connection.execute(sql.SQL("select 1 from {} limit 1").format(tables.outbox)).fetchone() is not None:
+            raise RefusedError(
+                f"table {tables.outbox_name} has rows and no column {ORDER_COLUMN}, so their order is not known",
+                f"delete the sent rows, or add {ORDER_COLUMN} in the order of the inserts, as bigint identity",
+            )
+        connection.execute(
+            sql.SQL("alter table {} add {} bigint generated always as identity").format(tables.outbox, column)
         )
 
 
