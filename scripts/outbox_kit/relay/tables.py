@@ -79,7 +79,7 @@ class RelayTables:
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
-    """Create what the relay needs. Raises ConfigurationError, RefusedError if the table cannot be ordered.
+    """Create what the relay needs. Raises ConfigurationError, RefusedError if rows would be sent again or in no order.
 
     What exists is found in the catalog, because a statement with `if not exists` needs the owner's privileges, and
     waits for locks, such as that of a VACUUM.
@@ -92,6 +92,8 @@ def create(connection: Connection, tables: RelayTables) -> None:
         raise ConfigurationError(f"table {tables.outbox_name} does not exist", "run `outbox apply`")
     _create_state_tables(connection, tables)
     _require_order(connection, tables, types)
+    if not tables.marks and MARK_COLUMN in types:
+        _refuse_marked_rows(connection, tables)
     if tables.marks and MARK_COLUMN not in types:
         column = sql.Identifier(MARK_COLUMN)
         connection.execute(sql.SQL("alter table {} add {} timestamptz").format(tables.outbox, column))
@@ -132,6 +134,17 @@ def _add_order(connection: Connection, tables: RelayTables) -> None:
             )
         connection.execute(
             sql.SQL("alter table {} add {} bigint generated always as identity").format(tables.outbox, column)
+        )
+
+
+def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
+    """Raise RefusedError if rows are marked. A relay that deletes would send them again, as new states."""
+    condition = sql.SQL("from {} where {} is not null").format(tables.outbox, sql.Identifier(MARK_COLUMN))
+    if connection.execute(sql.SQL("select 1 {} limit 1").format(condition)).fetchone() is not None:
+        raise RefusedError(
+            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: without marks, "
+            "it would send them again",
+            f"use --after-send mark, or delete these rows (`delete {condition.as_string(connection)}`)",
         )
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import psycopg
+import pytest
 from confluent_kafka import Message
 from tests.integration.relay.conftest import RelayProcess, relay_once, wait_empty
 from tests.integration.support import decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.waiting import Observation, wait_for
 
@@ -93,6 +95,8 @@ def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
     send(source_dsn, "book", key, book(key), table=TABLE)
     assert relay_once(relayed, marks=True).sent == 1
     assert relay_once(relayed, marks=True).sent == 0
+    with pytest.raises(RefusedError):
+        relay_once(relayed)  # would send the marked row again
     with psycopg.connect(source_dsn) as connection:
         marked = connection.execute(f"select count(*) from {TABLE} where relayed_at is not null").fetchall()
         connection.execute(f"delete from {TABLE}")
