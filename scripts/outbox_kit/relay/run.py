@@ -82,9 +82,9 @@ def prepare(
         client.connected(source) as connection,
     ):
         tables.create(connection, relay_tables)
-        current = client.read_relay_epoch(connection, relay_tables.outbox_name)
-        epoch = epochs.required_epoch(deployment, lock, current, with_connect=with_connect)
-        if epoch != current:
+        epochs.refuse_other_pipeline(connection, relay_tables)
+        epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
+        if epoch != client.read_relay_epoch(connection, relay_tables.outbox_name):
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
@@ -108,6 +108,9 @@ def _run_sessions(
             with client.connected(deployment.environment.source) as connection:
                 types = client.read_column_types(connection, relay_tables.outbox_name)
                 require_columns(connection, relay_tables, types)
+                epoch = epochs.raise_on_other_server(deployment, connection, relay_tables)
+                if epoch is not None:
+                    progress(f"source epoch {epoch}: the database was restored or has failed over")
                 reader = RowReader(relay_tables, types)
                 worker = Worker(
                     deployment, connection, reader, encoder, options.batch_rows, stop, progress, counters, metrics

@@ -20,7 +20,9 @@ INTEGER_TYPES = ("smallint", "integer", "bigint")
 MAX_NAME = 63
 
 STATE_TABLES = sql.SQL("""
-    create table if not exists {schema}.outbox_relay (outbox text primary key, source_epoch int not null);
+    create table if not exists {schema}.outbox_relay (
+      outbox text primary key, source_epoch int not null, prefix text not null,
+      system_identifier text not null, timeline int not null);
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
     create sequence if not exists {schema}.outbox_relay_batch_number""")

@@ -11,12 +11,13 @@ import psycopg
 import pytest
 from confluent_kafka import Message
 from tests.integration.relay.conftest import RelayProcess, relay_once, wait_empty
-from tests.integration.support import decode, headers, records
+from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment import Deployment, apply
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import dead_letters
+from outbox_kit.progress import silent
 from outbox_kit.waiting import Observation, wait_for
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
@@ -101,6 +102,52 @@ def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
         marked = connection.execute(f"select count(*) from {TABLE} where relayed_at is not null").fetchall()
         connection.execute(f"delete from {TABLE}")
     assert marked == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "restore",
+    [
+        "select setval('public.outbox_relay_batch_number', 1)",
+        f"update public.outbox_relay set timeline = timeline - 1 where outbox = '{TABLE}'",
+        f"update public.outbox_relay set system_identifier = '1' where outbox = '{TABLE}'",
+    ],
+    ids=["batch number", "timeline", "system identifier"],
+)
+def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: str, restore: str) -> None:
+    """An earlier backup has an earlier number of the last batch, and sinks drop states with lower sequences."""
+    key = str(uuid4())
+    for pages in (1, 2):
+        send(source_dsn, "book", key, book(key, pages=pages), table=TABLE)
+        relay_once(relayed)
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute(restore)
+    send(source_dsn, "book", key, book(key, pages=3), table=TABLE)
+    relay_once(relayed)
+    relay_once(relayed)
+    sent = [message for message in records(relayed, BOOKS, 4) if message.key() == key.encode()]
+    sequences = [headers(message)["source_sequence"] for message in by_position(sent)]
+    assert sequences == sorted(sequences)
+    assert int(sequences[2][:4], 16) == int(sequences[1][:4], 16) + 1
+    epoch = relay_epoch(source_dsn)
+    assert epoch == int(sequences[2][:4], 16), "a later start does not raise it again"
+
+
+def test_refuses_the_table_of_another_pipeline(relayed: Deployment, deploy: Deploy) -> None:
+    """Both would claim from the same buckets, and each row would be on the topics of one of them."""
+    relay_once(relayed)
+    source = {"table": TABLE, "publication": "other_p", "slot": "other_s"}
+    other = deploy("otherrelay", source=source, applied=False)
+    apply(other, silent, only=("kafka", "registry"))
+    with pytest.raises(RefusedError):
+        relay_once(other)
+
+
+def relay_epoch(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute(
+            "select source_epoch from public.outbox_relay where outbox = %s", (TABLE,)
+        ).fetchall()
+    return int(found[0][0])
 
 
 def wait_records(relayed: Deployment, topic: str, count: int) -> None:
