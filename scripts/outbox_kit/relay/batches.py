@@ -18,7 +18,14 @@ from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
-SELECT_PENDING = sql.SQL("select {columns} from {outbox} where {bucket} = %s and {pending} order by {order} limit %s")
+MAX_BYTES = 8_000_000
+"""Size of payloads and headers in a batch of several rows. The next owner of the bucket sends the same batch."""
+SELECT_PENDING = sql.SQL("""
+    select * from (
+      select *, sum(size) over (order by place) - size as size_before
+      from (select {columns}, {size} as size, {order} as place from {outbox}
+            where {bucket} = %s and {pending} order by {order} limit %s) as candidates) as sized
+    where size_before = 0 or size_before + size <= %s order by place""")
 SELECT_CLAIMED = sql.SQL("""
     select {columns}, claimed.position from {outbox}
     join unnest(%s::uuid[]) with ordinality as claimed (claimed_id, position) on {id} = claimed_id
@@ -65,6 +72,7 @@ class BatchStore:
         sequence = sql.Literal(f"{self._tables.schema.as_string(connection)}.outbox_relay_batch_number")
         self._names: dict[str, sql.Composable] = {
             "columns": reader.columns,
+            "size": reader.size,
             "outbox": self._tables.outbox,
             "schema": self._tables.schema,
             "bucket": self._tables.bucket,
@@ -80,9 +88,9 @@ class BatchStore:
         return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
 
     def claim(self, bucket: int, limit: int) -> Batch | None:
-        """Claim the next rows of a bucket; return None if it has none."""
+        """Claim the next rows of a bucket, up to MAX_BYTES; return None if it has none."""
         with self._connection.transaction():
-            rows = self._execute(SELECT_PENDING, (bucket, limit))
+            rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
             if not rows:
                 return None
             ids = [row["id"] for row in rows]

@@ -27,7 +27,10 @@ class BucketProducer:
     """Sends the records of one bucket, each batch in one transaction."""
 
     def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
-        """`keep_lease` is called at least every STEP_S during waits. Raises UnreachableError, RejectedError."""
+        """`keep_lease` is called for each record, and at least every STEP_S during waits.
+
+        Raises UnreachableError, RejectedError.
+        """
         self._id, self._keep_lease = transactional_id, keep_lease
         self._errors = ClientErrors()
         self._producer = Producer(
@@ -50,6 +53,7 @@ class BucketProducer:
         try:
             self._producer.begin_transaction()
             for record in records:
+                self._keep_lease()
                 self._produce(record)
             self._wait("commit", self._producer.commit_transaction)
         except KafkaException as error:

@@ -87,10 +87,10 @@ class Worker:
         batch = read(bucket)
         if batch is None:
             return
-        records = [
-            self._record(self.reader.outbox_row(row), batch.sequence(position))
-            for row, position in zip(batch.rows, batch.positions, strict=True)
-        ]
+        records = []
+        for row, position in zip(batch.rows, batch.positions, strict=True):
+            self._leases.keep()
+            records.append(self._record(self.reader.outbox_row(row), batch.sequence(position)))
         if records:
             producer.send(records)
         self._store.complete(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable
+from threading import Event
 from uuid import uuid4
 
 import psycopg
@@ -18,6 +19,9 @@ from outbox_kit.deployment import Deployment, apply
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
+from outbox_kit.records import OutboxRow, RecordEncoder
+from outbox_kit.relay import batches, leases
+from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Observation, wait_for
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
@@ -89,6 +93,39 @@ def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_
     letters = dead_letters.list_letters(relayed.kafka, relayed.pipeline)
     assert [(letter.event_id, letter.reason, letter.key) for letter in letters] == [(broken, "payload-invalid", key)]
     assert (counters.sent, counters.dead_letters) == (1, 1)
+
+
+def test_a_batch_of_large_rows_has_fewer_rows(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_BYTES", 5_000)
+    key = str(uuid4())
+    titles = ["x" * size for size in (1_000, 1_000, 1_000, 20_000, 1_000)]
+    with psycopg.connect(source_dsn) as connection:
+        for title in titles:
+            send_within(connection, "book", key, book(key, title=title), table=TABLE)
+    assert relay_once(relayed).batches == 3
+    sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
+    assert [decode(relayed, "book", message)["title"] for message in sent] == titles
+
+
+def test_the_lease_is_kept_while_a_batch_is_encoded(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each owner of the bucket loses it before the batch is sent."""
+    monkeypatch.setattr(leases, "LEASE_S", 3)
+    encode = RecordEncoder.encode
+
+    def encode_slowly(encoder: RecordEncoder, row: OutboxRow, sequence: str) -> Record:
+        Event().wait(0.7)
+        return encode(encoder, row, sequence)
+
+    monkeypatch.setattr(RecordEncoder, "encode", encode_slowly)
+    with psycopg.connect(source_dsn) as connection:
+        for _ in range(6):
+            send_within(connection, "book", "slow", book("slow"), table=TABLE)
+    counters = relay_once(relayed)
+    assert (counters.sent, counters.errors) == (6, 0)
 
 
 def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
