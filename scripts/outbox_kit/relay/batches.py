@@ -16,8 +16,9 @@ from psycopg import sql
 from outbox_kit.errors import RejectedError
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
+from outbox_kit.relay.tables import BUCKETS, MARK_COLUMN, ORDER_COLUMN
 
+ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 8_000_000
 """Size of payloads and headers in a batch of several rows. The next owner of the bucket sends the same batch."""
 SELECT_PENDING = sql.SQL("""
@@ -46,6 +47,16 @@ MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])"
 PENDING_BUCKETS = sql.SQL("""
     select bucket from unnest(%s::int[]) as bucket
     where exists (select 1 from {outbox} where {bucket} = bucket and {pending})""")
+
+FIRST_PENDING = sql.SQL("""
+    select bucket, first.place from unnest(%s::int[]) as bucket
+    cross join lateral (select {order} as place from {outbox}
+                        where {bucket} = bucket and {pending} order by {order} limit 1) as first
+    where first.place <= %s""")
+LAST_PENDING = sql.SQL("""
+    select max(last.place) as place from unnest(%s::int[]) as bucket
+    cross join lateral (select {order} as place from {outbox}
+                        where {bucket} = bucket and {pending} order by {order} desc limit 1) as last""")
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,15 @@ class BatchStore:
     def pending_buckets(self, buckets: list[int]) -> list[int]:
         """Return the buckets that have rows to send."""
         return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
+
+    def last_pending(self) -> int | None:
+        """Return the place of the last row to send; None if there is none."""
+        place: int | None = self._execute(LAST_PENDING, (ALL_BUCKETS,))[0]["place"]
+        return place
+
+    def first_pending(self, last: int) -> dict[int, int]:
+        """Return the place of the first row to send by bucket, of all buckets with rows up to the place `last`."""
+        return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
 
     def claim(self, bucket: int, limit: int) -> Batch | None:
         """Claim the next rows of a bucket, up to MAX_BYTES; return None if it has none."""

@@ -44,7 +44,8 @@ class RelayOptions:
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
     """Send rows until `stop` is set or, with `once`, no row is left. Return what was sent.
 
-    Raises RefusedError if the connector runs, ConfigurationError, and after GIVE_UP_S UnreachableError, RejectedError.
+    Raises RefusedError if the connector runs, ConfigurationError, after GIVE_UP_S UnreachableError, RejectedError, and
+    with `once` WaitTimeoutError if another process holds a bucket and does not send its rows.
     """
     lock = deployment.lock()
     if lock is None:

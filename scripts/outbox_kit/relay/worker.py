@@ -8,18 +8,23 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from outbox_kit.deployment import Deployment
+from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.client import Connection
 from outbox_kit.progress import Reporter
 from outbox_kit.records import InvalidRowError, OutboxRow, RecordEncoder
 from outbox_kit.records.dead_letter import dead_letter
+from outbox_kit.relay import leases
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.sending.record import Record
+from outbox_kit.waiting import Deadline
 
 REBALANCE_S = 0.5
+ONCE_MARGIN_S = 5
+"""Time after the longest lease in which the next owner of a bucket sends a batch."""
 
 
 @dataclass
@@ -41,9 +46,15 @@ class Worker:
         self._store = BatchStore(self.connection, self.reader)
         self._leases = Leases(self.connection, self.reader.tables.outbox_name)
         self._rebalance_at = 0.0
+        self._remaining: dict[int, int] = {}
+        self._deadline = Deadline(0)
 
     def run(self, *, once: bool, interval: float) -> None:
-        """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain."""
+        """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain.
+
+        With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
+        """
+        last = self._store.last_pending() if once else None
         while not self.stop.is_set():
             self._rebalance()
             self._write_metrics()
@@ -52,10 +63,24 @@ class Worker:
                 if self.stop.is_set():
                     return
                 self._send(bucket, self._claim)
-            if once and not pending:
+            if once and self._is_complete(last):
                 return
             if not pending:
                 self.stop.wait(interval)
+
+    def _is_complete(self, last: int | None) -> bool:
+        """Return whether no row up to the place `last` is left in any bucket, also in those of other processes."""
+        remaining = {} if last is None else self._store.first_pending(last)
+        if remaining != self._remaining:
+            self._remaining, self._deadline = remaining, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
+        if remaining and not self._deadline.seconds_left:
+            buckets = ", ".join(map(str, sorted(remaining)))
+            raise WaitTimeoutError(
+                f"rows remain in the buckets {buckets}: another process holds their leases and sends none",
+                "find its session in pg_stat_activity (application_name like 'outbox-kit relay%'), end the process, "
+                "then run the command again",
+            )
+        return not remaining
 
     def _rebalance(self) -> None:
         if time.monotonic() < self._rebalance_at:

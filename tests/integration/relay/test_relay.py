@@ -16,11 +16,13 @@ from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RefusedError, WaitTimeoutError
 from outbox_kit.kafka import dead_letters
+from outbox_kit.postgres import client
 from outbox_kit.progress import silent
 from outbox_kit.records import OutboxRow, RecordEncoder
-from outbox_kit.relay import batches, leases
+from outbox_kit.relay import batches, leases, worker
+from outbox_kit.relay.leases import Leases
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Observation, wait_for
 
@@ -126,6 +128,30 @@ def test_the_lease_is_kept_while_a_batch_is_encoded(
             send_within(connection, "book", "slow", book("slow"), table=TABLE)
     counters = relay_once(relayed)
     assert (counters.sent, counters.errors) == (6, 0)
+
+
+def test_once_sends_the_rows_of_a_process_whose_session_still_lives(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends the session of a lost host only after LEASE_S."""
+    monkeypatch.setattr(leases, "LEASE_S", 3)
+    with client.connected(relayed.environment.source) as other:
+        Leases(other, TABLE).rebalance()
+        send(source_dsn, "book", "held", book("held"), table=TABLE)
+        assert relay_once(relayed).sent == 1
+
+
+def test_once_fails_if_another_process_keeps_its_rows(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE_S", 0)  # never ends
+    monkeypatch.setattr(worker, "ONCE_MARGIN_S", 1)
+    with client.connected(relayed.environment.source) as other:
+        Leases(other, TABLE).rebalance()
+        send(source_dsn, "book", "kept", book("kept"), table=TABLE)
+        with pytest.raises(WaitTimeoutError):
+            relay_once(relayed)
+    assert relay_once(relayed).sent == 1
 
 
 def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
