@@ -5,19 +5,20 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Message
-from tests.integration.relay.conftest import RelayProcess, relay_once, wait_empty
+from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProcess, relay_once, wait_empty
 from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka import dead_letters, topic_reader
 from outbox_kit.postgres import client
 from outbox_kit.progress import silent
 from outbox_kit.records import OutboxRow, RecordEncoder
@@ -59,21 +60,27 @@ def test_takes_over_the_buckets_of_a_killed_process(
     wait_empty(source_dsn, TABLE)
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
-    versions: dict[bytes, list[int]] = defaultdict(list)
-    for message in by_position(records(relayed, BOOKS, 4)):
-        versions[message.key()].append(decode(relayed, "book", message)["pages"])  # type: ignore[index]
+    states: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
+    for message in records(relayed, BOOKS, 4):
+        names = headers(message)
+        state = names["source_sequence"], names["event_id"], decode(relayed, "book", message)["pages"]
+        states[str(message.key(), "utf-8")].add(state)  # type: ignore[arg-type]
     for key in keys:
-        assert without_replays(versions[key.encode()]) == list(range(1, 31))
+        versions = [version for _, _, version in sorted(states[key])]
+        assert versions == list(range(1, 31)), "a replay has the sequence of the first sending"
 
 
-def test_fences_a_stopped_process_that_lost_its_lease(
-    relayed: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
+def test_fences_a_process_that_is_stopped_before_its_commit(
+    relayed: Deployment,
+    relay_process: Callable[..., RelayProcess],
+    source_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    key, before = str(uuid4()), len(records(relayed, BOOKS, 4))
+    """Its records are on the topic when it loses its lease, and its commit would make them readable."""
+    key = str(uuid4())
     send(source_dsn, "book", key, book(key, pages=1), table=TABLE)
-    zombie = relay_process(relayed)
-    wait_records(relayed, BOOKS, before + 1)
-    zombie.signal(signal.SIGSTOP)
+    zombie = relay_process(relayed, main=STOP_BEFORE_COMMIT + MAIN)
+    zombie.wait_stopped()
     send(source_dsn, "book", key, book(key, pages=2), table=TABLE)
     successor = relay_process(relayed)
     wait_empty(source_dsn, TABLE)
@@ -83,8 +90,10 @@ def test_fences_a_stopped_process_that_lost_its_lease(
     for process in (zombie, successor):
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
-    sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
-    assert [decode(relayed, "book", message)["pages"] for message in sent] == [1, 2, 3]
+    assert versions_of(relayed, key) == [1, 2, 3]
+    read_uncommitted = partial(topic_reader._consumer, **{"isolation.level": "read_uncommitted"})
+    monkeypatch.setattr(topic_reader, "_consumer", read_uncommitted)
+    assert versions_of(relayed, key) == [1, 1, 2, 3], "the zombie has sent its record"
 
 
 def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_dsn: str) -> None:
@@ -227,6 +236,7 @@ def by_position(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
-def without_replays(versions: list[int]) -> list[int]:
-    """Return the versions in the order of their first record. A takeover sends a batch again, in the same order."""
-    return list(dict.fromkeys(versions))
+def versions_of(relayed: Deployment, key: str) -> list[int]:
+    """Return the versions of a book in the order of their records."""
+    mine = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
+    return [decode(relayed, "book", message)["pages"] for message in mine]
