@@ -17,9 +17,13 @@ LEASE_S = 10
 KEEP_S = 0.5
 MEMBER_KEY = 1_000_000
 """Second key of the lock that every process holds shared, so that it can be counted."""
+# After a crash, a claim whose records were sent must not be lost, because its number would be given again.
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', %s, false),
-           set_config('idle_in_transaction_session_timeout', %s, false)"""
+           set_config('idle_in_transaction_session_timeout', %s, false),
+           set_config('synchronous_commit',
+                      case current_setting('synchronous_commit') when 'off' then 'local'
+                      else current_setting('synchronous_commit') end, false)"""
 JOIN: LiteralString = "select pg_advisory_lock_shared(hashtext(%s), %s)"
 ACQUIRE: LiteralString = "select pg_try_advisory_lock(hashtext(%s), %s) as acquired"
 RELEASE: LiteralString = "select pg_advisory_unlock(hashtext(%s), %s)"
