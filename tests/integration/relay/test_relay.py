@@ -193,8 +193,9 @@ def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: s
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         for restore in restores:
             connection.execute(restore)
-            for _ in range(2):
-                send_within(connection, "book", key, book(key), table=TABLE)
+            with connection.transaction():
+                for _ in range(2):
+                    send_within(connection, "book", key, book(key), table=TABLE)
             relay_once(relayed, batch_rows=1)
     sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
     sequences = [headers(message)["source_sequence"] for message in sent]
