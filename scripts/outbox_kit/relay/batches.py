@@ -7,7 +7,8 @@ no state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import BUCKETS, MARK_COLUMN, ORDER_COLUMN
 
 ALL_BUCKETS = [*range(BUCKETS)]
-MAX_BYTES = 8_000_000
+MAX_BYTES = 1_000_000
 """Size of payloads and headers in a batch of several rows. The next owner of the bucket sends the same batch."""
 SELECT_PENDING = sql.SQL("""
     select * from (
@@ -94,6 +95,12 @@ class BatchStore:
             "number_sequence": sequence,
         }
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit several claims at once."""
+        with self._connection.transaction():
+            yield
+
     def pending_buckets(self, buckets: list[int]) -> list[int]:
         """Return the buckets that have rows to send."""
         return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
@@ -109,12 +116,11 @@ class BatchStore:
 
     def claim(self, bucket: int, limit: int) -> Batch | None:
         """Claim the next rows of a bucket, up to MAX_BYTES; return None if it has none."""
-        with self._connection.transaction():
-            rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
-            if not rows:
-                return None
-            ids = [row["id"] for row in rows]
-            claim = self._execute(CLAIM, (self._tables.outbox_name, bucket, ids, self._tables.outbox_name))[0]
+        rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
+        if not rows:
+            return None
+        ids = [row["id"] for row in rows]
+        claim = self._execute(CLAIM, (self._tables.outbox_name, bucket, ids, self._tables.outbox_name))[0]
         return Batch(bucket, claim["number"], claim["source_epoch"], ids, rows, list(range(len(rows))))
 
     def claimed(self, bucket: int) -> Batch | None:
@@ -127,13 +133,15 @@ class BatchStore:
         positions = [row["position"] - 1 for row in rows]
         return Batch(bucket, found[0]["number"], found[0]["source_epoch"], ids, rows, positions)
 
-    def complete(self, batch: Batch) -> None:
-        """Delete or mark the sent rows. Raises RejectedError if another process has claimed the bucket."""
+    def complete(self, batches: Sequence[Batch]) -> None:
+        """Delete or mark the sent rows. Raises RejectedError if another process has claimed one of the buckets."""
+        statement = (MARK if self._tables.marks else DELETE).format(**self._names)
         with self._connection.transaction():
-            self._connection.execute((MARK if self._tables.marks else DELETE).format(**self._names), (batch.ids,))
-            parameters = (self._tables.outbox_name, batch.bucket, batch.number)
-            if self._connection.execute(RELEASE.format(**self._names), parameters).rowcount != 1:
-                raise RejectedError(f"another process has claimed bucket {batch.bucket} of the relay")
+            self._connection.execute(statement, ([row_id for batch in batches for row_id in batch.ids],))
+            for batch in batches:
+                parameters = (self._tables.outbox_name, batch.bucket, batch.number)
+                if self._connection.execute(RELEASE.format(**self._names), parameters).rowcount != 1:
+                    raise RejectedError(f"another process has claimed bucket {batch.bucket} of the relay")
 
     def _execute(self, statement: sql.SQL, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Row]:
         return self._connection.execute(statement.format(**self._names), parameters).fetchall()

@@ -17,6 +17,7 @@ PARTITIONER = -1
 """Partition number with which librdkafka calls the partitioner."""
 STEP_S = 2.0
 """Longest wait without a statement in the database, which keeps the lease."""
+MIN_STEP_S = 0.001
 SEND_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_MS = 60_000
 # The encoder limits key, value and headers to 1,000,000 bytes. librdkafka's limit includes the framing.
@@ -27,10 +28,7 @@ class BucketProducer:
     """Sends the records of one bucket, each batch in one transaction."""
 
     def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
-        """`keep_lease` is called for each record, and at least every STEP_S during waits.
-
-        Raises UnreachableError, RejectedError.
-        """
+        """Begin the initialization. `keep_lease` is called for each record, and at least every STEP_S during waits."""
         self._id, self._keep_lease = transactional_id, keep_lease
         self._errors = ClientErrors()
         self._producer = Producer(
@@ -43,27 +41,45 @@ class BucketProducer:
                 "linger.ms": 5,
             }
         )
-        self._wait("initialize", self._producer.init_transactions)
+        self._is_initialized = False
+        with suppress(KafkaException):  # continues in the background; initialize() gets its error
+            self._producer.init_transactions(MIN_STEP_S)
+
+    def initialize(self) -> None:
+        """Wait until former owners of the bucket are fenced. Raises UnreachableError, RejectedError."""
+        if not self._is_initialized:
+            self._wait("initialize", self._producer.init_transactions)
+            self._is_initialized = True
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send the records in one transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+        """Send the records in a transaction, without its commit. After an error it is aborted.
 
-        After an error nothing is committed, unless it is a timeout of the commit: then the outcome is unknown.
+        Raises UnreachableError, RejectedError, and errors of `keep_lease`.
         """
         try:
             self._producer.begin_transaction()
             for record in records:
                 self._keep_lease()
                 self._produce(record)
-            self._wait("commit", self._producer.commit_transaction)
         except KafkaException as error:
-            self._abort()
+            self.abort()
             raise self._failed("begin", error.args[0]) from None
         except Exception:
-            self._abort()
+            self.abort()
             raise
 
-    def _abort(self) -> None:
+    def commit(self) -> None:
+        """Commit the transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+
+        After an error nothing is committed, unless it is a timeout: then the outcome is unknown.
+        """
+        try:
+            self._wait("commit", self._producer.commit_transaction)
+        except Exception:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
         """Abort the open transaction, so that consumers need not wait until it times out. A fenced one is closed."""
         with suppress(KafkaException):
             self._producer.abort_transaction(STEP_S)

@@ -69,7 +69,9 @@ def sender(
 def test_a_batch_can_be_larger_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SmallQueue()
     kept: list[bool] = []
-    sender(monkeypatch, fake, lambda: kept.append(True)).send(RECORDS)
+    subject = sender(monkeypatch, fake, lambda: kept.append(True))
+    subject.send(RECORDS)
+    subject.commit()
     assert fake.sent == [b"a", b"b", b"c"]
     assert kept, "the lease is kept during the waits"
     assert not fake.is_aborted
