@@ -53,7 +53,8 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
 
 def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:
     """The lock is that of a VACUUM, and of the creation of an index."""
-    relay_once(relayed)
+    with client.connected(relayed.environment.source) as connection:
+        create(connection, RelayTables(relayed.pipeline, marks=False))
     with psycopg.connect(source_dsn) as connection:
         connection.execute(f"lock table {TABLE} in share update exclusive mode")
         relay_once(relayed)
