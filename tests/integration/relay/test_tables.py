@@ -15,6 +15,7 @@ from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
 from outbox_kit.relay.columns import require_columns
+from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import read_backlog
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables, create
@@ -53,11 +54,19 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
 
 def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:
     """The lock is that of a VACUUM, and of the creation of an index."""
-    with client.connected(relayed.environment.source) as connection:
-        create(connection, RelayTables(relayed.pipeline, marks=False))
+    with client.connected(relayed.environment.source) as admin:
+        create(admin, RelayTables(relayed.pipeline, marks=False))
     with psycopg.connect(source_dsn) as connection:
         connection.execute(f"lock table {TABLE} in share update exclusive mode")
         relay_once(relayed)
+
+
+def test_claims_are_flushed(relayed: Deployment) -> None:
+    """After a crash, the number of a lost claim would be given again."""
+    with client.connected(relayed.environment.source) as connection:
+        connection.execute("set synchronous_commit = off")
+        Leases(connection, TABLE)
+        assert connection.execute("show synchronous_commit").fetchall() == [{"synchronous_commit": "local"}]
 
 
 def test_adds_the_order_only_to_an_empty_table(relayed: Deployment, source_dsn: str) -> None:

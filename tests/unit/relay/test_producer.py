@@ -56,6 +56,13 @@ class RejectedTopic(SmallQueue):
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
+class FencedProducer(SmallQueue):
+    """A producer whose transactional id another one has initialized."""
+
+    def commit_transaction(self, _: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED))
+
+
 RECORDS = [Record("t", key, b"") for key in (b"a", b"b", b"c")]
 
 
@@ -83,6 +90,13 @@ def test_aborts_the_transaction_after_an_error(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RejectedError):
         sender(monkeypatch, rejected).send(RECORDS)
     assert rejected.is_aborted
+
+    fenced = FencedProducer()
+    subject = sender(monkeypatch, fenced)
+    subject.send(RECORDS)
+    with pytest.raises(RejectedError):
+        subject.commit()
+    assert fenced.is_aborted
 
     monkeypatch.setattr(producer, "SEND_TIMEOUT_S", 0)
     full = FullQueue()
