@@ -108,13 +108,13 @@ class BucketProducer:
         """Repeat `step`, which continues where it timed out, until it succeeds."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
+            self._keep_lease()
             try:
                 step(STEP_S)
             except KafkaException as exception:
                 error = exception.args[0]
                 if not error.retriable() or not deadline.seconds_left:
                     raise self._failed(action, error) from None
-                self._keep_lease()
             else:
                 return
 
