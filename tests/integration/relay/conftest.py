@@ -26,18 +26,21 @@ from outbox_kit.waiting import Observation, wait_for
 PROCESS_SECONDS = 30
 # The lease of a stopped process ends earlier than in production, so that tests do not wait for it.
 MAIN = "from outbox_kit.relay import leases; leases.LEASE_S = 3; from outbox_kit.cli import main; main()"
-# The first transaction stops the process when the broker has its records, before the commit.
+# The first transaction stops the process when the broker has its records, between the last check of the lease and the
+# commit.
 STOP_BEFORE_COMMIT = """
 import os, signal
 from outbox_kit.relay.producer import BucketProducer
-wait = BucketProducer._wait
-def stop(self, action, step):
-    if action == "commit":
-        BucketProducer._wait = wait
-        self._producer.flush(30)
-        os.kill(os.getpid(), signal.SIGSTOP)
-    wait(self, action, step)
-BucketProducer._wait = stop
+wait, unstopped = BucketProducer._wait, [True]
+def wait_stopped(self, action, step):
+    def stopping_step(seconds):
+        if action == "commit" and unstopped:
+            unstopped.clear()
+            self._producer.flush(30)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        step(seconds)
+    wait(self, action, stopping_step)
+BucketProducer._wait = wait_stopped
 """
 WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
 """Options of `apply` for a pipeline without a connector."""
