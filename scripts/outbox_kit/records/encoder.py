@@ -15,6 +15,9 @@ from outbox_kit.sending.record import Record
 
 MAX_RECORD_BYTES = 1_000_000
 """Default of OutboxRouter's max.record.bytes, below the brokers' default limit of a record."""
+# A value for which the encoder has no check must not stop the relay, which would read the row again for ever. Other
+# errors, such as a TypeError after the type of the column has changed, are not caused by one row, and stop it.
+VALUE_ERRORS = (ArithmeticError, ValueError, RecursionError)
 
 PartitionOf = Callable[[bytes, int], int]
 
@@ -59,7 +62,11 @@ class RecordEncoder:
         if row.event_type in route.aggregate.tombstone_event_types:
             return None
         column = self.pipeline.source.schema_version_column
-        return route.encode(row.payload, row.additional.get(column) if column else None)
+        try:
+            return route.encode(row.payload, row.additional.get(column) if column else None)
+        except VALUE_ERRORS as error:
+            problem = f"the payload cannot be encoded ({type(error).__name__})"
+            raise InvalidRowError("payload-invalid", problem) from None
 
     def _partition(self, aggregate: Aggregate, row: OutboxRow) -> int | None:
         column = aggregate.partition_field

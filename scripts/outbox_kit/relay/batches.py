@@ -7,7 +7,8 @@ no state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,17 @@ from psycopg import sql
 from outbox_kit.errors import RejectedError
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
+from outbox_kit.relay.tables import BUCKETS, MARK_COLUMN, ORDER_COLUMN
 
-SELECT_PENDING = sql.SQL("select {columns} from {outbox} where {bucket} = %s and {pending} order by {order} limit %s")
+ALL_BUCKETS = [*range(BUCKETS)]
+MAX_BYTES = 1_000_000
+"""Size of payloads and headers in a batch of several rows. The next owner of the bucket sends the same batch."""
+SELECT_PENDING = sql.SQL("""
+    select * from (
+      select *, sum(size) over (order by place) - size as size_before
+      from (select {columns}, {size} as size, {order} as place from {outbox}
+            where {bucket} = %s and {pending} order by {order} limit %s) as candidates) as sized
+    where size_before = 0 or size_before + size <= %s order by place""")
 SELECT_CLAIMED = sql.SQL("""
     select {columns}, claimed.position from {outbox}
     join unnest(%s::uuid[]) with ordinality as claimed (claimed_id, position) on {id} = claimed_id
@@ -39,6 +48,16 @@ MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])"
 PENDING_BUCKETS = sql.SQL("""
     select bucket from unnest(%s::int[]) as bucket
     where exists (select 1 from {outbox} where {bucket} = bucket and {pending})""")
+
+FIRST_PENDING = sql.SQL("""
+    select bucket, first.place from unnest(%s::int[]) as bucket
+    cross join lateral (select {order} as place from {outbox}
+                        where {bucket} = bucket and {pending} order by {order} limit 1) as first
+    where first.place <= %s""")
+LAST_PENDING = sql.SQL("""
+    select max(last.place) as place from unnest(%s::int[]) as bucket
+    cross join lateral (select {order} as place from {outbox}
+                        where {bucket} = bucket and {pending} order by {order} desc limit 1) as last""")
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,7 @@ class BatchStore:
         sequence = sql.Literal(f"{self._tables.schema.as_string(connection)}.outbox_relay_batch_number")
         self._names: dict[str, sql.Composable] = {
             "columns": reader.columns,
+            "size": reader.size,
             "outbox": self._tables.outbox,
             "schema": self._tables.schema,
             "bucket": self._tables.bucket,
@@ -75,18 +95,32 @@ class BatchStore:
             "number_sequence": sequence,
         }
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit several claims at once."""
+        with self._connection.transaction():
+            yield
+
     def pending_buckets(self, buckets: list[int]) -> list[int]:
         """Return the buckets that have rows to send."""
         return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
 
+    def last_pending(self) -> int | None:
+        """Return the place of the last row to send; None if there is none."""
+        place: int | None = self._execute(LAST_PENDING, (ALL_BUCKETS,))[0]["place"]
+        return place
+
+    def first_pending(self, last: int) -> dict[int, int]:
+        """Return the place of the first row to send by bucket, of all buckets with rows up to the place `last`."""
+        return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
+
     def claim(self, bucket: int, limit: int) -> Batch | None:
-        """Claim the next rows of a bucket; return None if it has none."""
-        with self._connection.transaction():
-            rows = self._execute(SELECT_PENDING, (bucket, limit))
-            if not rows:
-                return None
-            ids = [row["id"] for row in rows]
-            claim = self._execute(CLAIM, (self._tables.outbox_name, bucket, ids, self._tables.outbox_name))[0]
+        """Claim the next rows of a bucket, up to MAX_BYTES; return None if it has none."""
+        rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
+        if not rows:
+            return None
+        ids = [row["id"] for row in rows]
+        claim = self._execute(CLAIM, (self._tables.outbox_name, bucket, ids, self._tables.outbox_name))[0]
         return Batch(bucket, claim["number"], claim["source_epoch"], ids, rows, list(range(len(rows))))
 
     def claimed(self, bucket: int) -> Batch | None:
@@ -99,13 +133,15 @@ class BatchStore:
         positions = [row["position"] - 1 for row in rows]
         return Batch(bucket, found[0]["number"], found[0]["source_epoch"], ids, rows, positions)
 
-    def complete(self, batch: Batch) -> None:
-        """Delete or mark the sent rows. Raises RejectedError if another process has claimed the bucket."""
+    def complete(self, batches: Sequence[Batch]) -> None:
+        """Delete or mark the sent rows. Raises RejectedError if another process has claimed one of the buckets."""
+        statement = (MARK if self._tables.marks else DELETE).format(**self._names)
         with self._connection.transaction():
-            self._connection.execute((MARK if self._tables.marks else DELETE).format(**self._names), (batch.ids,))
-            parameters = (self._tables.outbox_name, batch.bucket, batch.number)
-            if self._connection.execute(RELEASE.format(**self._names), parameters).rowcount != 1:
-                raise RejectedError(f"another process has claimed bucket {batch.bucket} of the relay")
+            self._connection.execute(statement, ([row_id for batch in batches for row_id in batch.ids],))
+            for batch in batches:
+                parameters = (self._tables.outbox_name, batch.bucket, batch.number)
+                if self._connection.execute(RELEASE.format(**self._names), parameters).rowcount != 1:
+                    raise RejectedError(f"another process has claimed bucket {batch.bucket} of the relay")
 
     def _execute(self, statement: sql.SQL, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Row]:
         return self._connection.execute(statement.format(**self._names), parameters).fetchall()

@@ -1,37 +1,110 @@
-"""Source epoch of the relay's records. It is above that of the connector, so that no earlier state replaces a later."""
+"""Source epoch of the relay's records. It is above that of the connector, so that no earlier state replaces a later.
+
+A restore or a failover can bring back an earlier number of the last batch. The epoch is raised then, too.
+"""
 
 from __future__ import annotations
 
 from psycopg import sql
 
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.deployment.source_epochs import highest_epoch
+from outbox_kit.deployment.source_epochs import highest_epoch, highest_sequence
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.dangers import MOVE_HINT
-from outbox_kit.kafka.source_epoch import MAX_EPOCH
+from outbox_kit.kafka.source_epoch import MAX_EPOCH, epoch_of
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.tables import RelayTables
 
 WRITE = sql.SQL("""
-    insert into {schema}.outbox_relay (outbox, source_epoch) values (%s, %s)
-    on conflict (outbox) do update set source_epoch = excluded.source_epoch""")
+    insert into {schema}.outbox_relay (outbox, source_epoch, prefix, system_identifier, timeline)
+    values (%s, %s, %s, %s, %s)
+    on conflict (outbox) do update set source_epoch = excluded.source_epoch,
+      system_identifier = excluded.system_identifier, timeline = excluded.timeline""")
+PREFIX = sql.SQL("select prefix from {schema}.outbox_relay where outbox = %s")
+# Only the first of several sessions raises the epoch.
+RAISE = sql.SQL("""
+    update {schema}.outbox_relay
+    set source_epoch = %(epoch)s, system_identifier = %(system_identifier)s, timeline = %(timeline)s
+    where outbox = %(outbox)s and (system_identifier <> %(system_identifier)s or timeline <> %(timeline)s)""")
+IS_SAME_SERVER = sql.SQL("""
+    select 1 from {schema}.outbox_relay where outbox = %s and system_identifier = %s and timeline = %s""")
+LAST_NUMBER = sql.SQL("select last_value as number from {schema}.outbox_relay_batch_number")
 
 
-def required_epoch(deployment: Deployment, lock: Lock, current: int, *, with_connect: bool) -> int:
-    """Return `current`, or a higher epoch if the connector was started, or has sent records, since it was set.
+def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
+    """Raise RefusedError if a relay sends the rows of the table to the topics of another pipeline."""
+    found = connection.execute(PREFIX.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
+    if found is None or found["prefix"] == tables.pipeline.prefix:
+        return
+    statement = sql.SQL("delete from {}.outbox_relay where outbox = {}").format(tables.schema, tables.outbox_name)
+    raise RefusedError(
+        f"the relay sends the rows of table {tables.outbox_name} to the topics {found['prefix']}.*, not "
+        f"{tables.pipeline.prefix}.*: a row is sent only once",
+        "use one pipeline per outbox table; if the other one has ended, run "
+        f"`{statement.as_string(connection)}` in the database",
+    )
 
-    Raises UnreachableError, WaitTimeoutError, and RefusedError if there is no higher epoch.
+
+def required_epoch(
+    deployment: Deployment, lock: Lock, connection: Connection, tables: RelayTables, *, with_connect: bool
+) -> int:
+    """Return the current epoch, or a higher one if records can have a higher sequence than the next batch.
+
+    The connector can have sent such records, or the relay before the database was restored. Raises UnreachableError,
+    WaitTimeoutError, and RefusedError if there is no higher epoch.
     """
+    current = client.read_relay_epoch(connection, tables.outbox_name)
     connector = connector_epoch(deployment) if with_connect else 0
-    written = highest_epoch(deployment)
+    # The topics are read first: other processes continue to send.
+    sequence = highest_sequence(deployment)
+    written = epoch_of(sequence)
     if max(lock.source_epoch, connector) < current >= written:
-        return current
-    highest = max(lock.source_epoch, connector, written, current)
-    if highest == MAX_EPOCH:
-        raise RefusedError(f"the source epoch {highest} is the highest possible one", MOVE_HINT)
-    return highest + 1
+        last = connection.execute(LAST_NUMBER.format(schema=tables.schema)).fetchall()[0]["number"]
+        if written < current or _number_of(sequence) <= last:
+            return current
+    return _above(max(lock.source_epoch, connector, written, current))
+
+
+def _number_of(sequence: str) -> int:
+    return int(sequence.partition("_")[2].partition("-")[0], 16)
+
+
+def _above(epoch: int) -> int:
+    if epoch >= MAX_EPOCH:
+        raise RefusedError(f"the source epoch {epoch} is the highest possible one", MOVE_HINT)
+    return epoch + 1
 
 
 def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None:
-    connection.execute(WRITE.format(schema=tables.schema), (tables.outbox_name, epoch))
+    parameters = (tables.outbox_name, epoch, tables.pipeline.prefix, *_server(connection))
+    connection.execute(WRITE.format(schema=tables.schema), parameters)
+
+
+def raise_on_other_server(deployment: Deployment, connection: Connection, tables: RelayTables) -> int | None:
+    """Raise the epoch if the database was restored or has failed over since it was set; return the new epoch, or None.
+
+    The new server can lack the last batches, and would give their numbers again. Raises UnreachableError,
+    WaitTimeoutError, and RefusedError if there is no higher epoch.
+    """
+    server = _server(connection)
+    is_same = IS_SAME_SERVER.format(schema=tables.schema)
+    if connection.execute(is_same, (tables.outbox_name, *server)).fetchone() is not None:
+        return None
+    current = client.read_relay_epoch(connection, tables.outbox_name)
+    epoch = _above(max(current, highest_epoch(deployment)))
+    identifier, timeline = server
+    parameters = {
+        "epoch": epoch,
+        "system_identifier": identifier,
+        "timeline": timeline,
+        "outbox": tables.outbox_name,
+    }
+    raised = connection.execute(RAISE.format(schema=tables.schema), parameters).rowcount
+    return epoch if raised else None
+
+
+def _server(connection: Connection) -> tuple[str, int]:
+    """Return system identifier and timeline."""
+    return client.read_system_identifier(connection), client.read_server(connection)["timeline"]

@@ -6,6 +6,7 @@ The server ends a session that sends no statement for LEASE_S, also that of a st
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import LiteralString
 
@@ -13,11 +14,16 @@ from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.tables import BUCKETS
 
 LEASE_S = 10
+KEEP_S = 0.5
 MEMBER_KEY = 1_000_000
 """Second key of the lock that every process holds shared, so that it can be counted."""
+# After a crash, a claim whose records were sent must not be lost, because its number would be given again.
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', %s, false),
-           set_config('idle_in_transaction_session_timeout', %s, false)"""
+           set_config('idle_in_transaction_session_timeout', %s, false),
+           set_config('synchronous_commit',
+                      case current_setting('synchronous_commit') when 'off' then 'local'
+                      else current_setting('synchronous_commit') end, false)"""
 JOIN: LiteralString = "select pg_advisory_lock_shared(hashtext(%s), %s)"
 ACQUIRE: LiteralString = "select pg_try_advisory_lock(hashtext(%s), %s) as acquired"
 RELEASE: LiteralString = "select pg_advisory_unlock(hashtext(%s), %s)"
@@ -34,6 +40,7 @@ class Leases:
     def __init__(self, connection: Connection, outbox: str) -> None:
         self._connection = connection
         self._key = f"outbox-kit relay {outbox}"
+        self._kept_at = 0.0
         self.held: list[int] = []
         timeout = f"{LEASE_S}s"
         connection.execute(SETTINGS, (self._key[:63], timeout, timeout))
@@ -64,5 +71,10 @@ class Leases:
         return bool(self._connection.execute(ACQUIRE, (self._key, bucket)).fetchall()[0]["acquired"])
 
     def keep(self) -> None:
-        """Execute a statement, so that idle_session_timeout does not end the session during a long wait for Kafka."""
-        self._connection.execute("select 1")
+        """Execute a statement if the last one of this method is older than KEEP_S.
+
+        Otherwise idle_session_timeout would end the session while a batch is encoded, or waits for Kafka.
+        """
+        if time.monotonic() - self._kept_at >= KEEP_S:
+            self._connection.execute("select 1")
+            self._kept_at = time.monotonic()

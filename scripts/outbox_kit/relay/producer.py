@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -16,6 +17,7 @@ PARTITIONER = -1
 """Partition number with which librdkafka calls the partitioner."""
 STEP_S = 2.0
 """Longest wait without a statement in the database, which keeps the lease."""
+MIN_STEP_S = 0.001
 SEND_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_MS = 60_000
 # The encoder limits key, value and headers to 1,000,000 bytes. librdkafka's limit includes the framing.
@@ -26,7 +28,7 @@ class BucketProducer:
     """Sends the records of one bucket, each batch in one transaction."""
 
     def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
-        """`keep_lease` is called at least every STEP_S during waits. Raises UnreachableError, RejectedError."""
+        """Begin the initialization. `keep_lease` is called for each record, and at least every STEP_S during waits."""
         self._id, self._keep_lease = transactional_id, keep_lease
         self._errors = ClientErrors()
         self._producer = Producer(
@@ -39,17 +41,48 @@ class BucketProducer:
                 "linger.ms": 5,
             }
         )
-        self._wait("initialize", self._producer.init_transactions)
+        self._is_initialized = False
+        with suppress(KafkaException):  # continues in the background; initialize() gets its error
+            self._producer.init_transactions(MIN_STEP_S)
+
+    def initialize(self) -> None:
+        """Wait until former owners of the bucket are fenced. Raises UnreachableError, RejectedError."""
+        if not self._is_initialized:
+            self._wait("initialize", self._producer.init_transactions)
+            self._is_initialized = True
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send the records in one transaction. Raises UnreachableError, RejectedError; then nothing is committed."""
+        """Send the records in a transaction, without its commit. After an error it is aborted.
+
+        Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+        """
         try:
             self._producer.begin_transaction()
             for record in records:
+                self._keep_lease()
                 self._produce(record)
         except KafkaException as error:
+            self.abort()
             raise self._failed("begin", error.args[0]) from None
-        self._wait("commit", self._producer.commit_transaction)
+        except Exception:
+            self.abort()
+            raise
+
+    def commit(self) -> None:
+        """Commit the transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+
+        After an error nothing is committed, unless it is a timeout: then the outcome is unknown.
+        """
+        try:
+            self._wait("commit", self._producer.commit_transaction)
+        except Exception:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Abort the open transaction, so that consumers need not wait until it times out. A fenced one is closed."""
+        with suppress(KafkaException):
+            self._producer.abort_transaction(STEP_S)
 
     def _produce(self, record: Record) -> None:
         """Add a record. A batch can be larger than the producer's queue (1 GiB)."""
@@ -75,13 +108,13 @@ class BucketProducer:
         """Repeat `step`, which continues where it timed out, until it succeeds."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
+            self._keep_lease()
             try:
                 step(STEP_S)
             except KafkaException as exception:
                 error = exception.args[0]
                 if not error.retriable() or not deadline.seconds_left:
                     raise self._failed(action, error) from None
-                self._keep_lease()
             else:
                 return
 

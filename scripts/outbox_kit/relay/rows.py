@@ -50,6 +50,13 @@ class RowReader:
         return sql.SQL(", ").join(entries)
 
     @cached_property
+    def size(self) -> sql.Composed:
+        """Return the expression of the size of payload and headers, in bytes."""
+        names = self.tables.pipeline.source.columns
+        values = [self._value(name) for name in (names.payload, names.headers) if name in self.types]
+        return sql.SQL(" + ").join(sql.SQL("coalesce(octet_length({}), 0)").format(value) for value in values)
+
+    @cached_property
     def additional(self) -> list[str]:
         return additional_columns(self.tables.pipeline)
 

@@ -44,7 +44,8 @@ class RelayOptions:
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
     """Send rows until `stop` is set or, with `once`, no row is left. Return what was sent.
 
-    Raises RefusedError if the connector runs, ConfigurationError, and after GIVE_UP_S UnreachableError, RejectedError.
+    Raises RefusedError if the connector runs, ConfigurationError, after GIVE_UP_S UnreachableError, RejectedError, and
+    with `once` WaitTimeoutError if another process holds a bucket and does not send its rows.
     """
     lock = deployment.lock()
     if lock is None:
@@ -82,9 +83,9 @@ def prepare(
         client.connected(source) as connection,
     ):
         tables.create(connection, relay_tables)
-        current = client.read_relay_epoch(connection, relay_tables.outbox_name)
-        epoch = epochs.required_epoch(deployment, lock, current, with_connect=with_connect)
-        if epoch != current:
+        epochs.refuse_other_pipeline(connection, relay_tables)
+        epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
+        if epoch != client.read_relay_epoch(connection, relay_tables.outbox_name):
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
@@ -108,6 +109,9 @@ def _run_sessions(
             with client.connected(deployment.environment.source) as connection:
                 types = client.read_column_types(connection, relay_tables.outbox_name)
                 require_columns(connection, relay_tables, types)
+                epoch = epochs.raise_on_other_server(deployment, connection, relay_tables)
+                if epoch is not None:
+                    progress(f"source epoch {epoch}: the database was restored or has failed over")
                 reader = RowReader(relay_tables, types)
                 worker = Worker(
                     deployment, connection, reader, encoder, options.batch_rows, stop, progress, counters, metrics

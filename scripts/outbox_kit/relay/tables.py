@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
@@ -20,12 +20,19 @@ INTEGER_TYPES = ("smallint", "integer", "bigint")
 MAX_NAME = 63
 
 STATE_TABLES = sql.SQL("""
-    create table if not exists {schema}.outbox_relay (outbox text primary key, source_epoch int not null);
+    create table if not exists {schema}.outbox_relay (
+      outbox text primary key, source_epoch int not null, prefix text not null,
+      system_identifier text not null, timeline int not null);
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
     create sequence if not exists {schema}.outbox_relay_batch_number""")
-# An index whose creation was interrupted remains, is not used, and `if not exists` would keep it.
-INVALID_INDEX: LiteralString = "select 1 from pg_index where indexrelid = to_regclass(%s) and not indisvalid"
+STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_batch_number")
+MISSING: LiteralString = "select 1 from unnest(%s::text[]) as name where to_regclass(name) is null"
+# An index whose creation was interrupted remains, and is not used.
+INDEX: LiteralString = "select indisvalid as is_valid from pg_index where indexrelid = to_regclass(%s)"
+# On a large table the creation takes minutes, and it waits for open transactions. It delays no writer.
+INDEX_SETTINGS: LiteralString = """
+    select set_config('statement_timeout', '1h', false), set_config('lock_timeout', '1h', false)"""
 # A cache gives each session its own range of numbers, so that a later insert can get a lower number.
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
@@ -74,28 +81,36 @@ class RelayTables:
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
-    """Create what the relay needs, unless it exists. Raises ConfigurationError if the table cannot be ordered."""
+    """Create what the relay needs. Raises ConfigurationError, RefusedError if rows would be sent again or in no order.
+
+    What exists is found in the catalog, because a statement with `if not exists` needs the owner's privileges, and
+    waits for locks, such as that of a VACUUM.
+    """
     if not tables.pipeline.source.uses_table:
         problem = "the pipeline has no outbox table, because source.message_prefix is set"
         raise ConfigurationError(problem, "remove source.message_prefix, or send the messages with the connector")
     types = read_column_types(connection, tables.outbox_name)
     if not types:
         raise ConfigurationError(f"table {tables.outbox_name} does not exist", "run `outbox apply`")
-    connection.execute(STATE_TABLES.format(schema=tables.schema))
+    _create_state_tables(connection, tables)
     _require_order(connection, tables, types)
+    if not tables.marks and MARK_COLUMN in types:
+        _refuse_marked_rows(connection, tables)
     if tables.marks and MARK_COLUMN not in types:
         column = sql.Identifier(MARK_COLUMN)
         connection.execute(sql.SQL("alter table {} add {} timestamptz").format(tables.outbox, column))
     _create_index(connection, tables)
 
 
+def _create_state_tables(connection: Connection, tables: RelayTables) -> None:
+    schema = tables.schema.as_string(None)
+    if connection.execute(MISSING, ([f"{schema}.{name}" for name in STATE_NAMES],)).fetchone() is not None:
+        connection.execute(STATE_TABLES.format(schema=tables.schema))
+
+
 def _require_order(connection: Connection, tables: RelayTables, types: dict[str, str]) -> None:
     if ORDER_COLUMN not in types:
-        connection.execute(
-            sql.SQL("alter table {} add {} bigint generated always as identity").format(
-                tables.outbox, sql.Identifier(ORDER_COLUMN)
-            )
-        )
+        _add_order(connection, tables)
     elif types[ORDER_COLUMN] not in INTEGER_TYPES:
         problem = f"column {ORDER_COLUMN} of table {tables.outbox_name} has type {types[ORDER_COLUMN]}, not bigint"
         raise ConfigurationError(problem, "rename the column; the relay then adds an identity column with this name")
@@ -109,16 +124,48 @@ def _require_order(connection: Connection, tables: RelayTables, types: dict[str,
         )
 
 
+def _add_order(connection: Connection, tables: RelayTables) -> None:
+    """Add the column to an empty table. PostgreSQL would number existing rows in their physical order."""
+    column = sql.Identifier(ORDER_COLUMN)
+    with connection.transaction():
+        connection.execute(sql.SQL("lock table {} in access exclusive mode").format(tables.outbox))
+        if connection.execute(sql.SQL("select 1 from {} limit 1").format(tables.outbox)).fetchone() is not None:
+            raise RefusedError(
+                f"table {tables.outbox_name} has rows and no column {ORDER_COLUMN}, so their order is not known",
+                f"delete the sent rows, or add {ORDER_COLUMN} in the order of the inserts, as bigint identity",
+            )
+        connection.execute(
+            sql.SQL("alter table {} add {} bigint generated always as identity").format(tables.outbox, column)
+        )
+
+
+def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
+    """Raise RefusedError if rows are marked. A relay that deletes would send them again, as new states."""
+    condition = sql.SQL("from {} where {} is not null").format(tables.outbox, sql.Identifier(MARK_COLUMN))
+    if connection.execute(sql.SQL("select 1 {} limit 1").format(condition)).fetchone() is not None:
+        raise RefusedError(
+            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: without marks, "
+            "it would send them again",
+            f"use --after-send mark, or delete these rows (`delete {condition.as_string(connection)}`)",
+        )
+
+
 def _create_index(connection: Connection, tables: RelayTables) -> None:
     """Create the index concurrently: services insert during the creation."""
     suffix = "_relay_mark" if tables.marks else "_relay"
     schema, table = tables.outbox_name.split(".", maxsplit=1)
     name = table[: MAX_NAME - len(suffix)] + suffix
     index = sql.Identifier(schema, name)
-    if connection.execute(INVALID_INDEX, (index.as_string(None),)).fetchone() is not None:
+    found = connection.execute(INDEX, (index.as_string(None),)).fetchone()
+    if found is not None and found["is_valid"]:
+        return
+    connection.execute(INDEX_SETTINGS)
+    if found is not None:
         connection.execute(sql.SQL("drop index concurrently {}").format(index))
     connection.execute(
-        sql.SQL("create index concurrently if not exists {} on {} ({}, {}) where {}").format(
+        sql.SQL("create index concurrently {} on {} ({}, {}) where {}").format(
             sql.Identifier(name), tables.outbox, tables.bucket, sql.Identifier(ORDER_COLUMN), tables.pending
         )
     )
+    connection.execute("reset statement_timeout")
+    connection.execute("reset lock_timeout")

@@ -26,6 +26,22 @@ from outbox_kit.waiting import Observation, wait_for
 PROCESS_SECONDS = 30
 # The lease of a stopped process ends earlier than in production, so that tests do not wait for it.
 MAIN = "from outbox_kit.relay import leases; leases.LEASE_S = 3; from outbox_kit.cli import main; main()"
+# The first transaction stops the process when the broker has its records, between the last check of the lease and the
+# commit.
+STOP_BEFORE_COMMIT = """
+import os, signal
+from outbox_kit.relay.producer import BucketProducer
+wait, unstopped = BucketProducer._wait, [True]
+def wait_stopped(self, action, step):
+    def stopping_step(seconds):
+        if action == "commit" and unstopped:
+            unstopped.clear()
+            self._producer.flush(30)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        step(seconds)
+    wait(self, action, stopping_step)
+BucketProducer._wait = wait_stopped
+"""
 WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
 """Options of `apply` for a pipeline without a connector."""
 
@@ -41,6 +57,16 @@ class RelayProcess:
 
     def wait(self) -> int:
         return self.process.wait(timeout=PROCESS_SECONDS)
+
+    def wait_stopped(self) -> None:
+        """Wait until the process is stopped by SIGSTOP."""
+        status = Path(f"/proc/{self.process.pid}/stat")
+
+        def poll() -> Observation[bool]:
+            state = status.read_text().rpartition(") ")[2][0]
+            return Observation(True if state == "T" else None, f"state {state}")
+
+        wait_for("the process to stop", poll, seconds=PROCESS_SECONDS)
 
 
 @pytest.fixture(scope="package")
@@ -58,9 +84,9 @@ def relay_process(project: Path) -> Iterator[Callable[..., RelayProcess]]:
     """Start relay processes, which are ended after the test."""
     started: list[RelayProcess] = []
 
-    def start(deployment: Deployment, *arguments: str) -> RelayProcess:
+    def start(deployment: Deployment, *arguments: str, main: str = MAIN) -> RelayProcess:
         pipeline = project / "connectors" / f"{deployment.pipeline.name}.yaml"
-        command = [sys.executable, "-c", MAIN, "relay", "-p", str(pipeline)]
+        command = [sys.executable, "-c", main, "relay", "-p", str(pipeline)]
         process = subprocess.Popen(
             [*command, "-e", "local", *arguments],
             cwd=project,

@@ -116,6 +116,7 @@ VALUES: dict[str, list[str]] = {
     "child": ['{"child": {"int": 1}}', '{"child": {"child": {"int": "x"}}}'],
     "union": ["true", "5", "1e400", "0.5", '"x"', '{"a": 1}', '{"int": 1}', '{"nothing": 1}', "[]", "null"],
 }
+TIMES = ("time_millis", "time_micros", "timestamp_millis", "local_micros")
 NUMBERS = ("int", "long", "float", "double", "decimal", "date", "union")
 HEADERS = [
     '{"traceparent": "00-1-2-01", "n": 1.50, "o": {"b": [1e3, null, "é\\u001f\\u2028\\\\u001f"]}, "t": true}',
@@ -197,6 +198,7 @@ def text_rows() -> list[Row]:
         *(Row("every", text) for text in payloads),
         Row("every", '{"int": 1' + "0" * 1001 + "}"),
         *(Row("every", f'{{"{name}": 1e{sign}99999999999}}') for name in NUMBERS for sign in ("", "-")),
+        *(Row("every", f'{{"{name}": 1e99999999999999999999}}') for name in (*NUMBERS, *TIMES)),
         Row("every", '{"map": {"' + "k" * 50_001 + '": 1}}'),
     ]
 

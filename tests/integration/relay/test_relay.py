@@ -5,16 +5,26 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from threading import Event
 from uuid import uuid4
 
 import psycopg
+import pytest
 from confluent_kafka import Message
-from tests.integration.relay.conftest import RelayProcess, relay_once, wait_empty
-from tests.integration.support import decode, headers, records
+from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProcess, relay_once, wait_empty
+from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
-from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.errors import RefusedError, WaitTimeoutError
+from outbox_kit.kafka import dead_letters, topic_reader
+from outbox_kit.postgres import client
+from outbox_kit.progress import silent
+from outbox_kit.records import OutboxRow, RecordEncoder
+from outbox_kit.relay import batches, leases, worker
+from outbox_kit.relay.leases import Leases
+from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Observation, wait_for
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
@@ -50,21 +60,28 @@ def test_takes_over_the_buckets_of_a_killed_process(
     wait_empty(source_dsn, TABLE)
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
-    versions: dict[bytes, list[int]] = defaultdict(list)
-    for message in by_position(records(relayed, BOOKS, 4)):
-        versions[message.key()].append(decode(relayed, "book", message)["pages"])  # type: ignore[index]
+    states: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
+    for message in records(relayed, BOOKS, 4):
+        key, names = str(message.key(), "utf-8"), headers(message)  # type: ignore[arg-type]
+        if key in keys:
+            version = decode(relayed, "book", message)["pages"]
+            states[key].add((names["source_sequence"], names["event_id"], version))
     for key in keys:
-        assert without_replays(versions[key.encode()]) == list(range(1, 31))
+        versions = [version for _, _, version in sorted(states[key])]
+        assert versions == list(range(1, 31)), "a replay has the sequence of the first sending"
 
 
-def test_fences_a_stopped_process_that_lost_its_lease(
-    relayed: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
+def test_fences_a_process_that_is_stopped_before_its_commit(
+    relayed: Deployment,
+    relay_process: Callable[..., RelayProcess],
+    source_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    key, before = str(uuid4()), len(records(relayed, BOOKS, 4))
+    """Its records are on the topic when it loses its lease, and its commit would make them readable."""
+    key = str(uuid4())
     send(source_dsn, "book", key, book(key, pages=1), table=TABLE)
-    zombie = relay_process(relayed)
-    wait_records(relayed, BOOKS, before + 1)
-    zombie.signal(signal.SIGSTOP)
+    zombie = relay_process(relayed, main=STOP_BEFORE_COMMIT + MAIN)
+    zombie.wait_stopped()
     send(source_dsn, "book", key, book(key, pages=2), table=TABLE)
     successor = relay_process(relayed)
     wait_empty(source_dsn, TABLE)
@@ -74,8 +91,10 @@ def test_fences_a_stopped_process_that_lost_its_lease(
     for process in (zombie, successor):
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
-    sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
-    assert [decode(relayed, "book", message)["pages"] for message in sent] == [1, 2, 3]
+    assert versions_of(relayed, key) == [1, 2, 3]
+    read_uncommitted = partial(topic_reader._consumer, **{"isolation.level": "read_uncommitted"})
+    monkeypatch.setattr(topic_reader, "_consumer", read_uncommitted)
+    assert versions_of(relayed, key) == [1, 1, 2, 3], "the zombie has sent its record"
 
 
 def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_dsn: str) -> None:
@@ -88,15 +107,110 @@ def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_
     assert (counters.sent, counters.dead_letters) == (1, 1)
 
 
+def test_a_batch_of_large_rows_has_fewer_rows(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_BYTES", 5_000)
+    key = str(uuid4())
+    titles = ["x" * size for size in (1_000, 1_000, 1_000, 20_000, 1_000)]
+    with psycopg.connect(source_dsn) as connection:
+        for title in titles:
+            send_within(connection, "book", key, book(key, title=title), table=TABLE)
+    assert relay_once(relayed).batches == 3
+    sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
+    assert [decode(relayed, "book", message)["title"] for message in sent] == titles
+
+
+def test_the_lease_is_kept_while_a_batch_is_encoded(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each owner of the bucket loses it before the batch is sent."""
+    monkeypatch.setattr(leases, "LEASE_S", 3)
+    encode = RecordEncoder.encode
+
+    def encode_slowly(encoder: RecordEncoder, row: OutboxRow, sequence: str) -> Record:
+        Event().wait(0.7)
+        return encode(encoder, row, sequence)
+
+    monkeypatch.setattr(RecordEncoder, "encode", encode_slowly)
+    key = str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        for _ in range(5):
+            send_within(connection, "book", key, book(key), table=TABLE)
+    counters = relay_once(relayed)
+    assert (counters.sent, counters.errors) == (5, 0)
+
+
+def test_once_sends_the_rows_of_a_process_whose_session_still_lives(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends the session of a lost host only after LEASE_S."""
+    monkeypatch.setattr(leases, "LEASE_S", 3)
+    key = str(uuid4())
+    with client.connected(relayed.environment.source) as other:
+        Leases(other, TABLE).rebalance()
+        send(source_dsn, "book", key, book(key), table=TABLE)
+        assert relay_once(relayed).sent == 1
+
+
+def test_once_fails_if_another_process_keeps_its_rows(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE_S", 0)  # never ends
+    monkeypatch.setattr(worker, "ONCE_MARGIN_S", 1)
+    key = str(uuid4())
+    with client.connected(relayed.environment.source) as other:
+        Leases(other, TABLE).rebalance()
+        send(source_dsn, "book", key, book(key), table=TABLE)
+        with pytest.raises(WaitTimeoutError):
+            relay_once(relayed)
+    assert relay_once(relayed).sent == 1
+
+
 def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table=TABLE)
     assert relay_once(relayed, marks=True).sent == 1
     assert relay_once(relayed, marks=True).sent == 0
+    with pytest.raises(RefusedError):
+        relay_once(relayed)  # would send the marked row again
     with psycopg.connect(source_dsn) as connection:
         marked = connection.execute(f"select count(*) from {TABLE} where relayed_at is not null").fetchall()
         connection.execute(f"delete from {TABLE}")
     assert marked == [(1,)]
+
+
+def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: str) -> None:
+    """An earlier backup has an earlier number of the last batch, and sinks drop states with lower sequences."""
+    key = str(uuid4())
+    restores = (
+        "select 1",
+        "select setval('public.outbox_relay_batch_number', 1)",
+        f"update public.outbox_relay set timeline = timeline - 1 where outbox = '{TABLE}'",
+        "select 1",
+    )
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for restore in restores:
+            connection.execute(restore)
+            with connection.transaction():
+                for _ in range(2):
+                    send_within(connection, "book", key, book(key), table=TABLE)
+            relay_once(relayed, batch_rows=1)
+    sent = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
+    sequences = [headers(message)["source_sequence"] for message in sent]
+    assert sequences == sorted({*sequences})
+    epochs = [int(sequence[:4], 16) for sequence in sequences[::2]]
+    assert [epoch - epochs[0] for epoch in epochs] == [0, 1, 2, 2]
+
+
+def test_refuses_the_table_of_another_pipeline(relayed: Deployment, deploy: Deploy) -> None:
+    """Both would claim from the same buckets, and each row would be on the topics of one of them."""
+    relay_once(relayed)
+    source = {"table": TABLE, "publication": "other_p", "slot": "other_s"}
+    other = deploy("otherrelay", source=source, applied=False)
+    apply(other, silent, only=("kafka", "registry"))
+    with pytest.raises(RefusedError):
+        relay_once(other)
 
 
 def wait_records(relayed: Deployment, topic: str, count: int) -> None:
@@ -113,6 +227,7 @@ def by_position(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
-def without_replays(versions: list[int]) -> list[int]:
-    """Return the versions in the order of their first record. A takeover sends a batch again, in the same order."""
-    return list(dict.fromkeys(versions))
+def versions_of(relayed: Deployment, key: str) -> list[int]:
+    """Return the versions of a book in the order of their records."""
+    mine = [message for message in by_position(records(relayed, BOOKS, 4)) if message.key() == key.encode()]
+    return [decode(relayed, "book", message)["pages"] for message in mine]

@@ -11,12 +11,14 @@ from tests.integration.relay.conftest import relay_once
 from tests.integration.transforms.test_records import book, send_within
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
 from outbox_kit.relay.columns import require_columns
+from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import read_backlog
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import RelayTables
+from outbox_kit.relay.tables import RelayTables, create
 
 TABLE = "public.relayed_event"
 
@@ -50,6 +52,38 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
         assert connection.execute(valid).fetchall() == [(True,)]
 
 
+def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:
+    """The lock is that of a VACUUM, and of the creation of an index."""
+    with client.connected(relayed.environment.source) as admin:
+        create(admin, RelayTables(relayed.pipeline, marks=False))
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute(f"lock table {TABLE} in share update exclusive mode")
+        relay_once(relayed)
+
+
+def test_claims_are_flushed(relayed: Deployment) -> None:
+    """After a crash, the number of a lost claim would be given again."""
+    with client.connected(relayed.environment.source) as connection:
+        connection.execute("set synchronous_commit = off")
+        Leases(connection, TABLE)
+        assert connection.execute("show synchronous_commit").fetchall() == [{"synchronous_commit": "local"}]
+
+
+def test_adds_the_order_only_to_an_empty_table(relayed: Deployment, source_dsn: str) -> None:
+    """The physical order of rows is not that of their inserts after a VACUUM."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table public.unordered_event (id uuid, aggregate_type text, aggregate_id text)")
+        connection.execute("insert into public.unordered_event values (gen_random_uuid(), 'book', '1')")
+        tables = RelayTables(with_table(relayed, "public.unordered_event"), marks=False)
+        with client.connected(relayed.environment.source) as admin:
+            with pytest.raises(RefusedError):
+                create(admin, tables)
+            connection.execute("delete from public.unordered_event")
+            create(admin, tables)
+            assert client.read_column_types(admin, "public.unordered_event")["seq"] == "bigint"
+        connection.execute("drop table public.unordered_event")
+
+
 @pytest.mark.parametrize(
     ("change", "column"),
     [
@@ -68,9 +102,14 @@ def test_refuses_a_table_whose_rows_it_cannot_send(
         connection.execute(f"create table public.broken_event (like {TABLE} including all)")
         connection.execute(f"alter table public.broken_event {change}")
         connection.commit()
-        source = relayed.pipeline.source.model_copy(update={"table": "public.broken_event"})
-        tables = RelayTables(relayed.pipeline.model_copy(update={"source": source}), marks=False)
+        tables = RelayTables(with_table(relayed, "public.broken_event"), marks=False)
         with pytest.raises(ConfigurationError) as error:
             require_columns(reader, tables, client.read_column_types(reader, "public.broken_event"))
         assert column in error.value.message
         connection.execute("drop table public.broken_event")
+
+
+def with_table(deployment: Deployment, table: str) -> Pipeline:
+    """Return the pipeline with another outbox table."""
+    source = deployment.pipeline.source.model_copy(update={"table": table})
+    return deployment.pipeline.model_copy(update={"source": source})

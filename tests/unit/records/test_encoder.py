@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import suppress
+from decimal import InvalidOperation
 from typing import Any
 
 import fastavro
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from tests.unit.records.samples import SEQUENCE, encoder, record_schema, row
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.records import InvalidRowError
+from outbox_kit.records import InvalidRowError, RecordEncoder
+from outbox_kit.records.avro.numbers import LongNode
+from outbox_kit.records.dead_letter import dead_letter
 
 SCHEMA = record_schema(n="long", x="double", s="string", items={"type": "array", "items": "long"})
 NEXT = record_schema(n="long", t="string")
@@ -28,6 +31,52 @@ STATES = st.fixed_dictionaries(
         "items": st.none() | st.lists(LONGS),
     },
 )
+
+EVERY: dict[str, Any] = {
+    **{kind: {"type": kind} for kind in ("boolean", "int", "long", "float", "double", "string", "bytes")},
+    "fixed": {"type": "fixed", "name": "Four", "size": 4},
+    "enum": {"type": "enum", "name": "Colour", "symbols": ["RED"]},
+    "array": {"type": "array", "items": "long"},
+    "map": {"type": "map", "values": "double"},
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2},
+    **{
+        kind: {"type": base, "logicalType": kind}
+        for base, kinds in {
+            "bytes": ["big-decimal"],
+            "string": ["uuid"],
+            "int": ["date", "time-millis"],
+            "long": [
+                "time-micros",
+                "timestamp-millis",
+                "timestamp-micros",
+                "timestamp-nanos",
+                "local-timestamp-micros",
+            ],
+        }.items()
+        for kind in kinds
+    },
+}
+HUGE = "99999999999999999999"
+HOSTILE = [
+    *(
+        f"{number}e{sign}{exponent}"
+        for number in ("1", "-0", "0.0", "9.5")
+        for sign in ("", "-")
+        for exponent in ("400", "2147483647", "2147483648", HUGE)
+    ),
+    *(f'"{text}"' for text in (f"1e{HUGE}", f"1e-{HUGE}", "NaN", "sNaN", "Infinity", "٣", "1_0", "\\ud800", "\\u0000")),
+    *(f'"{text}"' for text in ("999999-12-31", "2026-02-30T25:61:61Z", "2026-11-20T18:31:38+99:99", "24:00:00")),
+    "9" * 1000,
+    "9" * 5000,
+    f'"{"9" * 5000}"',
+    "-",
+    "NaN",
+    "[" * 5000,
+    '{"a":' * 300 + "1" + "}" * 300,
+    "[1, 1e99999999999999999999]",
+    '{"\\ud800": 1}',
+    '{"k": 1e99999999999999999999}',
+]
 
 
 def reason_of(encode: Any, **changes: Any) -> str:  # noqa: ANN401 - any encoder and column
@@ -157,6 +206,36 @@ def test_any_payload_is_a_record_or_invalid(text: str) -> None:
         encoder(SCHEMA).encode(row(text), SEQUENCE)
     with suppress(InvalidRowError):
         encoder(SCHEMA).encode(row(headers=text), SEQUENCE)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_no_hostile_value_of_any_type_ends_the_relay(kind: str) -> None:
+    reference = EVERY[kind]["name"] if "name" in EVERY[kind] else EVERY[kind]
+    subject = encoder(record_schema(v=EVERY[kind], u=["null", reference, "boolean"]))
+    unchecked = [
+        text for text in HOSTILE for name in ("v", "u") if "cannot be encoded" in problem_of(subject, name, text)
+    ]
+    assert unchecked == []
+
+
+def problem_of(subject: RecordEncoder, name: str, text: str) -> str:
+    """Return the message of the dead letter that a field with this value causes, empty for a valid one."""
+    columns = row(f'{{"{name}": {text}}}', headers=f'{{"h": {text}}}')
+    try:
+        subject.encode(columns, SEQUENCE)
+    except InvalidRowError as error:
+        dead_letter(subject, columns, SEQUENCE, error, {"payload": ("jsonb", columns.payload)})
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("error", [InvalidOperation, OverflowError, RecursionError, UnicodeError])
+def test_a_value_without_a_check_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(LongNode, "write", fail)
+    assert reason_of(encoder(SCHEMA), payload='{"n": 1}') == "payload-invalid"
 
 
 @given(st.binary())
