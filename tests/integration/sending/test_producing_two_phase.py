@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.integration.sending.producing_support import World, world
 
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.sending import InvalidEventError
 from outbox_kit.sending.producing import Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 
@@ -87,6 +87,15 @@ def test_recovery_resolves_a_transaction_in_doubt(world: World, point: str, reso
     assert world.column(PREPARED) == []
     assert world.purchases() == ({event_id} if resolved.committed else set())
     assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+
+
+def test_recovery_without_topics_resolves_nothing(world: World) -> None:
+    event_id = world.crash("two-phase", "after-kafka")
+    with pytest.raises(ConfigurationError):
+        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings, [])
+    assert len(world.column(PREPARED)) == 1
+    assert run_recovery(world) == Resolved(committed=1)
+    assert world.purchases() == {event_id}
 
 
 def test_fenced_commit_stays_prepared(world: World) -> None:

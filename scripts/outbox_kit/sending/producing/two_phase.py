@@ -19,6 +19,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.progress import plural
 from outbox_kit.sending.event import InvalidEventError
 from outbox_kit.sending.producing.database import Connection, commit, require_committable, require_idle, roll_back
 from outbox_kit.sending.producing.delivery import DELIVERY_S
@@ -131,12 +132,17 @@ def recover(
 
     `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
     earlier process is decided. `topics` are all topics to which the sender sends; `settings` are those of a
-    confluent-kafka consumer. Can be repeated at any time.
+    confluent-kafka consumer. Can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and
+    `topics` is empty.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
     event_ids = in_doubt(connection, transactional_id)
-    delivered = delivered_event_ids(settings, topics, event_ids.values(), seconds=seconds)
+    names = set(topics)
+    if event_ids and not names:
+        message = f"cannot resolve {plural(len(event_ids), 'prepared transaction')} of {transactional_id}: no topics"
+        raise ConfigurationError(message, "pass every topic to which the sender sends")
+    delivered = delivered_event_ids(settings, names, event_ids.values(), seconds=seconds)
     committed = {gid for gid, first_event_id in event_ids.items() if first_event_id in delivered}
     for gid in event_ids:
         (connection.tpc_commit if gid in committed else connection.tpc_rollback)(gid)
