@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.sending.producing_support import World, world
+from tests.integration.sending.producing_support import LostResponseProducer, World, world
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.sending import InvalidEventError
@@ -28,8 +28,8 @@ def _no_prepared_transactions(world: World) -> Any:  # noqa: ANN401
             connection.tpc_rollback(gid)
 
 
-def sender(world: World) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:
-    connection, producer = world.connect(), world.producer()
+def sender(world: World, **options: Any) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:  # noqa: ANN401
+    connection, producer = world.connect(), world.producer(**options)
     fence(producer)
     return TwoPhaseSender(connection, producer, world.transactional_id), connection
 
@@ -112,6 +112,15 @@ def test_fenced_commit_stays_prepared(world: World) -> None:
         fence_before_the_commit()
     assert len(world.column(PREPARED)) == 1
     assert run_recovery(world) == Resolved(rolled_back=1)
+
+
+def test_lost_response_to_the_commit_stays_prepared(world: World) -> None:
+    service, connection = sender(world, kind=LostResponseProducer)
+    with pytest.raises(UnknownOutcomeError):
+        buy(service, connection, world, "a")
+    assert run_recovery(world) == Resolved(committed=1)
+    assert world.purchases() == {"a"}
+    assert world.delivered() == {"a": 1}
 
 
 def test_recovery_leaves_transactions_of_other_senders(world: World) -> None:

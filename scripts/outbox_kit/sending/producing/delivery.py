@@ -63,6 +63,11 @@ class Deliveries:
         if error is not None:
             self._failure = self._failure or error
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a record was not delivered."""
+        return self._failure is not None
+
     def wait(self) -> None:
         """Wait until every record is confirmed. Raises NotDeliveredError for the first that is not."""
         self._producer.flush(self._seconds)

@@ -74,7 +74,7 @@ class KafkaTransaction:
     def commit(self) -> None:
         """Commit. Raises NotCommittedError if it certainly did not commit, otherwise UnknownOutcomeError.
 
-        A commit that ended with a timeout is continued by the next call, until the time limit.
+        Certain is only a failed delivery, after which the producer does not send the request to commit. A commit that ended with a timeout is continued by the next call, until the time limit.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -82,7 +82,8 @@ class KafkaTransaction:
                 self._producer.commit_transaction(max(deadline.seconds_left, 1.0))
             except KafkaException as error:
                 cause = kafka_error(error)
-                if cause.txn_requires_abort():
+                # Without a failed delivery, an error that requires an abort can follow a request that succeeded.
+                if cause.txn_requires_abort() and self._deliveries.has_failed:
                     message = f"the Kafka transaction did not commit: {cause.str()}"
                     raise NotCommittedError(message, "repeat the business transaction") from error
                 # A fenced producer may have lost the response to a commit that succeeded, so its outcome is unknown.
