@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -277,6 +278,21 @@ class TestErrors:
             run_recovery(world, seconds=2)
         service.connection.rollback()
         assert run_recovery(world) == Recovered(rolled_back=1)
+
+    def test_recovery_waits_for_a_fenced_process_before_its_save(self, world: World) -> None:
+        """The old process has flushed, and saves only after the new one has fenced it."""
+        service = Service(world)
+        with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError):
+            with service.sender.transaction() as transaction:
+                service.connection.execute(INSERT, ["a"])
+                transaction.send(world.record("a"))
+                transaction.flush()
+                with pytest.raises(WaitTimeoutError):
+                    run_recovery(world, seconds=5)
+                recovery = executor.submit(run_recovery, world)
+        assert recovery.result(timeout=60) == Recovered(resent=1)
+        assert world.purchases() == {"a"}
+        assert world.delivered() == {"a": 1}
 
     def test_recovery_does_not_read_rows_of_other_senders(self, world: World) -> None:
         store = RecoveryStore(world.connect(autocommit=True), "other")

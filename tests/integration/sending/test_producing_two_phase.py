@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +11,7 @@ import psycopg
 import pytest
 from tests.integration.sending.producing_support import LostResponseProducer, World, world
 
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_kit.sending import InvalidEventError
 from outbox_kit.sending.producing import Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 
@@ -34,9 +36,9 @@ def sender(world: World, **options: Any) -> tuple[TwoPhaseSender, psycopg.Connec
     return TwoPhaseSender(connection, producer, world.transactional_id), connection
 
 
-def run_recovery(world: World) -> Resolved:
+def run_recovery(world: World, *, seconds: float = 30) -> Resolved:
     return two_phase.recover(
-        world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=30
+        world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=seconds
     )
 
 
@@ -121,6 +123,23 @@ def test_lost_response_to_the_commit_stays_prepared(world: World) -> None:
     assert run_recovery(world) == Resolved(committed=1)
     assert world.purchases() == {"a"}
     assert world.delivered() == {"a": 1}
+
+
+def test_recovery_waits_for_a_fenced_process_before_its_prepare(world: World) -> None:
+    """The old process has flushed, and prepares only after the new one has fenced it."""
+    service, connection = sender(world)
+    with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError), service.transaction() as transaction:
+        connection.execute("insert into purchase values ('a')")
+        transaction.send(world.record("a"))
+        transaction.flush()
+        with pytest.raises(WaitTimeoutError):
+            run_recovery(world, seconds=5)
+        recovery = executor.submit(run_recovery, world)
+    resolved = recovery.result(timeout=60)
+    assert resolved.committed == 0
+    assert world.column(PREPARED) == []
+    assert world.purchases() == set()
+    assert world.delivered() == {}
 
 
 def test_recovery_leaves_transactions_of_other_senders(world: World) -> None:

@@ -74,7 +74,8 @@ class KafkaTransaction:
     def commit(self) -> None:
         """Commit. Raises NotCommittedError if it certainly did not commit, otherwise UnknownOutcomeError.
 
-        Certain is only a failed delivery, after which the producer does not send the request to commit. A commit that ended with a timeout is continued by the next call, until the time limit.
+        Certain is only a failed delivery, after which the producer does not send the request to commit. A commit
+        that ended with a timeout is continued by the next call, until the time limit.
         """
         deadline = Deadline(self._seconds)
         while True:

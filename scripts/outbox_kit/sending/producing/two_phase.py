@@ -15,7 +15,6 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_kit.errors import ConfigurationError
@@ -25,6 +24,7 @@ from outbox_kit.sending.producing.database import Connection, commit, require_co
 from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import NotCommittedError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_kit.sending.producing.open_transactions import begin, wait_until_ended
 from outbox_kit.sending.producing.stored_record import event_id
 from outbox_kit.sending.producing.topic_end import READ_S, delivered_event_ids
 
@@ -66,6 +66,7 @@ class TwoPhaseSender:
         require_idle(self._connection)
         transaction = KafkaTransaction(self._producer, seconds=self._seconds)
         try:
+            begin(self._connection, self._transactional_id)
             yield transaction
             gid = self._prepare(transaction)
         except BaseException:
@@ -85,8 +86,6 @@ class TwoPhaseSender:
         if not transaction.records:
             return None
         gid = make_gid(self._transactional_id, event_id(transaction.records[0]))
-        if self._connection.info.transaction_status == TransactionStatus.IDLE:
-            self._connection.execute("select 1")  # without a statement no transaction has begun
         try:
             self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
@@ -131,12 +130,14 @@ def recover(
     """Resolve the prepared transactions of `transactional_id` in the connection's database, from the topics.
 
     `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
-    earlier process is decided. `topics` are all topics to which the sender sends; `settings` are those of a
+    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended. `topics` are all topics to which the sender sends; `settings` are those of a
     confluent-kafka consumer. Can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and
     `topics` is empty.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
+    with connection.transaction():
+        wait_until_ended(connection, transactional_id, seconds=seconds)
     event_ids = in_doubt(connection, transactional_id)
     names = set(topics)
     if event_ids and not names:
