@@ -282,14 +282,17 @@ class TestErrors:
     def test_recovery_waits_for_a_fenced_process_before_its_save(self, world: World) -> None:
         """The old process has flushed, and saves only after the new one has fenced it."""
         service = Service(world)
-        with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError):
-            with service.sender.transaction() as transaction:
-                service.connection.execute(INSERT, ["a"])
-                transaction.send(world.record("a"))
-                transaction.flush()
-                with pytest.raises(WaitTimeoutError):
-                    run_recovery(world, seconds=5)
-                recovery = executor.submit(run_recovery, world)
+        with (
+            ThreadPoolExecutor(1) as executor,
+            suppress(UnknownOutcomeError),
+            service.sender.transaction() as transaction,
+        ):
+            service.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            transaction.flush()
+            with pytest.raises(WaitTimeoutError):
+                run_recovery(world, seconds=5)
+            recovery = executor.submit(run_recovery, world)
         assert recovery.result(timeout=60) == Recovered(resent=1)
         assert world.purchases() == {"a"}
         assert world.delivered() == {"a": 1}

@@ -130,8 +130,8 @@ def recover(
     """Resolve the prepared transactions of `transactional_id` in the connection's database, from the topics.
 
     `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
-    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended. `topics` are all topics to which the sender sends; `settings` are those of a
-    confluent-kafka consumer. Can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and
+    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended.
+    `topics` are all topics to which the sender sends; `settings` are those of a confluent-kafka consumer. Can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and
     `topics` is empty.
     """
     require_idle(connection)
