@@ -16,7 +16,7 @@ class NotCommittedError(RejectedError):
 
 
 class UnknownOutcomeError(UnreachableError):
-    """The request to commit was sent, and its outcome is unknown: the transaction may be committed."""
+    """A request to commit was sent, and its outcome is unknown. It may be committed, or prepared in the database."""
 
 
 class ProducerUnusableError(RejectedError):

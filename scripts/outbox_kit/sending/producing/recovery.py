@@ -44,7 +44,8 @@ def recover(
     `producer` is a new transactional producer with the transactional.id of the crashed one; it is fenced first, so an
     earlier process that still runs cannot commit in Kafka afterwards. The recovery then waits until the business
     transactions of that process have ended, because they could still add rows. `settings` are those of a
-    confluent-kafka consumer: at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still open after `seconds`.
+    confluent-kafka consumer: at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still
+    open after `seconds`.
     """
     fence(producer, seconds=seconds)
     wait_until_ended(store.connection, store.sender, seconds=seconds)

@@ -14,7 +14,8 @@ from outbox_kit.waiting import Deadline, Observation, wait_for
 POLL_S = 0.2
 BATCH = 1000
 READ_S = 120.0
-"""Default time limit without a new record; it exceeds the default of transaction.timeout.ms, after which a broker ends a transaction."""
+"""Default time limit without a new record. A broker ends open transactions after transaction.timeout.ms, by default
+less than this."""
 READ_TOPIC_HINT = "check the topic and the settings of the consumer"
 
 Ends = dict[tuple[str, int], int]
