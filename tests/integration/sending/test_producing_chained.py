@@ -19,12 +19,14 @@ from outbox_kit.sending.producing import (
     ChainedSender,
     NotDeliveredError,
     Order,
+    ProducerUnusableError,
     Recovered,
     RecoveryStore,
     UnknownOutcomeError,
     fence,
     recover,
 )
+from outbox_kit.sending.producing.errors import FENCED_HINT
 from outbox_kit.sending.record import Record
 
 pytestmark = pytest.mark.integration
@@ -269,6 +271,28 @@ class TestErrors:
         assert world.purchases() == {"a"}
         assert run_recovery(world) == Recovered(resent=1)
         assert world.delivered() == {"a": 1}
+
+    def test_fenced_producer_leads_to_the_other_process(self, world: World) -> None:
+        service = Service(world)
+        with suppress(NotDeliveredError), service.sender.transaction() as transaction:
+            fence(world.producer())
+            transaction.send(world.record())
+        with pytest.raises(ProducerUnusableError) as raised:
+            service.buy()
+        assert raised.value.hint == FENCED_HINT
+        assert service.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def test_failed_begin_rolls_back(self, world: World) -> None:
+        service = Service(world)
+        service.connection.execute("set lock_timeout = 100")
+        service.connection.commit()
+        key = "select pg_advisory_lock(hashtextextended(%s, 0))"
+        with world.connect(autocommit=True) as other:
+            other.execute(key, [world.transactional_id])
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                service.buy()
+        kept = service.buy()
+        assert world.purchases() == {kept}
 
     def test_recovery_waits_for_an_open_business_transaction(self, world: World) -> None:
         service = Service(world)

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
-from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError, kafka_error, unusable
+from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError, hint_for, kafka_error, unusable
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Deadline
 
@@ -43,7 +43,8 @@ class KafkaTransaction:
             if cause.fatal():
                 raise unusable("begin a Kafka transaction", cause) from error
             message = f"cannot begin a Kafka transaction: {cause.str()}"
-            raise RefusedError(message, "call fence(producer) once before the first transaction") from error
+            hint = "call fence(producer) once before the first transaction; after an unknown outcome, create a producer"
+            raise RefusedError(message, hint) from error
 
     def send(self, record: Record) -> None:
         """Send a record in the transaction. Consumers with read_committed receive it after the commit."""
@@ -91,7 +92,8 @@ class KafkaTransaction:
                 if cause.retriable() and not cause.fatal() and deadline.seconds_left:
                     continue
                 message = f"whether the Kafka transaction committed is unknown: {cause.str()}"
-                raise UnknownOutcomeError(message, "run the recovery, which reads the topic") from error
+                hint = hint_for(cause, "run the recovery, which reads the topic")
+                raise UnknownOutcomeError(message, hint) from error
             else:
                 return
 
