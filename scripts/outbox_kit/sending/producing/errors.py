@@ -32,7 +32,7 @@ def kafka_error(error: KafkaException) -> KafkaError:
 
 FENCED_HINT = "another process with the same transactional.id has taken over: stop this one"
 UNUSABLE_HINT = "close the producer, create another one, then run the recovery"
-FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 def hint_for(cause: KafkaError, otherwise: str) -> str:
