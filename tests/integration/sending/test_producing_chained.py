@@ -174,7 +174,7 @@ class TestNested:
                     inner.send(world.record("inner"))
                     raise KeyError
 
-        with pytest.raises(RefusedError, match="nested block has failed"):
+        with pytest.raises(RefusedError):
             outer_block()
         assert world.delivered() == {}
 
@@ -195,8 +195,9 @@ class TestNested:
         service = Service(world)
         second = ChainedSender(service.connection, service.producer)
         service.connection.execute("select 1")
-        with pytest.raises(RefusedError, match="not idle"), second.transaction():
+        with pytest.raises(RefusedError), second.transaction():
             raise AssertionError
+        assert service.connection.info.transaction_status == TransactionStatus.INTRANS
 
 
 class TestErrors:
@@ -238,7 +239,7 @@ class TestErrors:
                 with suppress(psycopg.Error):
                     service.connection.execute("select 1/0")
 
-        with pytest.raises(RefusedError, match="cannot commit"):
+        with pytest.raises(RefusedError):
             swallow_error()
         assert world.delivered() == {}
 
@@ -298,8 +299,9 @@ class TestErrors:
         service = Service(world)
         transaction_id = str(service.connection.execute("select pg_current_xact_id()::text").fetchall()[0][0])
         service.store.save(transaction_id, [world.record()])
-        with pytest.raises(WaitTimeoutError, match=transaction_id):
+        with pytest.raises(WaitTimeoutError):
             run_recovery(world, seconds=2)
+        assert [row.transaction_id for row in service.store.read()] == [transaction_id]
         service.connection.rollback()
         assert run_recovery(world) == Recovered(rolled_back=1)
 
@@ -329,23 +331,21 @@ class TestErrors:
 
     def test_rejects_records_without_an_event_id(self, world: World) -> None:
         service = Service(world)
-        with pytest.raises(InvalidEventError, match="event_id"), service.sender.transaction() as transaction:
+        with pytest.raises(InvalidEventError), service.sender.transaction() as transaction:
             transaction.send(Record(world.topic, b"key", b"x"))
         assert world.delivered() == {}
 
     def test_rejects_unsafe_connections(self, world: World) -> None:
         producer = world.producer()
         autocommit, plain = world.connect(autocommit=True), world.connect()
-        with pytest.raises(RefusedError, match="autocommit"), ChainedSender(autocommit, producer).transaction():
+        with pytest.raises(RefusedError), ChainedSender(autocommit, producer).transaction():
             raise AssertionError
-        with pytest.raises(RefusedError, match="not in autocommit"):
+        with pytest.raises(RefusedError):
             RecoveryStore(plain, "s")
-        with pytest.raises(RefusedError, match="business transaction"):
+        with pytest.raises(RefusedError):
             ChainedSender(autocommit, producer, store=RecoveryStore(autocommit, "s"))
-        with pytest.raises(ConfigurationError, match="unknown order"):
+        with pytest.raises(ConfigurationError):
             ChainedSender(plain, producer, order="both")  # type: ignore[arg-type]
-        with (
-            pytest.raises(RefusedError, match="begin a Kafka transaction"),
-            ChainedSender(plain, producer).transaction(),
-        ):
+        with pytest.raises(RefusedError), ChainedSender(plain, producer).transaction():
             raise AssertionError
+        assert plain.info.transaction_status == TransactionStatus.IDLE
