@@ -80,7 +80,6 @@ def wait_delivered(
     could advance the slot.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
-    _refuse_stopped_connector(name, require_connector(deployment))
     progress(f"wait until slot {slot_name} has confirmed {lsn.format_lsn(position)}")
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
 
@@ -90,6 +89,8 @@ def wait_delivered(
             raise RefusedError(f"slot {slot_name!r} was dropped; no row was deleted", RECOVER_HINT)
         return Observation(is_confirmed_by(slot, position) or None, _describe(slot, position))
 
+    if poll().value is None:
+        _refuse_stopped_connector(name, require_connector(deployment))
     hint = "check the connector with `outbox status`; no row was deleted, so run the command again"
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
