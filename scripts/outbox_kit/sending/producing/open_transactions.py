@@ -8,7 +8,7 @@ cannot deliver a record, so the recovery only needs to wait for the locks that a
 
 from __future__ import annotations
 
-from psycopg import Cursor
+import psycopg
 from psycopg.rows import tuple_row
 
 from outbox_kit.sending.producing.database import Connection
@@ -26,7 +26,7 @@ def begin(connection: Connection, sender: str) -> str:
     """Begin a transaction that a recovery of the sender waits for, in one round trip; return its xid."""
     query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
     # In pipeline mode, BEGIN and this statement are one round trip.
-    with connection.pipeline(), Cursor(connection, row_factory=tuple_row) as cursor:
+    with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(query, [sender])
         return str(cursor.fetchall()[0][0])
 
@@ -38,7 +38,7 @@ def wait_until_ended(connection: Connection, sender: str, *, seconds: float) -> 
     """
 
     def poll() -> Observation[bool]:
-        with Cursor(connection, row_factory=tuple_row) as cursor:
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
             processes = [str(pid) for (pid,) in cursor.execute(HOLDERS, [sender]).fetchall()]
         return Observation(not processes or None, f"sessions of the server: {', '.join(processes)}")
 
