@@ -70,7 +70,10 @@ class Deliveries:
 
     def wait(self) -> None:
         """Wait until every record is confirmed. Raises NotDeliveredError for the first that is not."""
-        self._producer.flush(self._seconds)
+        try:
+            self._producer.flush(self._seconds)
+        except (KafkaException, SystemError) as error:
+            raise _fatal(error) from error
         if self._failure is not None:
             hint = hint_for(self._failure, "check the topic and brokers")
             raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", hint)
@@ -79,6 +82,18 @@ class Deliveries:
             topics = ", ".join(sorted(self._topics))
             hint = f"check that the brokers respond and that these topics exist: {topics}"
             raise NotDeliveredError(message, hint)
+
+
+def _fatal(error: KafkaException | SystemError) -> Exception:
+    """Return the error for a fatal error of the producer, which the client raises while it calls back.
+
+    A delivery callback that runs after it fails with a SystemError, whose cause is the fatal error.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(cause, KafkaException):
+        return error
+    message = f"records were not delivered: {kafka_error(cause).str()}"
+    return NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers"))
 
 
 def _rejection_hint(error: KafkaException) -> str:
