@@ -6,6 +6,7 @@ from psycopg import sql
 
 from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.operations.lag import read_positions
@@ -75,7 +76,8 @@ def wait_delivered(
 ) -> None:
     """Wait until the slot has confirmed the WAL position `position`. `counters` were read before this position.
 
-    Raises WaitTimeoutError, and RefusedError if the slot or the source is not the same as before.
+    Raises WaitTimeoutError, and RefusedError if the slot or the source is not the same as before, or if no connector
+    could advance the slot.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     progress(f"wait until slot {slot_name} has confirmed {lsn.format_lsn(position)}")
@@ -87,6 +89,8 @@ def wait_delivered(
             raise RefusedError(f"slot {slot_name!r} was dropped; no row was deleted", RECOVER_HINT)
         return Observation(is_confirmed_by(slot, position) or None, _describe(slot, position))
 
+    if poll().value is None:
+        _refuse_stopped_connector(name, require_connector(deployment))
     hint = "check the connector with `outbox status`; no row was deleted, so run the command again"
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
@@ -94,6 +98,13 @@ def wait_delivered(
     # A slot that was created again starts after the rows, but the offset of the connector is still before them.
     positions = read_positions(deployment, require_connector(deployment))
     connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
+
+
+def _refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
+    """Raise RefusedError for a connector that does not read, so that the slot would not advance."""
+    if actual.status is not None and not connect_state.is_in_state("running", actual.status):
+        message = f"connector {name!r} is {actual.status.connector_state}, so the slot proves no delivery"
+        raise RefusedError(message, "run `outbox resume`, then prune again")
 
 
 def _describe(slot: Slot, position: int) -> str:

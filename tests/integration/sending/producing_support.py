@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from psycopg.rows import tuple_row
 
 from outbox_kit.kafka.client import KafkaClient
@@ -26,6 +26,14 @@ from outbox_kit.stack import StackState
 
 CRASH_CODE = 9
 CHILD = Path(__file__).with_name("crashing_sender.py")
+
+
+class LostResponseProducer(Producer):
+    """Commits, and then raises the error that requires an abort, as after a lost response of the coordinator."""
+
+    def commit_transaction(self, *arguments: float) -> None:
+        super().commit_transaction(*arguments)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost response", False, False, True))
 
 
 class World:
@@ -41,9 +49,9 @@ class World:
         self._kafka.create(self.topic, partitions=2, replication_factor=1, config={})
         cleanup.callback(self._kafka.delete, self.topic)
 
-    def producer(self, *, transactional: bool = True, **settings: object) -> Producer:
+    def producer(self, *, transactional: bool = True, kind: type[Producer] = Producer, **settings: object) -> Producer:
         transaction = {"transactional.id": self.transactional_id} if transactional else {}
-        return Producer({**self.settings, **PRODUCER_SETTINGS, **transaction, "log_level": 0, **settings})
+        return kind({**self.settings, **PRODUCER_SETTINGS, **transaction, "log_level": 0, **settings})
 
     def connect(self, **options: object) -> psycopg.Connection[Any]:
         connection = psycopg.connect(self.dsn, row_factory=tuple_row, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -18,12 +19,14 @@ from outbox_kit.sending.producing import (
     ChainedSender,
     NotDeliveredError,
     Order,
+    ProducerUnusableError,
     Recovered,
     RecoveryStore,
     UnknownOutcomeError,
     fence,
     recover,
 )
+from outbox_kit.sending.producing.errors import FENCED_HINT
 from outbox_kit.sending.record import Record
 
 pytestmark = pytest.mark.integration
@@ -171,7 +174,7 @@ class TestNested:
                     inner.send(world.record("inner"))
                     raise KeyError
 
-        with pytest.raises(RefusedError, match="nested block has failed"):
+        with pytest.raises(RefusedError):
             outer_block()
         assert world.delivered() == {}
 
@@ -192,8 +195,9 @@ class TestNested:
         service = Service(world)
         second = ChainedSender(service.connection, service.producer)
         service.connection.execute("select 1")
-        with pytest.raises(RefusedError, match="not idle"), second.transaction():
+        with pytest.raises(RefusedError), second.transaction():
             raise AssertionError
+        assert service.connection.info.transaction_status == TransactionStatus.INTRANS
 
 
 class TestErrors:
@@ -235,7 +239,7 @@ class TestErrors:
                 with suppress(psycopg.Error):
                     service.connection.execute("select 1/0")
 
-        with pytest.raises(RefusedError, match="cannot commit"):
+        with pytest.raises(RefusedError):
             swallow_error()
         assert world.delivered() == {}
 
@@ -269,14 +273,55 @@ class TestErrors:
         assert run_recovery(world) == Recovered(resent=1)
         assert world.delivered() == {"a": 1}
 
+    def test_fenced_producer_leads_to_the_other_process(self, world: World) -> None:
+        service = Service(world)
+        with suppress(NotDeliveredError), service.sender.transaction() as transaction:
+            fence(world.producer())
+            transaction.send(world.record())
+        with pytest.raises(ProducerUnusableError) as raised:
+            service.buy()
+        assert raised.value.hint == FENCED_HINT
+        assert service.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def test_failed_begin_rolls_back(self, world: World) -> None:
+        service = Service(world)
+        service.connection.execute("set lock_timeout = 100")
+        service.connection.commit()
+        key = "select pg_advisory_lock(hashtextextended(%s, 0))"
+        with world.connect(autocommit=True) as other:
+            other.execute(key, [world.transactional_id])
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                service.buy()
+        kept = service.buy()
+        assert world.purchases() == {kept}
+
     def test_recovery_waits_for_an_open_business_transaction(self, world: World) -> None:
         service = Service(world)
         transaction_id = str(service.connection.execute("select pg_current_xact_id()::text").fetchall()[0][0])
         service.store.save(transaction_id, [world.record()])
-        with pytest.raises(WaitTimeoutError, match=transaction_id):
+        with pytest.raises(WaitTimeoutError):
             run_recovery(world, seconds=2)
+        assert [row.transaction_id for row in service.store.read()] == [transaction_id]
         service.connection.rollback()
         assert run_recovery(world) == Recovered(rolled_back=1)
+
+    def test_recovery_waits_for_a_fenced_process_before_its_save(self, world: World) -> None:
+        """The old process has flushed, and saves only after the new one has fenced it."""
+        service = Service(world)
+        with (
+            ThreadPoolExecutor(1) as executor,
+            suppress(UnknownOutcomeError),
+            service.sender.transaction() as transaction,
+        ):
+            service.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            transaction.flush()
+            with pytest.raises(WaitTimeoutError):
+                run_recovery(world, seconds=5)
+            recovery = executor.submit(run_recovery, world)
+        assert recovery.result(timeout=60) == Recovered(resent=1)
+        assert world.purchases() == {"a"}
+        assert world.delivered() == {"a": 1}
 
     def test_recovery_does_not_read_rows_of_other_senders(self, world: World) -> None:
         store = RecoveryStore(world.connect(autocommit=True), "other")
@@ -286,23 +331,21 @@ class TestErrors:
 
     def test_rejects_records_without_an_event_id(self, world: World) -> None:
         service = Service(world)
-        with pytest.raises(InvalidEventError, match="event_id"), service.sender.transaction() as transaction:
+        with pytest.raises(InvalidEventError), service.sender.transaction() as transaction:
             transaction.send(Record(world.topic, b"key", b"x"))
         assert world.delivered() == {}
 
     def test_rejects_unsafe_connections(self, world: World) -> None:
         producer = world.producer()
         autocommit, plain = world.connect(autocommit=True), world.connect()
-        with pytest.raises(RefusedError, match="autocommit"), ChainedSender(autocommit, producer).transaction():
+        with pytest.raises(RefusedError), ChainedSender(autocommit, producer).transaction():
             raise AssertionError
-        with pytest.raises(RefusedError, match="not in autocommit"):
+        with pytest.raises(RefusedError):
             RecoveryStore(plain, "s")
-        with pytest.raises(RefusedError, match="business transaction"):
+        with pytest.raises(RefusedError):
             ChainedSender(autocommit, producer, store=RecoveryStore(autocommit, "s"))
-        with pytest.raises(ConfigurationError, match="unknown order"):
+        with pytest.raises(ConfigurationError):
             ChainedSender(plain, producer, order="both")  # type: ignore[arg-type]
-        with (
-            pytest.raises(RefusedError, match="begin a Kafka transaction"),
-            ChainedSender(plain, producer).transaction(),
-        ):
+        with pytest.raises(RefusedError), ChainedSender(plain, producer).transaction():
             raise AssertionError
+        assert plain.info.transaction_status == TransactionStatus.IDLE

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.integration
 __all__ = ["world"]
 
 GUIDE = Path(__file__).parents[3] / "docs" / "ways-without-a-connector.md"
-FUNCTION, *SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+FUNCTION, _ENCODER, *SNIPPETS = re.findall(
+    r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
 
 
 def test_guide_has_snippets() -> None:

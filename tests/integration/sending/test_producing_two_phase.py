@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.sending.producing_support import World, world
+from confluent_kafka import Producer
+from tests.integration.sending.producing_support import LostResponseProducer, World, world
 
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_kit.sending import InvalidEventError
 from outbox_kit.sending.producing import Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 
@@ -28,16 +31,21 @@ def _no_prepared_transactions(world: World) -> Any:  # noqa: ANN401
             connection.tpc_rollback(gid)
 
 
-def sender(world: World) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:
-    connection, producer = world.connect(), world.producer()
+def sender(world: World, **options: Any) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:  # noqa: ANN401
+    connection, producer = world.connect(), world.producer(**options)
     fence(producer)
     return TwoPhaseSender(connection, producer, world.transactional_id), connection
 
 
-def run_recovery(world: World) -> Resolved:
+def run_recovery(world: World, *, seconds: float = 30) -> Resolved:
     return two_phase.recover(
-        world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=30
+        world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=seconds
     )
+
+
+def terminate(world: World, connection: psycopg.Connection[Any]) -> None:
+    """End the server process of a connection."""
+    world.connect(autocommit=True).execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
 
 def buy(sender: TwoPhaseSender, connection: psycopg.Connection[Any], world: World, *event_ids: str) -> None:
@@ -89,6 +97,15 @@ def test_recovery_resolves_a_transaction_in_doubt(world: World, point: str, reso
     assert world.delivered() == dict.fromkeys(world.purchases(), 1)
 
 
+def test_recovery_without_topics_resolves_nothing(world: World) -> None:
+    event_id = world.crash("two-phase", "after-kafka")
+    with pytest.raises(ConfigurationError):
+        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings, [])
+    assert len(world.column(PREPARED)) == 1
+    assert run_recovery(world) == Resolved(committed=1)
+    assert world.purchases() == {event_id}
+
+
 def test_fenced_commit_stays_prepared(world: World) -> None:
     service, connection = sender(world)
 
@@ -105,6 +122,62 @@ def test_fenced_commit_stays_prepared(world: World) -> None:
     assert run_recovery(world) == Resolved(rolled_back=1)
 
 
+def test_lost_response_to_the_commit_stays_prepared(world: World) -> None:
+    service, connection = sender(world, kind=LostResponseProducer)
+    with pytest.raises(UnknownOutcomeError):
+        buy(service, connection, world, "a")
+    assert run_recovery(world) == Resolved(committed=1)
+    assert world.purchases() == {"a"}
+    assert world.delivered() == {"a": 1}
+
+
+def test_recovery_waits_for_a_fenced_process_before_its_prepare(world: World) -> None:
+    """The old process has flushed, and prepares only after the new one has fenced it."""
+    service, connection = sender(world)
+    with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError), service.transaction() as transaction:
+        connection.execute("insert into purchase values ('a')")
+        transaction.send(world.record("a"))
+        transaction.flush()
+        with pytest.raises(WaitTimeoutError):
+            run_recovery(world, seconds=5)
+        recovery = executor.submit(run_recovery, world)
+    resolved = recovery.result(timeout=60)
+    assert resolved.committed == 0
+    assert world.column(PREPARED) == []
+    assert world.purchases() == set()
+    assert world.delivered() == {}
+
+
+def test_connection_lost_at_prepare_commits_nothing(world: World) -> None:
+    service, connection = sender(world)
+
+    def lose_the_connection() -> None:
+        with service.transaction() as transaction:
+            connection.execute("insert into purchase values ('a')")
+            transaction.send(world.record("a"))
+            terminate(world, connection)
+
+    with pytest.raises(UnknownOutcomeError):
+        lose_the_connection()
+    assert run_recovery(world).committed == 0
+    assert world.purchases() == set()
+    assert world.delivered() == {}
+
+
+def test_connection_lost_at_commit_prepared_is_resolved_by_the_recovery(world: World) -> None:
+    class LosingProducer(Producer):
+        def commit_transaction(self, *arguments: float) -> None:
+            super().commit_transaction(*arguments)
+            terminate(world, connection)
+
+    service, connection = sender(world, kind=LosingProducer)
+    with pytest.raises(UnknownOutcomeError):
+        buy(service, connection, world, "a")
+    assert run_recovery(world) == Resolved(committed=1)
+    assert world.purchases() == {"a"}
+    assert world.delivered() == {"a": 1}
+
+
 def test_recovery_leaves_transactions_of_other_senders(world: World) -> None:
     with world.connect(autocommit=True) as connection:
         connection.execute("begin")
@@ -116,7 +189,7 @@ def test_recovery_leaves_transactions_of_other_senders(world: World) -> None:
 def test_rejects_ids_that_are_no_valid_gid(world: World) -> None:
     service, connection = sender(world)
     for event_id in ("a:b", "x" * 200):
-        with pytest.raises(InvalidEventError, match="no valid gid"):
+        with pytest.raises(InvalidEventError):
             buy(service, connection, world, event_id)
     assert world.purchases() == set()
     assert world.delivered() == {}
@@ -124,5 +197,5 @@ def test_rejects_ids_that_are_no_valid_gid(world: World) -> None:
 
 def test_rejects_a_connection_in_autocommit_mode(world: World) -> None:
     service = TwoPhaseSender(world.connect(autocommit=True), world.producer(), world.transactional_id)
-    with pytest.raises(RefusedError, match="autocommit"), service.transaction():
+    with pytest.raises(RefusedError), service.transaction():
         raise AssertionError

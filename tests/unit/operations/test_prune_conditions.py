@@ -95,6 +95,18 @@ def test_waits_until_the_slot_has_confirmed_the_position(wait: Wait) -> None:
 
 
 @pytest.mark.usefixtures("_at_the_slot")
+@pytest.mark.parametrize("state", ["STOPPED", "PAUSED", None])
+def test_rejects_a_connector_that_does_not_run(wait: Wait, connect: FakeConnect, state: str | None) -> None:
+    if state is None:
+        del connect.configs[NAME], connect.states[NAME]
+    else:
+        connect.states[NAME] = state
+    with pytest.raises(RefusedError) as raised:
+        wait(CONFIRMED + 3)
+    assert f"`outbox {'resume' if state else 'apply'}`" in raised.value.hint
+
+
+@pytest.mark.usefixtures("_at_the_slot")
 @pytest.mark.parametrize(
     "counters", [None, replace(COUNTERS, total_txns=4), replace(COUNTERS, total_bytes=4), SlotCounters(9, 900, "now")]
 )

@@ -137,6 +137,7 @@ class Listener:
             "bootstrap.servers": self._drill.state.kafka,
             "group.id": f"{self._topic}-listener",
             "auto.offset.reset": "earliest",
+            "enable.auto.offset.store": False,
             "log_level": 0,
         }
         while not self._stop.wait(0.2):

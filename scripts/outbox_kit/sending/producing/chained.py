@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 from confluent_kafka import Producer
-from psycopg.rows import tuple_row
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.sending.producing.database import Connection, commit, require_committable, require_idle, roll_back
 from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import NotCommittedError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+from outbox_kit.sending.producing.open_transactions import begin
 from outbox_kit.sending.producing.order import Order, require_order
 from outbox_kit.sending.producing.recovery_store import RecoveryStore
 
@@ -85,10 +85,11 @@ class ChainedSender:
         require_idle(self._connection)
         if self._store is None:
             return ""
-        # In pipeline mode, BEGIN and this statement are one round trip.
-        with self._connection.pipeline(), psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
-            cursor.execute("select pg_current_xact_id()::text")
-            return str(cursor.fetchall()[0][0])
+        try:
+            return begin(self._connection, self._store.sender)
+        except BaseException:
+            roll_back(self._connection)
+            raise
 
     def _begin_kafka(self) -> KafkaTransaction:
         try:

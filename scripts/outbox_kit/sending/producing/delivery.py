@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox_kit.progress import plural
-from outbox_kit.sending.producing.errors import NotDeliveredError, kafka_error
+from outbox_kit.sending.producing.errors import NotDeliveredError, hint_for, kafka_error
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Deadline
 
@@ -41,7 +41,7 @@ class Deliveries:
                 self._producer.poll(POLL_S)
             except KafkaException as error:
                 message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
-                raise NotDeliveredError(message, "check its size and partition") from error
+                raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
             else:
                 return
 
@@ -63,13 +63,40 @@ class Deliveries:
         if error is not None:
             self._failure = self._failure or error
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a record was not delivered."""
+        return self._failure is not None
+
     def wait(self) -> None:
         """Wait until every record is confirmed. Raises NotDeliveredError for the first that is not."""
-        self._producer.flush(self._seconds)
+        try:
+            self._producer.flush(self._seconds)
+        except (KafkaException, SystemError) as error:
+            raise _fatal(error) from error
         if self._failure is not None:
-            raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", "check the topic and brokers")
+            hint = hint_for(self._failure, "check the topic and brokers")
+            raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", hint)
         if self._pending:
             message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
             topics = ", ".join(sorted(self._topics))
             hint = f"check that the brokers respond and that these topics exist: {topics}"
             raise NotDeliveredError(message, hint)
+
+
+def _fatal(error: KafkaException | SystemError) -> Exception:
+    """Return the error for a fatal error of the producer, which the client raises while it calls back.
+
+    A delivery callback that runs after it fails with a SystemError, whose cause is the fatal error.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(cause, KafkaException):
+        return error
+    message = f"records were not delivered: {kafka_error(cause).str()}"
+    return NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers"))
+
+
+def _rejection_hint(error: KafkaException) -> str:
+    if kafka_error(error).code() == KafkaError._STATE:
+        return "send records of a transactional producer inside of a transaction"
+    return "check its size and partition"

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from outbox_kit.sending.producing import offsets
 from outbox_kit.sending.producing.database import Connection
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
 from outbox_kit.sending.producing.stored_record import (
@@ -89,17 +90,29 @@ class DeliveryProof:
     ) -> int:
         """Read up to `max_records` records, delete their rows and commit; return the number of deleted rows.
 
-        Call it in a loop, with a connection in autocommit mode or for this purpose only. Offsets are committed after
-        the rows, by this function or by the consumer's own settings; a record that is read again changes nothing.
-        Raises KafkaException for an error of the consumer.
+        Call it in a loop, with a connection in autocommit mode or for this purpose only. The consumer has
+        enable.auto.offset.store=False: offsets are stored after the delete, and the consumer commits them now and then.
+        After an error of the delete, the next call reads the same records; a record that is read again changes nothing.
+        Raises KafkaException for an error of the consumer, after the rows of the other records are deleted, and
+        ConfigurationError if the consumer stores offsets itself.
         """
-        messages = consumer.consume(max_records, timeout=seconds)
-        for message in messages:
+        polled = consumer.consume(max_records, timeout=seconds)
+        messages = [message for message in polled if message.error() is None]
+        deleted = self._delete_read(connection, consumer, messages) if messages else 0
+        for message in polled:
             if (error := message.error()) is not None:
                 raise KafkaException(error)
-        deleted = self.delete(connection, filter(None, map(message_event_id, messages)))
-        if not connection.autocommit:
-            connection.commit()
+        return deleted
+
+    def _delete_read(self, connection: Connection, consumer: Consumer, messages: Sequence[Message]) -> int:
+        try:
+            deleted = self.delete(connection, filter(None, map(message_event_id, messages)))
+            if not connection.autocommit:
+                connection.commit()
+        except BaseException:
+            offsets.rewind(consumer, messages)
+            raise
+        offsets.store(consumer, messages)
         return deleted
 
     def recover(

@@ -16,7 +16,7 @@ class NotCommittedError(RejectedError):
 
 
 class UnknownOutcomeError(UnreachableError):
-    """The request to commit was sent, and its outcome is unknown: the transaction may be committed."""
+    """A request to commit was sent, and its outcome is unknown. It may be committed, or prepared in the database."""
 
 
 class ProducerUnusableError(RejectedError):
@@ -30,7 +30,19 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return cause
 
 
+FENCED_HINT = "another process with the same transactional.id has taken over: stop this one"
+UNUSABLE_HINT = "close the producer, create another one, then run the recovery"
+FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def hint_for(cause: KafkaError, otherwise: str) -> str:
+    """Return the hint for an error of a producer: `otherwise` if the producer can be used again."""
+    if cause.code() in FENCED_CODES:
+        return FENCED_HINT
+    return UNUSABLE_HINT if cause.fatal() or cause.code() == KafkaError._FATAL else otherwise
+
+
 def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:
     """Return the error for a producer with a fatal error."""
     message = f"cannot {action}: {cause.str()}"
-    return ProducerUnusableError(message, "close the producer, create another one, then run the recovery")
+    return ProducerUnusableError(message, hint_for(cause, UNUSABLE_HINT))

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
-from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError, kafka_error, unusable
+from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError, hint_for, kafka_error, unusable
 from outbox_kit.sending.record import Record
 from outbox_kit.waiting import Deadline
 
@@ -43,7 +43,8 @@ class KafkaTransaction:
             if cause.fatal():
                 raise unusable("begin a Kafka transaction", cause) from error
             message = f"cannot begin a Kafka transaction: {cause.str()}"
-            raise RefusedError(message, "call fence(producer) once before the first transaction") from error
+            hint = "call fence(producer) once before the first transaction; after an unknown outcome, create a producer"
+            raise RefusedError(message, hint) from error
 
     def send(self, record: Record) -> None:
         """Send a record in the transaction. Consumers with read_committed receive it after the commit."""
@@ -74,7 +75,8 @@ class KafkaTransaction:
     def commit(self) -> None:
         """Commit. Raises NotCommittedError if it certainly did not commit, otherwise UnknownOutcomeError.
 
-        A commit that ended with a timeout is continued by the next call, until the time limit.
+        Certain is only a failed delivery, after which the producer does not send the request to commit. A commit
+        that ended with a timeout is continued by the next call, until the time limit.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -82,14 +84,16 @@ class KafkaTransaction:
                 self._producer.commit_transaction(max(deadline.seconds_left, 1.0))
             except KafkaException as error:
                 cause = kafka_error(error)
-                if cause.txn_requires_abort():
+                # Without a failed delivery, an error that requires an abort can follow a request that succeeded.
+                if cause.txn_requires_abort() and self._deliveries.has_failed:
                     message = f"the Kafka transaction did not commit: {cause.str()}"
                     raise NotCommittedError(message, "repeat the business transaction") from error
                 # A fenced producer may have lost the response to a commit that succeeded, so its outcome is unknown.
                 if cause.retriable() and not cause.fatal() and deadline.seconds_left:
                     continue
                 message = f"whether the Kafka transaction committed is unknown: {cause.str()}"
-                raise UnknownOutcomeError(message, "run the recovery, which reads the topic") from error
+                hint = hint_for(cause, "run the recovery, which reads the topic")
+                raise UnknownOutcomeError(message, hint) from error
             else:
                 return
 

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import NotCommittedError, NotDeliveredError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_kit.sending.producing.open_transactions import wait_until_ended
 from outbox_kit.sending.producing.recovery_store import RecoveryStore, SavedRecord
 from outbox_kit.sending.producing.topic_end import READ_S, delivered_event_ids
 from outbox_kit.waiting import Deadline, Observation, wait_for
@@ -41,10 +42,13 @@ def recover(
     """Resolve the rows that crashes have left; return what was found. Can be repeated at any time.
 
     `producer` is a new transactional producer with the transactional.id of the crashed one; it is fenced first, so an
-    earlier process that still runs cannot commit afterwards. `settings` are those of a confluent-kafka consumer:
-    at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still open after `seconds`.
+    earlier process that still runs cannot commit in Kafka afterwards. The recovery then waits until the business
+    transactions of that process have ended, because they could still add rows. `settings` are those of a
+    confluent-kafka consumer: at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still
+    open after `seconds`.
     """
     fence(producer, seconds=seconds)
+    wait_until_ended(store.connection, store.sender, seconds=seconds)
     saved = store.read()
     outcomes = _wait_for_outcomes(store, saved, Deadline(seconds))
     topics = {row.record.topic for row in saved}

@@ -12,8 +12,10 @@ from outbox_kit.sending.producing.stored_record import EVENT_ID_HEADER
 from outbox_kit.waiting import Deadline, Observation, wait_for
 
 POLL_S = 0.2
+BATCH = 1000
 READ_S = 120.0
-"""Default time limit; it exceeds the default of transaction.timeout.ms, after which a broker ends a transaction."""
+"""Default time limit without a new record. A broker ends open transactions after transaction.timeout.ms, by default
+less than this."""
 READ_TOPIC_HINT = "check the topic and the settings of the consumer"
 
 Ends = dict[tuple[str, int], int]
@@ -26,7 +28,8 @@ def delivered_event_ids(
 
     The topics are read from their beginning to the end at the time of the call, including records of transactions
     that are open at that time: the function waits until they end. Otherwise a committed record behind an open
-    transaction would be missed. Raises WaitTimeoutError after `seconds`, and UnreachableError.
+    transaction would be missed. The reading ends earlier if all ids are found. Raises WaitTimeoutError after `seconds`
+    without a new record, and UnreachableError.
     """
     names, searched, found = sorted(set(topics)), set(wanted), set[str]()
     if not searched:
@@ -83,24 +86,33 @@ def _ends(settings: Mapping[str, Any], topics: list[str], deadline: Deadline) ->
 
 
 def _read(consumer: Consumer, ends: Ends, wanted: set[str], found: set[str], seconds: float) -> None:
+    """Add what is found, until all wanted ids are or the ends are reached. Each batch has its own time limit."""
     unread = dict(ends)
+    positions = dict.fromkeys(ends, -1)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in ends])
 
     def poll() -> Observation[bool]:
-        message = consumer.poll(POLL_S)
-        if message is not None:
+        before = sum(positions.values())
+        for message in _next_messages(consumer):
             partition = message.topic() or "", message.partition() or 0
             # At the end of a partition, the offset is that of the next record; markers of transactions have offsets.
-            next_offset = (message.offset() or 0) + (0 if _is_end(message) else 1)
+            positions[partition] = (message.offset() or 0) + (0 if _is_end(message) else 1)
             if not _is_end(message) and (event_id := message_event_id(message)) in wanted:
                 found.add(str(event_id))
-            if next_offset >= ends[partition]:
+            if positions[partition] >= ends[partition]:
                 unread.pop(partition, None)
-        return Observation(not unread or None, f"{len(found)} of {len(wanted)} records, unread {sorted(unread)}")
+        text = f"{len(found)} of {len(wanted)} records, unread {sorted(unread)}"
+        return Observation(sum(positions.values()) > before or None, text)
 
-    if unread:
-        hint = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
-        wait_for("the end of the topics", poll, seconds=seconds, interval=0, hint=hint)
+    hint = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
+    while unread and found != wanted:
+        wait_for("the next records of the topics", poll, seconds=seconds, interval=0, hint=hint)
+
+
+def _next_messages(consumer: Consumer) -> list[Message]:
+    """Return what the consumer has received. The call with a timeout would wait until the batch is full."""
+    first = consumer.poll(POLL_S)
+    return [] if first is None else [first, *consumer.consume(BATCH - 1, timeout=0)]
 
 
 def _is_end(message: Message) -> bool:

@@ -7,7 +7,7 @@ The topic is the log of decisions: a prepared transaction commits if, and only i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +15,22 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.progress import plural
 from outbox_kit.sending.event import InvalidEventError
 from outbox_kit.sending.producing.database import Connection, commit, require_committable, require_idle, roll_back
 from outbox_kit.sending.producing.delivery import DELIVERY_S
-from outbox_kit.sending.producing.errors import NotCommittedError
+from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_kit.sending.producing.open_transactions import begin, wait_until_ended
 from outbox_kit.sending.producing.stored_record import event_id
 from outbox_kit.sending.producing.topic_end import READ_S, delivered_event_ids
 
 MAX_GID_BYTES = 199  # GIDSIZE of PostgreSQL, without the terminating byte
 SEPARATOR = ":"
+RECOVER_HINT = "run the recovery, which reads the topic"
 IN_DOUBT = "select gid from pg_prepared_xacts where database = current_database() order by prepared"
 
 
@@ -60,11 +62,13 @@ class TwoPhaseSender:
     def transaction(self) -> Iterator[KafkaTransaction]:
         """Run a block in both transactions; commit them at its end, roll back both after an exception.
 
-        UnknownOutcomeError means that the prepared transaction remains until the recovery has read the topic.
+        UnknownOutcomeError means that the prepared transaction can remain until the recovery has read the topic, for
+        example because the connection was lost. The Kafka transaction may be committed.
         """
         require_idle(self._connection)
         transaction = KafkaTransaction(self._producer, seconds=self._seconds)
         try:
+            begin(self._connection, self._transactional_id)
             yield transaction
             gid = self._prepare(transaction)
         except BaseException:
@@ -84,15 +88,21 @@ class TwoPhaseSender:
         if not transaction.records:
             return None
         gid = make_gid(self._transactional_id, event_id(transaction.records[0]))
-        if self._connection.info.transaction_status == TransactionStatus.IDLE:
-            self._connection.execute("select 1")  # without a statement no transaction has begun
+        self._execute_prepare(gid)
+        return gid
+
+    def _execute_prepare(self, gid: str) -> None:
         try:
             self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             message = "PostgreSQL rejects prepared transactions: max_prepared_transactions is 0"
             hint = "set max_prepared_transactions to the number of concurrent senders or more, and restart PostgreSQL"
             raise ConfigurationError(message, hint) from error
-        return gid
+        except psycopg.OperationalError as error:
+            if not self._connection.closed:
+                raise
+            message = f"the connection was lost at PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
+            raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
     def _decide(self, transaction: KafkaTransaction, gid: str) -> None:
         """Commit the Kafka transaction, then resolve the prepared transaction accordingly."""
@@ -100,9 +110,16 @@ class TwoPhaseSender:
             transaction.commit()
         except NotCommittedError:
             transaction.abort()
-            self._connection.tpc_rollback(gid)
+            self._resolve(gid, self._connection.tpc_rollback, "Kafka did not commit, and ROLLBACK PREPARED failed")
             raise
-        self._connection.tpc_commit(gid)
+        self._resolve(gid, self._connection.tpc_commit, "Kafka has committed, and COMMIT PREPARED failed")
+
+    def _resolve(self, gid: str, statement: Callable[[str], None], failure: str) -> None:
+        """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError, because a recovery can follow."""
+        try:
+            statement(gid)
+        except psycopg.Error as error:
+            raise UnknownOutcomeError(f"{failure}: {gid} may remain prepared", RECOVER_HINT) from error
 
 
 def make_gid(transactional_id: str, first_event_id: str) -> str:
@@ -130,13 +147,20 @@ def recover(
     """Resolve the prepared transactions of `transactional_id` in the connection's database, from the topics.
 
     `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
-    earlier process is decided. `topics` are all topics to which the sender sends; `settings` are those of a
-    confluent-kafka consumer. Can be repeated at any time.
+    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended.
+    `topics` are all topics to which the sender sends; `settings` are those of a confluent-kafka consumer. Can be
+    repeated at any time. Raises ConfigurationError if a transaction is in doubt and `topics` is empty.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
+    with connection.transaction():
+        wait_until_ended(connection, transactional_id, seconds=seconds)
     event_ids = in_doubt(connection, transactional_id)
-    delivered = delivered_event_ids(settings, topics, event_ids.values(), seconds=seconds)
+    names = set(topics)
+    if event_ids and not names:
+        message = f"cannot resolve {plural(len(event_ids), 'prepared transaction')} of {transactional_id}: no topics"
+        raise ConfigurationError(message, "pass every topic to which the sender sends")
+    delivered = delivered_event_ids(settings, names, event_ids.values(), seconds=seconds)
     committed = {gid for gid, first_event_id in event_ids.items() if first_event_id in delivered}
     for gid in event_ids:
         (connection.tpc_commit if gid in committed else connection.tpc_rollback)(gid)

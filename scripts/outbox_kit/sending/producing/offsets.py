@@ -1,0 +1,48 @@
+"""Offsets of a batch of records: stored after its processing, or the batch is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.sending.producing.errors import kafka_error
+
+# The partition was assigned to another consumer, which reads the batch again.
+REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
+
+
+def store(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Store the offsets after the batch, which the consumer then commits.
+
+    Raises ConfigurationError if the consumer stores offsets itself, and so before the records are processed.
+    """
+    try:
+        consumer.store_offsets(offsets=_positions(messages, after=True))
+    except KafkaException as error:
+        if kafka_error(error).code() == KafkaError._INVALID_ARG:
+            message = "the consumer stores offsets before the records are processed"
+            raise ConfigurationError(message, "set enable.auto.offset.store to False") from error
+        if kafka_error(error).code() not in REVOKED:
+            raise
+
+
+def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Continue at the begin of the batch."""
+    for position in _positions(messages, after=False):
+        with suppress(KafkaException):  # the partition was revoked
+            consumer.seek(position)
+
+
+def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:
+    """Return the offset of the first record of each partition, or the offset after the last."""
+    positions: dict[tuple[str, int], int] = {}
+    for message in messages:
+        partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+        if after:
+            positions[partition] = offset + 1
+        else:
+            positions.setdefault(partition, offset)
+    return [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
