@@ -17,7 +17,8 @@ from outbox_kit.waiting import Observation, wait_for
 # PREPARE TRANSACTION keeps the lock, without a process.
 HOLDERS = (
     "select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and pid <> "
-    "pg_backend_pid() and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
+    "pg_backend_pid() and database = (select oid from pg_database where datname = current_database()) "
+    "and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
 )
 HINT = "end these sessions, for example with pg_terminate_backend, or the process that holds them"
 
