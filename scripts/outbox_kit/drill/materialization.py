@@ -23,7 +23,7 @@ SHOWN_DIFFERENCES = 5
 def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
     """Run the Spark job; return the differences between its table and the newest committed events, empty if equal."""
     _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
-    query = sql.SQL("select id, version from public.{}").format(sql.Identifier(f"{cell}_account"))
+    query = sql.SQL("select id, version from public.{}").format(sql.Identifier(cell))
     with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         actual: dict[str, int] = dict(connection.execute(query).fetchall())
     expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}

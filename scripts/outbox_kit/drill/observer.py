@@ -20,6 +20,7 @@ from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.topic_reader import text_headers
 from outbox_kit.pipeline import Kafka
+from outbox_kit.waiting import Observation, wait_for
 
 BATCH_SIZE = 500
 POLL_S = 0.1
@@ -95,10 +96,14 @@ class Observer:
             "fetch.wait.max.ms": 20,
         }
         consumer = Consumer(settings)
-        metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
-        if metadata.error is not None:
-            raise UnreachableError(f"topic {self._topic}: {metadata.error.str()}")
-        consumer.assign([TopicPartition(self._topic, number, 0) for number in metadata.partitions])
+
+        def poll() -> Observation[list[int]]:
+            metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
+            # The broker can take a moment until it knows a new topic.
+            return Observation([*metadata.partitions] or None, str(metadata.error))
+
+        partitions = wait_for(f"topic {self._topic}", poll, seconds=METADATA_TIMEOUT_S)
+        consumer.assign([TopicPartition(self._topic, number, 0) for number in partitions])
         return consumer
 
     def _run(self) -> None:

@@ -81,7 +81,7 @@ class DrillProject:
                 AGGREGATE: {"schema": f"schemas/{AGGREGATE}.avsc", "partitions": PARTITIONS, "topic": TOPIC_SETTINGS}
             },
             "connector": {"name": name, "template": "outbox-postgres"},
-            "materializations": [{"aggregate": AGGREGATE, "target": "warehouse", "table": f"{name}_account"}],
+            "materializations": [{"aggregate": AGGREGATE, "target": "warehouse", "table": name}],
             **changes,
         }
         path = self.folder / "connectors" / f"{name}.yaml"
