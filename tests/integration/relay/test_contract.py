@@ -86,7 +86,7 @@ def test_sends_the_records_of_the_connector(
     with psycopg.connect(source_dsn) as connection:
         columns = change_tables(connection, deployments, is_json=name == "rcjson")
     # Debezium reads at its start which columns can be null.
-    for command in ("stop", "resume"):
+    for command in ("stop", "resume") if name == "rctext" else ():
         in_process(connector)(command)
     with psycopg.connect(source_dsn) as connection:
         insert_rows(connection, f"public.{name}", rows)

@@ -35,17 +35,16 @@ def cells(way: str) -> dict[str, dict[str, str]]:
 
 def test_every_way_is_in_the_table() -> None:
     assert list(CHOICES) == list(ALL_WAYS)
-    assert set(CHOICES) <= set(WAYS)
+    assert set(CHOICES) == set(WAYS)
 
 
 @pytest.mark.parametrize("way", list(CHOICES))
 def test_figures_are_those_of_the_loss_table(way: str) -> None:
     total, choice, faults = ALL_WAYS[way], CHOICES[way], cells(way)
     bound = re.search(r" to ([\d.]+)\)", total["lost per fault (95 %)"])
-    assert bound is not None
     expected = {name: total[name] for name in COUNTS} | {
         "way": way,
-        "≤ lost per fault": bound[1],
+        "≤ lost per fault": bound[1] if bound else total["lost per fault (95 %)"],
         "p50": faults["none"]["p50"],
         "p99": faults["none"]["p99"],
         "during kill-kafka": faults["kill-kafka"]["committed"],
