@@ -22,7 +22,7 @@ from outbox_kit.operations import lifecycle
 from outbox_kit.progress import silent
 from outbox_kit.waiting import Observation, wait_for
 
-ITEMS, TABLE, TOPIC, SLOT = "public.moved_item", "public.moved_event", "moved.item", "moved_s"
+ITEMS, TABLE, TOPIC, SLOT = "public.switched_item", "public.switched_event", "switched.item", "switched_s"
 COUNT = 12
 SCHEMA = {
     "type": "record",
@@ -36,13 +36,15 @@ Versions = dict[str, int]
 
 
 @pytest.fixture
-def moved(deploy: Deploy, project: Path, source_dsn: str) -> Deployment:
-    (project / "schemas" / "moved.avsc").write_text(json.dumps(SCHEMA))
+def switched(deploy: Deploy, project: Path, source_dsn: str) -> Deployment:
+    (project / "schemas" / "switched.avsc").write_text(json.dumps(SCHEMA))
     with psycopg.connect(source_dsn) as connection:
         connection.execute(f"create table {ITEMS} (id bigint primary key, version bigint not null)")
         connection.execute(f"insert into {ITEMS} select n, 0 from generate_series(1, {COUNT}) n")
     backfill = {"table": ITEMS, "key": "id", "query": QUERY}
-    return deploy("moved", aggregates={"item": {"schema": "schemas/moved.avsc", "partitions": 2, "backfill": backfill}})
+    return deploy(
+        "switched", aggregates={"item": {"schema": "schemas/switched.avsc", "partitions": 2, "backfill": backfill}}
+    )
 
 
 @contextmanager
@@ -80,36 +82,36 @@ def change(connection: psycopg.Connection, number: int) -> None:
 
 
 def test_each_consumer_has_the_newest_states_after_a_move_in_both_directions(
-    moved: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
+    switched: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
 ) -> None:
-    run = in_process(moved)
+    run = in_process(switched)
     with writing(source_dsn):
-        wait_epoch(moved, "0001")
+        wait_epoch(switched, "0001")
         with pytest.raises(RefusedError):
-            relay_once(moved)  # the connector runs
-        lifecycle.stop(moved, silent)
+            relay_once(switched)  # the connector runs
+        lifecycle.stop(switched, silent)
         with pytest.raises(RefusedError):
-            relay_once(moved)  # the table has rows that the connector has sent
-        delete_delivered(moved, source_dsn)
-        relay = relay_process(moved)
-        wait_epoch(moved, "0002")
+            relay_once(switched)  # the table has rows that the connector has sent
+        delete_delivered(switched, source_dsn)
+        relay = relay_process(switched)
+        wait_epoch(switched, "0002")
         with pytest.raises(RefusedError):
-            lifecycle.resume(moved, silent)
+            lifecycle.resume(switched, silent)
         drop_slot(source_dsn)
 
         relay.signal(signal.SIGTERM)
         assert relay.wait() == 0
         run("apply", "--recover", "--yes")
         run("backfill", "--restart")
-        wait_epoch(moved, "0003")
-    wait_for("the newest states", lambda: newest_states(moved, source_dsn), seconds=60)
-    sent = versions_of(moved)
+        wait_epoch(switched, "0003")
+    wait_for("the newest states", lambda: newest_states(switched, source_dsn), seconds=60)
+    sent = versions_of(switched)
     with psycopg.connect(source_dsn) as connection:
         kept = connection.execute(f"select aggregate_id, (payload->>'version')::int from {TABLE}").fetchall()
     for key, last in committed(source_dsn).items():
         applied = [version for _, version in sent[key]]
         assert applied == sorted(applied), "no state is replaced by an older one"
-        delivered = {*all_versions(moved)[key], *(version for owner, version in kept if owner == key)}
+        delivered = {*all_versions(switched)[key], *(version for owner, version in kept if owner == key)}
         assert delivered == {*range(1, last + 1)}, "a row that nobody has sent is still in the table"
 
 
