@@ -1,0 +1,117 @@
+"""Events as a consumer receives them, and the ids by which a strategy recognizes a duplicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Message
+
+from outbox_kit.errors import RejectedError
+
+
+class InvalidRecordError(RejectedError):
+    """A record that no retry makes usable: its value cannot be decoded, or it has no id."""
+
+    transient = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record of a topic. `headers` are text; `timestamp_ms` is the record's timestamp in ms since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    raw_value: bytes | None = field(repr=False)
+    """Value as it is in the topic; None is a tombstone: the aggregate was deleted."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timestamp_ms: int = 0
+    decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def value(self) -> Any:  # noqa: ANN401 - the decoder decides
+        """Decoded value; None for a tombstone. Raises InvalidRecordError if it cannot be decoded."""
+        if self.raw_value is None or self.decode is None:
+            return self.raw_value
+        return self.decode(self)
+
+    @property
+    def aggregate_id(self) -> str:
+        """Return the key as text. Raises InvalidRecordError for a record without a key in UTF-8."""
+        try:
+            if self.key is not None:
+                return self.key.decode()
+        except UnicodeDecodeError:
+            pass
+        raise InvalidRecordError(f"record {self.place} has no key in UTF-8")
+
+    @property
+    def event_type(self) -> str:
+        """Header `event_type`; empty without this header."""
+        return self.headers.get("event_type", "")
+
+    @property
+    def event_id(self) -> str:
+        """Header `event_id`; empty without this header."""
+        return self.headers.get("event_id", "")
+
+    @property
+    def source_sequence(self) -> str:
+        """Header `source_sequence` (docs/contract.md); empty without this header."""
+        return self.headers.get("source_sequence", "")
+
+    @property
+    def place(self) -> str:
+        """TOPIC/PARTITION/OFFSET."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+Decode = Callable[[Event], Any]
+"""Returns the decoded value of a record whose `raw_value` is not None. Raises InvalidRecordError."""
+Identify = Callable[[Event], str]
+"""Returns the id of an event, equal in every delivery of the event. Raises InvalidRecordError."""
+
+
+def header_id(event: Event) -> str:
+    """Return the header `event_id`, which is equal in every delivery of an event."""
+    if not event.event_id:
+        raise InvalidRecordError(f"record {event.place} has no header event_id", "identify events by another id")
+    return event.event_id
+
+
+def position_id(event: Event) -> str:
+    """Return TOPIC/PARTITION/OFFSET: recognizes a repeated delivery, but not a record that was produced twice."""
+    return event.place
+
+
+def payload_id(field_name: str) -> Identify:
+    """Return a function that reads the id from a field of the decoded value."""
+
+    def identify(event: Event) -> str:
+        value = event.value.get(field_name) if isinstance(event.value, Mapping) else None
+        if value is None:
+            raise InvalidRecordError(f"record {event.place} has no field {field_name}")
+        return str(value)
+
+    return identify
+
+
+def from_message(message: Message, decode: Decode | None = None) -> Event:
+    """Return the event of a polled record without error. A header with a null value is omitted."""
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    value, key = message.value(), message.key()
+    return Event(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        key=key.encode() if isinstance(key, str) else key,
+        raw_value=value.encode() if isinstance(value, str) else value,
+        headers={str(name): text.decode(errors="replace") for name, text in pairs if isinstance(text, bytes)},
+        timestamp_ms=message.timestamp()[1],
+        decode=decode,
+    )
