@@ -65,6 +65,11 @@ class Event:
         return self.headers.get("source_sequence", "")
 
     @property
+    def source(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
     def place(self) -> str:
         """TOPIC/PARTITION/OFFSET."""
         return f"{self.topic}/{self.partition}/{self.offset}"

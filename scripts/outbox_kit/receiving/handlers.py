@@ -1,0 +1,62 @@
+"""Handlers of events, registered by event type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.event import Event
+from outbox_kit.receiving.strategy import Context
+
+Handler = Callable[[Event, Context], None]
+"""Applies one event. The context is that of the strategy: the open database connection or Kafka transaction."""
+
+
+class Handlers(Generic[Context]):
+    """Handlers by event type.
+
+    handlers = Handlers[psycopg.Connection]()
+
+    @handlers.on("BookLent", "BookReturned")
+    def update_rental(event: Event, connection: psycopg.Connection) -> None: ...
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler[Context]] = {}
+        self._other: Handler[Context] | None = None
+        self._duplicate: Handler[Context] | None = None
+
+    def on(self, *event_types: str) -> Callable[[Handler[Context]], Handler[Context]]:
+        """Register a handler for these event types. Raises ConfigurationError for a type that has a handler."""
+
+        def register(handler: Handler[Context]) -> Handler[Context]:
+            for event_type in event_types:
+                if event_type in self._handlers:
+                    raise ConfigurationError(f"event type {event_type} has two handlers")
+                self._handlers[event_type] = handler
+            return handler
+
+        return register
+
+    def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
+        """Register the handler of all event types without a handler of their own. Without it they are counted only."""
+        self._other = handler
+        return handler
+
+    def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
+        """Register the handler of events that were applied before, for example to send the stored response again."""
+        self._duplicate = handler
+        return handler
+
+    def handle(self, event: Event, context: Context) -> bool:
+        """Call the handler of the event; return whether it has one."""
+        handler = self._handlers.get(event.event_type, self._other)
+        if handler is not None:
+            handler(event, context)
+        return handler is not None
+
+    def handle_duplicate(self, event: Event, context: Context) -> None:
+        """Call the handler of duplicates, if there is one."""
+        if self._duplicate is not None:
+            self._duplicate(event, context)

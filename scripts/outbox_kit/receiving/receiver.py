@@ -1,0 +1,264 @@
+"""The loop of a consumer: poll events, apply them by a strategy, retry, and commit offsets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Event as StopEvent
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.counters import Counters
+from outbox_kit.receiving.event import Decode, Event, from_message
+from outbox_kit.receiving.handlers import Handlers
+from outbox_kit.receiving.paused_partitions import Partition, Pause, PausedPartitions
+from outbox_kit.receiving.recoverers import Failure, ReceiverStoppedError, Recoverer, describe, stop
+from outbox_kit.receiving.retries import Reaction, Retries
+from outbox_kit.receiving.strategy import Context, Strategy
+from outbox_kit.sending.producing.errors import kafka_error
+
+log = logging.getLogger("outbox_kit.receiving")
+DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+FIXED: dict[str, Any] = {"enable.auto.offset.store": False}
+# The partition belongs to another consumer now, which reads the events again.
+REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
+# Positions at the end of a partition and interrupted connections are no reason to stop: the client continues itself.
+TRANSIENT = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+class Receiver(Generic[Context]):
+    """Consumer of a group that applies events by a strategy. Serves one thread.
+
+        with Receiver(settings, ["library.book"], ProcessedEvents(connect, group="rental"), handlers) as receiver:
+            receiver.run(stop)
+
+    `settings` are those of a confluent-kafka Consumer. Up to `batch_size` events share one transaction. If it fails,
+    each of its events is applied in a transaction of its own, so handlers with effects outside of the transaction are
+    called again: set `batch_size` to 1 for them. A batch must end within max.poll.interval.ms.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topics: Sequence[str],
+        strategy: Strategy[Context],
+        handlers: Handlers[Context],
+        *,
+        decode: Decode | None = None,
+        retries: Retries | None = None,
+        recoverer: Recoverer = stop,
+        batch_size: int = 100,
+        counters: Counters | None = None,
+    ) -> None:
+        """Subscribe. Raises ConfigurationError for a setting that contradicts the strategy."""
+        self.counters = counters or Counters()
+        self._strategy = strategy
+        self._handlers = handlers
+        self._decode = decode
+        self._retries = retries or Retries()
+        self._recoverer = recoverer
+        self._batch_size = batch_size
+        merged = _merged(settings, strategy.settings)
+        self._group = str(merged["group.id"])
+        self._stores_offsets = bool(merged.get("enable.auto.commit", True))
+        self._is_incremental = (
+            "cooperative" in str(merged.get("partition.assignment.strategy", ""))
+            or merged.get("group.protocol") == "consumer"
+        )
+        self._unfinished: dict[Partition, int] = {}
+        self.consumer = Consumer(merged)
+        self.paused = PausedPartitions(self.consumer)
+        strategy.bind(self.consumer)
+        self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
+        """Receive events until `stop_event` is set; the current batch is finished."""
+        while not stop_event.is_set():
+            self.poll(poll_s)
+
+    def poll(self, seconds: float = 1.0) -> int:
+        """Wait up to `seconds` for events and apply one batch; return the number of received events.
+
+        Raises ReceiverStoppedError if the recoverer stops, and KafkaException for an error of the consumer that the
+        client does not solve itself.
+        """
+        self.paused.resume_due()
+        events, error = self._receive(self.paused.seconds_left(seconds))
+        if events:
+            self.counters.add("received", len(events))
+            self._apply(events)
+        if error is not None:
+            raise KafkaException(error)
+        return len(events)
+
+    def close(self) -> None:
+        """Commit the stored offsets and leave the group."""
+        self.consumer.close()
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Return the number of records after the position, by topic and partition, as far as the client knows it."""
+        result: dict[tuple[str, int], int] = {}
+        for place in self.consumer.position(self.consumer.assignment()):
+            _, end = self.consumer.get_watermark_offsets(place, cached=True)
+            if place.offset >= 0 and end >= 0:
+                result[place.topic, place.partition] = max(0, end - place.offset)
+        return result
+
+    def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
+        """Return the next events, and an error that the client does not solve itself.
+
+        `Consumer.consume` alone would wait until the batch is full.
+        """
+        first = self.consumer.poll(seconds)
+        rest = self.consumer.consume(self._batch_size - 1, timeout=0) if first and self._batch_size > 1 else []
+        events, failure = list[Event](), None
+        for message in [first, *rest] if first else []:
+            error = message.error()
+            if error is None:
+                events.append(from_message(message, self._decode))
+            elif error.code() not in TRANSIENT and not error.retriable():
+                failure = error
+        return [event for event in events if event.source not in self.paused], failure
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        """Apply a batch. What is unfinished after an exception is received again."""
+        self._unfinished = {event.source: event.offset for event in reversed(events)}
+        try:
+            self._apply_batch(events)
+        except BaseException:
+            for source, offset in self._unfinished.items():
+                with suppress(KafkaException):  # the partition was revoked
+                    self.consumer.seek(TopicPartition(*source, offset))
+            raise
+
+    def _apply_batch(self, events: Sequence[Event]) -> None:
+        """Apply the events in one transaction or, if that fails, each in its own."""
+        if len(events) > 1 and not any(map(self.paused.last, events)):
+            try:
+                self._in_transaction(events)
+            except Exception as error:
+                if self._retries.reaction(error) is Reaction.WAIT:
+                    self._wait(events, error)
+                    return
+            else:
+                return
+        for number, event in enumerate(events):
+            if event.source not in self.paused:
+                self._apply_one(event, events[number + 1 :])
+
+    def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
+        """Apply one event in its own transaction. `following` are the events after it in the batch."""
+        last = self.paused.last(event)
+        if last is not None and last.is_recovering:
+            self._recover(event, last.error, last.attempts)
+            return
+        try:
+            self._in_transaction([event])
+        except Exception as error:
+            reaction = self._retries.reaction(error)
+            if reaction is Reaction.WAIT:
+                self._wait([event, *following], error)
+            else:
+                self._failed(event, error, reaction)
+
+    def _in_transaction(self, events: Sequence[Event]) -> None:
+        unhandled = 0
+        with self._strategy.transaction(events) as work:
+            for event in work.duplicates:
+                self._handlers.handle_duplicate(event, work.context)
+            for event in work.events:
+                unhandled += not self._handlers.handle(event, work.context)
+        self.counters.add("handled", len(work.events) - unhandled)
+        self.counters.add("unhandled", unhandled)
+        self.counters.add("duplicates", len(work.duplicates))
+        self._done(events)
+
+    def _failed(self, event: Event, error: Exception, reaction: Reaction) -> None:
+        """Pause the partition until the next attempt, or recover if there is none."""
+        last = self.paused.last(event)
+        attempts = (last.attempts if last else 0) + 1
+        extra = {"event_id": event.event_id, "event_type": event.event_type, "attempts": attempts}
+        log.warning("event %s failed: %s", event.place, describe(error), extra=extra)
+        if reaction is Reaction.RECOVER or attempts >= self._retries.attempts:
+            self._recover(event, error, attempts)
+        else:
+            self.counters.add("retries")
+            self._pause(event, error, attempts)
+
+    def _wait(self, events: Sequence[Event], error: Exception) -> None:
+        """Pause the partitions of all events: the cause is an outage, which would fail the others too."""
+        log.warning("waiting, since an event cannot be applied: %s", describe(error))
+        self.counters.add("retries")
+        for event in events:
+            if event.source not in self.paused:
+                last = self.paused.last(event)
+                self._pause(event, error, last.attempts if last else 0)
+
+    def _recover(self, event: Event, error: Exception, attempts: int) -> None:
+        """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
+        try:
+            with self._strategy.recovery(event) as context:
+                self._recoverer(Failure(event, error, attempts, self._group), context)
+        except ReceiverStoppedError:
+            raise
+        except Exception as recoverer_error:
+            self.counters.add("recoverer_errors")
+            log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error))
+            self._pause(event, error, attempts, is_recovering=True)
+        else:
+            self.counters.add("recovered")
+            self._done([event])
+
+    def _pause(self, event: Event, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
+        last = self.paused.last(event)
+        failures = last.failures + 1 if last and last.is_recovering == is_recovering else 1
+        due = time.monotonic() + self._retries.delay_s(failures)
+        self.paused.pause(Pause(event, error, attempts, failures, due, is_recovering))
+
+    def _done(self, events: Sequence[Event]) -> None:
+        """Store the offsets after these events; the consumer commits them at its interval and at its end."""
+        self.paused.succeeded(events)
+        ends = {event.source: event.offset + 1 for event in events}
+        self._unfinished |= ends
+        if not self._stores_offsets:
+            return
+        try:
+            self.consumer.store_offsets(offsets=[TopicPartition(*source, end) for source, end in ends.items()])
+        except KafkaException as error:
+            if kafka_error(error).code() not in REVOKED:
+                raise
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.paused.forget(partitions)
+        starts = self._strategy.assigned(partitions)
+        if starts is not None:
+            (consumer.incremental_assign if self._is_incremental else consumer.assign)(starts)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        del consumer
+        self.paused.forget(partitions)
+        self._strategy.revoked(partitions)
+
+
+def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the consumer's settings. Raises ConfigurationError for one that differs from a required value."""
+    fixed = {**FIXED, **required}
+    for name, value in fixed.items():
+        if name in settings and str(settings[name]).lower() != str(value).lower():
+            raise ConfigurationError(f"{name} must be {value}, not {settings[name]}", f"remove {name}")
+    if not settings.get("group.id"):
+        raise ConfigurationError("group.id is missing", "set group.id to the name of the service")
+    return {**DEFAULTS, **settings, **fixed}

@@ -1,0 +1,98 @@
+"""Recoverers: what happens to an event that could not be handled."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import Producer
+
+from outbox_kit.errors import RejectedError
+from outbox_kit.receiving.event import Event
+from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
+from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+from outbox_kit.sending.record import Record
+
+log = logging.getLogger("outbox_kit.receiving")
+MAX_MESSAGE_LENGTH = 500
+
+
+class ReceiverStoppedError(RejectedError):
+    """An event could not be handled, and the receiver stopped before it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An event that could not be handled, the error of its last attempt, and the number of attempts."""
+
+    event: Event
+    error: Exception
+    attempts: int
+    group: str
+
+
+class Recoverer(Protocol):
+    """Disposes of an event. `context` is that of the strategy's transaction, which commits after the recoverer."""
+
+    def __call__(self, failure: Failure, context: Any, /) -> None: ...  # noqa: ANN401 - depends on the strategy
+
+
+def stop(failure: Failure, context: object, /) -> None:
+    """Stop the receiver before the event: nothing after it in its partition is handled."""
+    del context
+    message = f"event {failure.event.place} could not be handled in {failure.attempts} attempts"
+    raise ReceiverStoppedError(f"{message}: {describe(failure.error)}", "fix the handler and start again")
+
+
+def log_and_continue(failure: Failure, context: object, /) -> None:
+    """Log the event without its payload, and continue after it."""
+    del context
+    event = failure.event
+    extra = {"event_id": event.event_id, "event_type": event.event_type, "place": event.place}
+    log.error("event %s skipped: %s", event.place, describe(failure.error), extra=extra)
+
+
+class DeadLetterTopic:
+    """Sends the record to a dead letter topic, with its key, value and headers, and headers that tell the cause.
+
+    In a Kafka transaction of the strategy the dead letter is committed together with the offset. Otherwise it is
+    delivered before the offset is committed, and a crash in between can repeat it.
+    """
+
+    def __init__(self, producer: Producer, topic: str = "", *, seconds: float = DELIVERY_S) -> None:
+        """`topic` is <group>.dead-letter by default. `seconds` limits the wait for the brokers."""
+        self._producer = producer
+        self._topic = topic
+        self._seconds = seconds
+
+    def __call__(self, failure: Failure, context: object, /) -> None:
+        record = dead_letter(failure, self._topic or f"{failure.group}.dead-letter")
+        if isinstance(context, KafkaTransaction):
+            context.send(record)
+            return
+        deliveries = Deliveries(self._producer, seconds=self._seconds)
+        deliveries.send(record)
+        deliveries.wait()
+
+
+def dead_letter(failure: Failure, topic: str) -> Record:
+    """Return the record of a dead letter."""
+    event = failure.event
+    cause = {
+        "dead_letter_reason": type(failure.error).__name__,
+        "dead_letter_message": describe(failure.error),
+        "dead_letter_group": failure.group,
+        "dead_letter_topic": event.topic,
+        "dead_letter_partition": str(event.partition),
+        "dead_letter_offset": str(event.offset),
+        "dead_letter_attempts": str(failure.attempts),
+    }
+    headers = tuple((name, text.encode()) for name, text in {**event.headers, **cause}.items())
+    return Record(topic, event.key, event.raw_value, headers)
+
+
+def describe(error: Exception) -> str:
+    """Return class and first line of an error's text: the following lines of a database error contain values."""
+    first_line = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}"[:MAX_MESSAGE_LENGTH]

@@ -1,0 +1,1 @@
+"""Strategies: how each event is applied once, or at least once."""

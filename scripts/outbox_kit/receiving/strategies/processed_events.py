@@ -1,0 +1,52 @@
+"""Strategy with a table of processed events: each event once, in the transaction of its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic
+
+from outbox_kit.receiving.event import Event, Identify, header_id
+from outbox_kit.receiving.strategies import processed_table
+from outbox_kit.receiving.strategies.database import Connected, Database
+from outbox_kit.receiving.strategies.processed_table import DEFAULT_TABLE
+from outbox_kit.receiving.strategy import ConsumerOffsets, Work
+
+
+class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
+    """Inserts the ids of the events first, then calls the handlers with the connection, then commits.
+
+    Handlers write through the connection, also outbox rows (`emit`), and must not commit. An event that is received
+    again, or that was produced twice with one id, has no second effect.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connected],
+        group: str,
+        *,
+        table: str = DEFAULT_TABLE,
+        identify: Identify = header_id,
+    ) -> None:
+        """`connect` returns a psycopg Connection or a SQLAlchemy Session. `group` separates the ids of services."""
+        self.database = Database(connect)
+        self.group = group
+        self.table = table
+        self._identify = identify
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
+        """Claim the events; yield the connection and the events that are new."""
+        ids = [self._identify(event) for event in events]
+        with self.database.transaction() as connection:
+            new = processed_table.claim(connection, self.group, set(ids), table=self.table)  # type: ignore[arg-type]
+            to_handle, duplicates = list[Event](), list[Event]()
+            for event, event_id in zip(events, ids, strict=True):
+                (to_handle if event_id in new else duplicates).append(event)
+                new.discard(event_id)  # a batch can contain an event twice
+            yield Work(connection, to_handle, duplicates)
+
+    def recovery(self, event: Event) -> AbstractContextManager[Connected]:
+        """Open a transaction without a claim, so that the event can be replayed with its id."""
+        del event
+        return self.database.transaction()

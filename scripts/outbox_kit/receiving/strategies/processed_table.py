@@ -1,0 +1,117 @@
+"""Table of processed events: the id of an event is inserted before its effects, in the same transaction.
+
+The insert comes first, so that a second process with the same event waits for the first: if the first commits, the
+second sees a duplicate, and if the first rolls back, the second goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.sending.psycopg_writer import refuse_autocommit
+
+if TYPE_CHECKING:
+    import sqlalchemy.orm
+
+    SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
+
+DEFAULT_TABLE = "public.processed_event"
+# Sorted, so that two processes with the same events cannot wait for each other.
+CLAIM = """
+    insert into {table} (consumer_group, event_id)
+    select cast({group} as text), id from unnest(cast({ids} as text[])) as id order by id
+    on conflict do nothing returning event_id"""
+RESPOND = """
+    update {table} set response = cast({response} as bytea)
+    where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
+RESPONSE = """
+    select response from {table} where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
+
+
+def claim(
+    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Insert the ids in the open transaction; return those that were not processed before by this group.
+
+    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. Waits for another transaction
+    that has inserted one of the ids. Raises RefusedError if the ids would be committed on their own.
+    """
+    return {row[0] for row in execute(connection, CLAIM, table, group=group, ids=list(event_ids))}
+
+
+async def claim_async(
+    connection: psycopg.AsyncConnection[Any], group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Insert the ids as `claim` does, through psycopg's AsyncConnection.
+
+    For an AsyncSession of SQLAlchemy use `await session.run_sync(claim, group, event_ids)`.
+    """
+    refuse_autocommit(connection)
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(_composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
+        return {row[0] for row in await cursor.fetchall()}
+
+
+def store_response(
+    connection: SyncConnection, group: str, event_id: str, response: bytes, *, table: str = DEFAULT_TABLE
+) -> None:
+    """Store the response to a claimed event in the same transaction, so that a duplicate gets the same response."""
+    execute(connection, RESPOND, table, group=group, id=event_id, response=response)
+
+
+def response(connection: SyncConnection, group: str, event_id: str, *, table: str = DEFAULT_TABLE) -> bytes | None:
+    """Return the stored response to a processed event; None if it has none."""
+    rows = execute(connection, RESPONSE, table, group=group, id=event_id)
+    return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def execute(connection: SyncConnection, statement: str, table: str, **values: object) -> list[tuple[Any, ...]]:
+    """Execute a statement with named parameters through psycopg or SQLAlchemy; return its rows."""
+    if isinstance(connection, psycopg.Connection):
+        refuse_autocommit(connection)
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(_composed(statement, table, tuple(values)), values)
+            return cursor.fetchall() if cursor.description else []
+    if type(connection).__module__.startswith("sqlalchemy."):
+        from outbox_kit.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+        return sqlalchemy_execution.execute(connection, statement, table, values)
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise ConfigurationError(
+        f"cannot use {kind}", "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
+    )
+
+
+def _composed(statement: str, table: str, names: tuple[str, ...]) -> sql.Composed:
+    placeholders = {name: sql.Placeholder(name) for name in names}
+    return sql.SQL(statement).format(table=sql.Identifier(*table.split(".")), **placeholders)
+
+
+def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 8) -> sql.Composed:
+    """Return the statements that create the table, if it does not exist, with `shards` partitions by hash of the id.
+
+    Inserts of random ids touch random pages of the index, so it is split where concurrent inserts would meet.
+    """
+    name = sql.Identifier(*table.split("."))
+    statements = [
+        sql.SQL(
+            "create table if not exists {} (consumer_group text not null, event_id text not null, "
+            "processed_at timestamptz not null default now(), response bytea, "
+            "primary key (event_id, consumer_group)) partition by hash (event_id)"
+        ).format(name)
+    ]
+    *schema, base = table.split(".")
+    for number in range(shards):
+        shard = sql.Identifier(*schema, f"{base}_{number}")
+        statements.append(
+            sql.SQL("create table if not exists {} partition of {} for values with (modulus {}, remainder {})").format(
+                shard, name, sql.Literal(shards), sql.Literal(number)
+            )
+        )
+    return sql.SQL("; ").join(statements)

@@ -1,0 +1,55 @@
+"""Topics and a database for the services under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.integration.receiving.service import Service
+
+from outbox_kit.receiving import processed_table
+from outbox_kit.stack import Stack
+
+EFFECTS = """
+create table effect (
+  position bigint generated always as identity, consumer_group text, event_id text, aggregate_id text)"""
+
+
+@pytest.fixture(scope="session")
+def bootstrap(stack: Stack) -> str:
+    state = stack.state()
+    assert state is not None
+    return state.kafka
+
+
+@pytest.fixture(scope="session")
+def service_dsn(source_dsn: str) -> Iterator[str]:
+    """Yield the DSN of a database of the services."""
+    name = f"receiving_{uuid4().hex[:12]}"
+    with psycopg.connect(source_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        try:
+            dsn = make_conninfo(source_dsn, dbname=name)
+            with psycopg.connect(dsn) as connection:
+                connection.execute(EFFECTS)
+                connection.execute(processed_table.create_table_sql())
+            yield dsn
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def service(bootstrap: str, service_dsn: str) -> Service:
+    """Return a service with a new topic of three partitions, and a new group."""
+    topic = f"receiving.{uuid4().hex[:8]}"
+    created = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 3, 1)])
+    created[topic].result(30)
+    return Service(bootstrap, service_dsn, topic)
+
+
+Start = Callable[..., Service]

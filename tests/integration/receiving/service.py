@@ -1,0 +1,66 @@
+"""A service under test: its topics, its database, handlers with countable effects, and a producer of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Producer
+
+from outbox_kit.receiving import Event, Handlers, Receiver
+from outbox_kit.sending.record import PRODUCER_SETTINGS
+from outbox_kit.waiting import Observation, wait_for
+
+SECONDS = 60
+
+
+@dataclass
+class Service:
+    """One consumer group with a topic of its own, and the table `effect` in the database."""
+
+    bootstrap: str
+    dsn: str
+    topic: str
+    group: str = field(default_factory=lambda: f"group-{uuid4().hex[:8]}")
+    handlers: Handlers[psycopg.Connection] = field(default_factory=Handlers)
+
+    def connect(self) -> psycopg.Connection:
+        return psycopg.connect(self.dsn)
+
+    def send(self, *events: tuple[str, str], partition: int = -1, event_type: str = "Changed") -> None:
+        """Produce events (key, event id)."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER_SETTINGS})
+        for key, event_id in events:
+            headers = [("event_id", event_id.encode()), ("event_type", event_type.encode())]
+            producer.produce(self.topic, key=key, value=event_id, headers=headers, partition=partition)
+        assert producer.flush(SECONDS) == 0
+
+    def settings(self, **changes: Any) -> Mapping[str, Any]:
+        return {"bootstrap.servers": self.bootstrap, "group.id": self.group, "auto.commit.interval.ms": 100, **changes}
+
+    def receiver(self, strategy: Any, *, settings: Mapping[str, Any] | None = None, **options: Any) -> Receiver[Any]:
+        return Receiver({**self.settings(), **(settings or {})}, [self.topic], strategy, self.handlers, **options)
+
+    def write_effect(self, event: Event, connection: psycopg.Connection) -> None:
+        """The handler: its effect is a row, which nothing but the strategy keeps unique."""
+        statement = "insert into effect (consumer_group, event_id, aggregate_id) values (%s, %s, %s)"
+        connection.execute(statement, [self.group, event.event_id, event.aggregate_id])
+
+    def effects(self) -> list[str]:
+        """Return the ids of the applied events, in the order of their effects."""
+        statement = "select event_id from effect where consumer_group = %s order by position"
+        with psycopg.connect(self.dsn) as connection:
+            return [row[0] for row in connection.execute(statement, [self.group])]
+
+
+def run_until(receiver: Receiver[Any], subject: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+    """Poll until the condition holds."""
+
+    def poll() -> Observation[bool]:
+        receiver.poll(0.1)
+        return Observation(True if condition() else None, str(receiver.counters.to_dict()))
+
+    wait_for(subject, poll, seconds=seconds, interval=0)

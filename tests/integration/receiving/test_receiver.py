@@ -1,0 +1,190 @@
+"""The loop of the receiver: order, retries, recoverers, and what a crash or an outage leaves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from threading import Event as StopEvent
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from tests.integration.receiving.service import Service, run_until
+
+from outbox_kit.receiving import (
+    DeadLetterTopic,
+    Event,
+    ProcessedEvents,
+    ReceiverStoppedError,
+    Retries,
+    recoverers,
+)
+from outbox_kit.sending.record import PRODUCER_SETTINGS
+
+FAST = Retries(attempts=3, first_delay_s=0.05, jitter=0)
+
+
+def once(service: Service) -> ProcessedEvents[psycopg.Connection]:
+    return ProcessedEvents(service.connect, service.group)
+
+
+def test_applies_each_event_once_and_in_order(service: Service) -> None:
+    service.handlers.otherwise(service.write_effect)
+    events = [(f"k{n % 7}", f"e{n}") for n in range(300)]
+    service.send(*events)
+    service.send(*events[:100])  # the same ids again
+    with service.receiver(once(service)) as receiver:
+        run_until(receiver, "400 events", lambda: receiver.counters.received == 400)
+        assert receiver.counters.duplicates == 100
+        assert set(receiver.lag().values()) == {0}
+    effects = service.effects()
+    assert sorted(effects) == sorted(event_id for _, event_id in events)
+    by_key = defaultdict(list)
+    for event_id in effects:
+        by_key[int(event_id[1:]) % 7].append(int(event_id[1:]))
+    assert all(ids == sorted(ids) for ids in by_key.values())
+
+
+def test_a_failing_event_keeps_its_key_in_order_and_does_not_stop_other_partitions(service: Service) -> None:
+    calls: list[str] = []
+
+    @service.handlers.otherwise
+    def fail_twice(event: Event, connection: psycopg.Connection) -> None:
+        calls.append(event.event_id)
+        if event.event_id == "bad" and calls.count("bad") < 3:
+            raise ValueError("the dependency is down")
+        service.write_effect(event, connection)
+
+    service.send(("a", "before"), ("a", "bad"), ("a", "after"), partition=0)
+    service.send(("b", "other"), partition=1)
+    retries = Retries(attempts=3, first_delay_s=0.5, jitter=0)
+    with service.receiver(once(service), retries=retries, batch_size=1) as receiver:
+        run_until(receiver, "four effects", lambda: len(service.effects()) == 4)
+        assert receiver.counters.retries == 2
+    effects = service.effects()
+    assert [event_id for event_id in effects if event_id != "other"] == ["before", "bad", "after"]
+    assert effects.index("other") < effects.index("bad")
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_a_poison_event_goes_to_the_dead_letter_topic(service: Service, batch_size: int) -> None:
+    calls: list[str] = []
+
+    @service.handlers.otherwise
+    def fail(event: Event, connection: psycopg.Connection) -> None:
+        service.write_effect(event, connection)
+        calls.append(event.event_id)
+        if event.event_id == "poison":
+            raise ValueError("first line\nwith a value")
+
+    service.send(("a", "1"), ("a", "poison"), ("a", "2"), partition=0)
+    producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS})
+    letters = Service(service.bootstrap, service.dsn, f"{service.group}.dead-letter")
+    letters.handlers.otherwise(letters.write_effect)
+    options = {"retries": FAST, "recoverer": DeadLetterTopic(producer), "batch_size": batch_size}
+    with service.receiver(once(service), **options) as receiver:
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
+        assert receiver.counters.recovered == 1
+    assert calls.count("poison") == (3 if batch_size == 1 else 4)
+    found: list[Event] = []
+    letters.handlers.on("Changed")(lambda event, connection: found.append(event))
+    with letters.receiver(once(letters)) as reader:
+        run_until(reader, "the dead letter", lambda: bool(found))
+    (letter,) = found
+    assert (letter.key, letter.raw_value, letter.event_id) == (b"a", b"poison", "poison")
+    assert letter.headers["dead_letter_reason"] == "ValueError"
+    assert letter.headers["dead_letter_message"] == "ValueError: first line"
+    place = [letter.headers[f"dead_letter_{name}"] for name in ("topic", "partition", "offset", "attempts", "group")]
+    assert place == [service.topic, "0", "1", "3", service.group]
+
+
+def test_stop_leaves_the_event_and_everything_after_it(service: Service) -> None:
+    broken = True
+
+    @service.handlers.otherwise
+    def fail(event: Event, connection: psycopg.Connection) -> None:
+        if broken and event.event_id == "2":
+            raise ValueError("broken")
+        service.write_effect(event, connection)
+
+    for partition in range(3):
+        service.send(*((f"k{partition}", str(3 * n + partition)) for n in range(20)), partition=partition)
+    with service.receiver(once(service), retries=Retries(attempts=1)) as receiver:
+        with pytest.raises(ReceiverStoppedError):
+            receiver.run(StopEvent(), poll_s=0.1)
+        with pytest.raises(ReceiverStoppedError):
+            receiver.run(StopEvent(), poll_s=0.1)  # nothing was skipped
+        broken = False
+        run_until(receiver, "60 effects", lambda: len(service.effects()) >= 60)
+    assert sorted(map(int, service.effects())) == list(range(60))
+
+
+def test_a_failing_recoverer_is_repeated(service: Service) -> None:
+    service.send(("a", "poison"), ("a", "next"), partition=0)
+    failures: list[int] = []
+
+    @service.handlers.otherwise
+    def fail(event: Event, connection: psycopg.Connection) -> None:
+        if event.event_id == "poison":
+            raise ValueError("broken")
+        service.write_effect(event, connection)
+
+    def recover(failure: recoverers.Failure, context: object, /) -> None:
+        failures.append(failure.attempts)
+        if len(failures) < 4:
+            raise ConnectionError("dead letter topic is down")
+
+    with service.receiver(once(service), retries=FAST, recoverer=recover) as receiver:
+        run_until(receiver, "the next event", lambda: service.effects() == ["next"])
+        assert receiver.counters.recoverer_errors == 3
+    assert failures == [3, 3, 3, 3]
+
+
+def test_an_interrupt_loses_and_repeats_nothing(service: Service) -> None:
+    interrupted: list[str] = []
+
+    @service.handlers.otherwise
+    def interrupt(event: Event, connection: psycopg.Connection) -> None:
+        service.write_effect(event, connection)
+        if event.event_id == "17" and not interrupted:
+            interrupted.append(event.event_id)
+            raise KeyboardInterrupt
+
+    service.send(*((f"k{n}", str(n)) for n in range(40)))
+    strategy = once(service)
+    with service.receiver(strategy) as receiver:
+        with pytest.raises(KeyboardInterrupt):
+            receiver.run(StopEvent(), poll_s=0.1)
+        run_until(receiver, "40 effects", lambda: len(service.effects()) >= 40)
+    assert sorted(map(int, service.effects())) == list(range(40))
+
+
+def test_waits_for_the_database_without_counting_attempts(service: Service) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(*((f"k{n}", str(n)) for n in range(30)))
+    down = [True] * 8
+
+    def connect() -> psycopg.Connection:
+        if down:
+            down.pop()
+            return psycopg.connect("host=127.0.0.1 port=1 dbname=nothing")
+        return service.connect()
+
+    strategy = ProcessedEvents(connect, service.group)
+    with service.receiver(strategy, retries=Retries(attempts=2, first_delay_s=0.01, jitter=0)) as receiver:
+        run_until(receiver, "30 effects", lambda: len(service.effects()) >= 30)
+        assert receiver.counters.recovered == 0
+    assert sorted(map(int, service.effects())) == list(range(30))
+
+
+def test_opens_a_new_connection_after_the_server_ended_it(service: Service) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(("a", "1"))
+    with service.receiver(once(service), retries=FAST) as receiver:
+        run_until(receiver, "the first effect", lambda: service.effects() == ["1"])
+        with psycopg.connect(service.dsn, autocommit=True) as admin:
+            admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = current_database() and pid <> pg_backend_pid()"
+            )
+        service.send(("a", "2"))
+        run_until(receiver, "the second effect", lambda: service.effects() == ["1", "2"])
