@@ -13,13 +13,14 @@
 See docs/receiving.md for the strategies, what they promise, and what they cost.
 """
 
+from outbox_kit.receiving import recoverers
 from outbox_kit.receiving.counters import Counters
 from outbox_kit.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
 from outbox_kit.receiving.handlers import Handlers
 from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
-from outbox_kit.receiving.strategies import processed_table, recoverers
+from outbox_kit.receiving.strategies import processed_table
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication

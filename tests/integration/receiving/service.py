@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer
 
-from outbox_kit.receiving import Event, Handlers, Receiver
+from outbox_kit.receiving import Event, Handlers, Receiver, Strategy
 from outbox_kit.sending.record import PRODUCER_SETTINGS
 from outbox_kit.waiting import Observation, wait_for
 
@@ -38,11 +38,14 @@ class Service:
             producer.produce(self.topic, key=key, value=event_id, headers=headers, partition=partition)
         assert producer.flush(SECONDS) == 0
 
-    def settings(self, **changes: Any) -> Mapping[str, Any]:
+    def settings(self, **changes: object) -> Mapping[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "group.id": self.group, "auto.commit.interval.ms": 100, **changes}
 
-    def receiver(self, strategy: Any, *, settings: Mapping[str, Any] | None = None, **options: Any) -> Receiver[Any]:
-        return Receiver({**self.settings(), **(settings or {})}, [self.topic], strategy, self.handlers, **options)
+    def receiver(
+        self, strategy: Strategy[Any], *, settings: Mapping[str, Any] | None = None, **options: object
+    ) -> Receiver[Any]:
+        merged = {**self.settings(), **(settings or {})}
+        return Receiver(merged, [self.topic], strategy, self.handlers, **options)  # type: ignore[arg-type]
 
     def write_effect(self, event: Event, connection: psycopg.Connection) -> None:
         """The handler: its effect is a row, which nothing but the strategy keeps unique."""

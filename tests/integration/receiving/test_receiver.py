@@ -86,7 +86,7 @@ def test_a_poison_event_goes_to_the_dead_letter_topic(service: Service, batch_si
         assert receiver.counters.recovered == 1
     assert calls.count("poison") == (3 if batch_size == 1 else 4)
     found: list[Event] = []
-    letters.handlers.on("Changed")(lambda event, connection: found.append(event))
+    letters.handlers.on("Changed")(lambda event, _: found.append(event))
     with letters.receiver(once(letters)) as reader:
         run_until(reader, "the dead letter", lambda: bool(found))
     (letter,) = found
@@ -128,7 +128,7 @@ def test_a_failing_recoverer_is_repeated(service: Service) -> None:
             raise ValueError("broken")
         service.write_effect(event, connection)
 
-    def recover(failure: recoverers.Failure, context: object, /) -> None:
+    def recover(failure: recoverers.Failure, _: object, /) -> None:
         failures.append(failure.attempts)
         if len(failures) < 4:
             raise ConnectionError("dead letter topic is down")
