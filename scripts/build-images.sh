@@ -1,6 +1,7 @@
 #!/bin/sh
 # Build the container images of compose/build.yaml, one after the other: builds in parallel share stages, and under load
-# the engine has closed the connection of one of them. `make images` prepares their files.
+# the engine has closed the connection of one of them. The BuildKit of Docker 20.10 can also crash, because it reads its
+# cache outside of a transaction; the engine is then started again. `make images` prepares the files of the images.
 set -eu
 repository=$(cd "$(dirname "$0")/.." && pwd)
 cd "$repository/compose"
@@ -8,7 +9,7 @@ output="$repository/build/images/build.log"
 
 build() { COMPOSE_PARALLEL_LIMIT=1 docker compose -f build.yaml build -q 2>"$output"; }
 
-lost_connection() { grep -q "code = Unavailable" "$output"; }
+lost_connection() { grep -qE "Unavailable|Cannot connect to the Docker daemon" "$output"; }
 
 fail() {
   cat "$output" >&2
@@ -22,4 +23,5 @@ build && exit 0
 lost_connection || fail
 cat "$output" >&2
 echo "the engine closed the connection: building the remaining images" >&2
+"$repository/scripts/container-engine.sh" up
 build || fail

@@ -105,8 +105,9 @@ class Receiver(Generic[Context]):
         return len(events)
 
     def close(self) -> None:
-        """Commit the stored offsets and leave the group."""
+        """Commit the stored offsets, leave the group and close the strategy."""
         self.consumer.close()
+        self._strategy.close()
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Return the number of records after the position, by topic and partition, as far as the client knows it."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Producer
 
-from outbox_kit.errors import RejectedError
+from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.receiving.event import Event
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
@@ -60,14 +60,18 @@ class DeadLetterTopic:
     delivered before the offset is committed, and a crash in between can repeat it.
     """
 
-    def __init__(self, producer: Producer, topic: str = "", *, seconds: float = DELIVERY_S) -> None:
-        """`topic` is <group>.dead-letter by default. `seconds` limits the wait for the brokers."""
+    def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:
+        """`seconds` limits each wait for the brokers. Raises ConfigurationError if the topic does not exist."""
+        found = producer.list_topics(topic, timeout=seconds).topics[topic]
+        if found.error is not None:
+            message = f"cannot write to topic {topic}: {found.error.str()}"
+            raise ConfigurationError(message, "create it with cleanup.policy=delete and a long retention")
         self._producer = producer
         self._topic = topic
         self._seconds = seconds
 
     def __call__(self, failure: Failure, context: object, /) -> None:
-        record = dead_letter(failure, self._topic or f"{failure.group}.dead-letter")
+        record = dead_letter(failure, self._topic)
         if isinstance(context, KafkaTransaction):
             context.send(record)
             return

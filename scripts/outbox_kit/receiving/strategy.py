@@ -47,6 +47,9 @@ class Strategy(Protocol[Context]):
     def recovery(self, event: Event) -> AbstractContextManager[Context]:
         """Open a transaction in which a recoverer disposes of an event that could not be handled."""
 
+    def close(self) -> None:
+        """Release connections. The receiver calls it after it has left the group."""
+
 
 class ConsumerOffsets:
     """Base of strategies that leave positions to the consumer group."""
@@ -64,3 +67,6 @@ class ConsumerOffsets:
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Nothing is kept per partition."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -44,12 +44,19 @@ def service_dsn(source_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def service(bootstrap: str, service_dsn: str) -> Service:
+def create_topic(bootstrap: str) -> Callable[..., str]:
+    """Create topics, which remain until the stack is stopped."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(name: str = "", *, partitions: int = 3, **config: str) -> str:
+        topic = name or f"receiving.{uuid4().hex[:8]}"
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+        return topic
+
+    return create
+
+
+@pytest.fixture
+def service(bootstrap: str, service_dsn: str, create_topic: Callable[..., str]) -> Service:
     """Return a service with a new topic of three partitions, and a new group."""
-    topic = f"receiving.{uuid4().hex[:8]}"
-    created = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 3, 1)])
-    created[topic].result(30)
-    return Service(bootstrap, service_dsn, topic)
-
-
-Start = Callable[..., Service]
+    return Service(bootstrap, service_dsn, create_topic())

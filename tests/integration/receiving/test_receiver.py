@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from threading import Event as StopEvent
 
 import psycopg
@@ -66,7 +67,9 @@ def test_a_failing_event_keeps_its_key_in_order_and_does_not_stop_other_partitio
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])
-def test_a_poison_event_goes_to_the_dead_letter_topic(service: Service, batch_size: int) -> None:
+def test_a_poison_event_goes_to_the_dead_letter_topic(
+    service: Service, create_topic: Callable[..., str], batch_size: int
+) -> None:
     calls: list[str] = []
 
     @service.handlers.otherwise
@@ -78,9 +81,9 @@ def test_a_poison_event_goes_to_the_dead_letter_topic(service: Service, batch_si
 
     service.send(("a", "1"), ("a", "poison"), ("a", "2"), partition=0)
     producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS})
-    letters = Service(service.bootstrap, service.dsn, f"{service.group}.dead-letter")
+    letters = Service(service.bootstrap, service.dsn, create_topic(f"{service.group}.dead-letter"))
     letters.handlers.otherwise(letters.write_effect)
-    options = {"retries": FAST, "recoverer": DeadLetterTopic(producer), "batch_size": batch_size}
+    options = {"retries": FAST, "recoverer": DeadLetterTopic(producer, letters.topic), "batch_size": batch_size}
     with service.receiver(once(service), **options) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1

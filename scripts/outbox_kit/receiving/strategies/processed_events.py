@@ -50,3 +50,7 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         """Open a transaction without a claim, so that the event can be replayed with its id."""
         del event
         return self.database.transaction()
+
+    def close(self) -> None:
+        """Close the database connection."""
+        self.database.close()

@@ -28,3 +28,7 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
         """Open a transaction for a recoverer."""
         del event
         return self.database.transaction()
+
+    def close(self) -> None:
+        """Close the database connection."""
+        self.database.close()
