@@ -1,0 +1,103 @@
+"""docs/receiving.md: the code runs verbatim, and the first example is typed and short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event as StopEvent
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.receiving import Event
+from outbox_kit.sending import emit
+from outbox_kit.stack import Stack
+from outbox_kit.waiting import Observation, wait_for
+
+GUIDE = Path(__file__).parents[3] / "docs" / "receiving.md"
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+CONSUMER, TABLE, REPLY, *OTHERS = SNIPPETS
+LETTERS = "create table letter (author_id text not null, text text not null)"
+
+
+def run(snippet: str, **names: object) -> dict[str, Any]:
+    # dont_inherit: without the __future__ imports of this file.
+    exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), names)  # noqa: S102
+    return names
+
+
+@pytest.fixture
+def letters_dsn(source_dsn: str) -> str:
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute("drop table if exists letter")
+        connection.execute(LETTERS)
+    run(TABLE, dsn=source_dsn)
+    return source_dsn
+
+
+def test_the_consumer_is_short_and_typed(tmp_path: Path) -> None:
+    assert len([line for line in CONSUMER.splitlines() if line.strip()]) < 30
+    (tmp_path / "letters.py").write_text(CONSUMER)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "letters.py"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_consumer_applies_each_event_once(library: Deployment, stack: Stack, letters_dsn: str) -> None:
+    state = stack.state()
+    assert state is not None
+    author, event_id = str(uuid4()), uuid4()
+    payload = {"id": author, "name": "Ursula", "pen_names": [], "updated_at": "2026-01-01T00:00:00Z"}
+    with psycopg.connect(letters_dsn) as connection:
+        emit(
+            connection,
+            aggregate_type="author",
+            aggregate_id=author,
+            event_type="author_added",
+            payload=payload,
+            event_id=event_id,
+        )
+    stop = StopEvent()
+    receive = run(CONSUMER)["receive"]
+    thread = Thread(target=receive, args=(letters_dsn, state.kafka, state.registry, stop))
+    thread.start()
+    try:
+        wait_for("the letter", lambda: written(letters_dsn, author), seconds=60)
+    finally:
+        stop.set()
+        thread.join(60)
+    with psycopg.connect(letters_dsn) as connection:
+        claimed = connection.execute("select 1 from processed_event where event_id = %s", [str(event_id)]).fetchall()
+        assert claimed == [(1,)]
+    del library
+
+
+def written(dsn: str, author: str) -> Observation[bool]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select text from letter where author_id = %s", [author]).fetchall()
+    return Observation(True if rows == [("Dear Ursula",)] else None, str(rows))
+
+
+def test_a_reply_is_one_transaction(library: Deployment, letters_dsn: str) -> None:
+    del library  # creates the outbox table
+    reply = run(REPLY)["reply"]
+    event = Event("library.author", 0, 0, b"a-1", None)
+    with psycopg.connect(letters_dsn) as connection:
+        reply(event, connection)
+        count = "select count(*) from outbox_event where event_type = 'letter_sent'"
+        assert connection.execute(count).fetchall() == [(1,)]
+        connection.rollback()
+        assert connection.execute("select count(*) from letter").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("number", range(len(OTHERS)))
+def test_other_snippets_run(bootstrap: str, letters_dsn: str, create_topic: Callable[..., str], number: int) -> None:
+    create_topic("letters.dead-letter", partitions=1)
+    run(OTHERS[number], kafka=bootstrap, dsn=letters_dsn)
