@@ -102,7 +102,7 @@ class DrillProject:
         Raises ConfigurationError if the project has no environment file of the embedded stack, and StackError.
         """
         if not self._local_environment.is_file():
-            hint = "run `outbox drill` in the repository of outbox-kit, or copy this file from it"
+            hint = "copy this file from the repository of outbox-kit, or run the drill there"
             raise ConfigurationError(f"{self._local_environment} does not exist", hint)
         for name in RUNTIME_FOLDERS:
             self._link(name)
