@@ -28,8 +28,10 @@ __all__ = [
 
 # Commands that send the latest states again, and tombstones of deleted aggregates, after rows did not reach Kafka.
 RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
-# Hint of the errors about a slot, database or WAL position that differs from the lock file.
-RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
+# Hint of the errors whose cause `outbox recover` names; it needs the lock file.
+RECOVER_HINT = "run `outbox recover`"
+# Hint of the errors about a slot, source or lock file whose cause `outbox recover` does not know.
+APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
 class WaitTimeoutError(OutboxKitError):

@@ -29,7 +29,7 @@ def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -
 
 
 def recover_steps(pipeline: Pipeline) -> str:
-    """Return the commands after the loss of the slot or of the database, whose undelivered rows are lost."""
+    """Return the commands after a loss of rows whose cause `outbox recover` does not know."""
     return f"run `outbox apply --recover`; then {resend_steps(pipeline)}"
 
 

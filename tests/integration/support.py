@@ -102,7 +102,9 @@ def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -
             run_other(command)
             continue
         arguments = shlex.split(command)[1:]
-        result = invoke([*arguments, *(["--yes"] if {"apply", "stuck", "acknowledge"} & {*arguments} else [])])
+        result = invoke(
+            [*arguments, *(["--yes"] if {"apply", "stuck", "acknowledge", "recover"} & {*arguments} else [])]
+        )
         assert result.code == 0, f"{command}: {result.output}"
 
 

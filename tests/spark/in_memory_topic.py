@@ -12,8 +12,8 @@ from kafka_log import Log, Schemas
 
 from outbox_spark.commands import metrics
 from outbox_spark.kafka import topic_access
-from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.offset_ranges import TopicDescription
+from outbox_spark.kafka.record_reader import select_columns
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 

@@ -13,7 +13,7 @@ from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, was_edited
 from outbox_kit.connect.conflicts import orphans
 from outbox_kit.connect.dangers import config_dangers
 from outbox_kit.connect.offset_seeding import highest_lsn, is_absent_or_seed
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
 State = Literal["running", "paused", "stopped"]
@@ -23,7 +23,7 @@ CLASS_KEYS = re.compile(
 )
 INSTALL_HINT = "install the missing plugins under plugin.path of every worker and restart the workers; see docs/smt.md"
 RESTORE_LOCK_HINT = "restore the lock file from version control"
-LOST_LOCK_HINT = f"{RESTORE_LOCK_HINT}; if the file is lost, {RECOVER_HINT}"
+LOST_LOCK_HINT = f"{RESTORE_LOCK_HINT}; if the file is lost, {APPLY_RECOVER_HINT}"
 
 
 def missing_plugins(config: dict[str, str], installed_classes: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Severity, Status
 
@@ -61,7 +61,7 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
             f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} "
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
             "would ignore new states",
-            f"restore the lock file from version control; if the file is lost, {RECOVER_HINT}",
+            f"restore the lock file from version control; if the file is lost, {APPLY_RECOVER_HINT}",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.errors import RECOVER_HINT, RefusedError, UnreachableError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.dangers import MOVE_HINT
 from outbox_kit.pipeline import Lock
@@ -27,7 +27,7 @@ def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
         raise RefusedError(
             f"the relay has source epoch {epoch}, and the connector {lock_epoch}: every consumer would ignore the "
             "states of the connector",
-            f"stop the relay, then {RECOVER_HINT}; docs/relay.md describes the move",
+            f"stop the relay, then {APPLY_RECOVER_HINT}; docs/relay.md describes the move",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from outbox_kit.drill.components import ProcessComponent, python_module
 from outbox_kit.drill.faults import Fault, inject, prepared
 from outbox_kit.drill.ledger import Ledger, LedgerFile, Outcome
 from outbox_kit.drill.observer import Observer
+from outbox_kit.drill.second_reader import complete, read_deliveries
 from outbox_kit.drill.senders.catalogue import open_sender
 from outbox_kit.drill.stack import DrillStack
 from outbox_kit.drill.verdict import Verdict, delays_over_time, judge
@@ -126,7 +127,8 @@ class Cell:
             self._recover(deployed)
             ledger = self._resolved_ledger()
             self._drain(observer, ledger)
-            deliveries = observer.deliveries
+            deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
+            self._notes += [missed] if missed else []
             tables_equal = self._materialize(deployed, ledger)
         return CellResult(
             way=self._settings.way.name,
@@ -205,12 +207,21 @@ class Cell:
             self._notes += self._way.repair()
             if self._way.lacks_states():
                 self._write_states(deployed)
+        return FaultTimes(started_at, ended_at, self._recovered_at(observer, deployed.topic, ended_at))
+
+    def _recovered_at(self, observer: Observer, topic: str, ended_at: float) -> float | None:
+        """Wait for a delivery after a fault; return its time, or an upper bound if the observer misses records."""
+        start = self._ledger_file.stat().st_size
         try:
-            recovered_at = self._wait_for_delivery(observer, ended_at, RECOVERY_S)
+            return self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
             self._notes.append(f"{error.message}; {self._way.state()}")
-            recovered_at = None
-        return FaultTimes(started_at, ended_at, recovered_at)
+        with suppress(OutboxKitError):  # a broker that does not respond has not recovered
+            later_ids = self._events_after(ended_at, start)
+            if any(delivery.event_id in later_ids for delivery in read_deliveries(self._drill.kafka, topic)):
+                self._notes.append("a second reader read later events: the recovery time is an upper bound")
+                return time.time()
+        return None
 
     def _write_states(self, deployed: Deployed) -> None:
         """Write every state again, as the repair requests of a service."""
@@ -228,7 +239,8 @@ class Cell:
 
         def poll() -> Observation[float]:
             later_ids = self._events_after(since, start)
-            times = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
+            found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
+            times = [at for at in found if at is not None]
             return Observation(min(times, default=None), f"{len(later_ids)} later events, none of them delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event as Flag
 from threading import Lock, Thread
 from types import TracebackType
@@ -34,15 +34,21 @@ READ_OPTIONS = "-c statement_timeout=2s"
 class Delivery:
     """One record as a consumer saw it. `is_early` if its row was not visible yet; None if that is unknown.
 
-    `version` is that of the state in the value, None for a tombstone.
+    `received_at` is in seconds since the epoch, None if the record was read later. `version` is that of the state in
+    the value, None for a tombstone.
     """
 
     event_id: str
     partition: int
     offset: int
-    received_at: float
+    received_at: float | None
     is_early: bool | None
     version: int | None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Partition and offset, which identify a record of a topic."""
+        return self.partition, self.offset
 
 
 class Observer:
@@ -121,14 +127,13 @@ class Observer:
         if not messages:
             return
         received_at = time.time()
-        event_ids = [text_headers(message).get("event_id", "") for message in messages]
-        versions = [version_of(message.value()) for message in messages]
+        deliveries = [delivery_of(message) for message in messages]
+        event_ids = [delivery.event_id for delivery in deliveries]
         visible = self._visible(event_ids)
         with self._lock:
-            for message, event_id, version in zip(messages, event_ids, versions, strict=True):
-                is_early = None if visible is None else event_id not in visible
-                position = message.partition() or 0, message.offset() or 0
-                self._deliveries.append(Delivery(event_id, *position, received_at, is_early, version))
+            for delivery in deliveries:
+                is_early = None if visible is None else delivery.event_id not in visible
+                self._deliveries.append(replace(delivery, received_at=received_at, is_early=is_early))
             self._ids.update(event_ids)
 
     def _visible(self, event_ids: list[str]) -> set[str] | None:
@@ -143,6 +148,13 @@ class Observer:
             if self._connection is not None:
                 self._connection.close()
             return None
+
+
+def delivery_of(message: Message) -> Delivery:
+    """Return what a record itself states: event, position and version."""
+    event_id = text_headers(message).get("event_id", "")
+    position = message.partition() or 0, message.offset() or 0
+    return Delivery(event_id, *position, received_at=None, is_early=None, version=version_of(message.value()))
 
 
 def _is_record(message: Message) -> bool:

@@ -14,7 +14,7 @@ import psycopg
 import yaml
 
 from outbox_kit.drill.accounts import AGGREGATE
-from outbox_kit.errors import StackError
+from outbox_kit.errors import ConfigurationError, StackError
 from outbox_kit.progress import Reporter
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.processes import terminate
@@ -61,11 +61,13 @@ class DrillProject:
     def write_environment(self, proxy_port: int) -> None:
         """Write templates, schema and environment file. The connector reaches PostgreSQL through `proxy_port`."""
         connectors = self.folder / "connectors"
-        shutil.copytree(self.project_folder / "connectors" / "templates", connectors / "templates", dirs_exist_ok=True)
+        templates = self.project_folder / "connectors" / "templates"
+        if templates.is_dir():  # otherwise the built-in ones are used
+            shutil.copytree(templates, connectors / "templates", dirs_exist_ok=True)
         for name in ("environments", "../schemas"):
             (connectors / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "schemas" / f"{AGGREGATE}.avsc").write_text(json.dumps(SCHEMA))
-        local = yaml.safe_load((self.project_folder / "connectors" / "environments" / "local.yaml").read_text())
+        local = yaml.safe_load(self._local_environment.read_text())
         local["name"] = ENVIRONMENT
         local["source"]["connector"] |= {"host": "127.0.0.1", "port": proxy_port}
         local["connector"]["exactly_once"] = "requested"  # the worker decides; see ConnectMode
@@ -88,9 +90,20 @@ class DrillProject:
         path.write_text(yaml.safe_dump(pipeline))
         return path
 
+    @property
+    def _local_environment(self) -> Path:
+        """Environment file of the embedded stack, from which that of the drill is derived."""
+        return self.project_folder / "connectors" / "environments" / "local.yaml"
+
     @contextmanager
     def running_stack(self, progress: Reporter) -> Iterator[tuple[Stack, StackState]]:
-        """Start the drill's stack without the data of an earlier run; stop it and delete its data at the end."""
+        """Start the drill's stack without the data of an earlier run; stop it and delete its data at the end.
+
+        Raises ConfigurationError if the project has no environment file of the embedded stack, and StackError.
+        """
+        if not self._local_environment.is_file():
+            hint = "copy this file from the repository of outbox-kit, or run the drill there"
+            raise ConfigurationError(f"{self._local_environment} does not exist", hint)
         for name in RUNTIME_FOLDERS:
             self._link(name)
         stack = Stack(self.folder)

@@ -1,4 +1,4 @@
-"""Verdict of a cell: the ledger of the writers compared with the deliveries of the observer."""
+"""Verdict of a cell: the ledger of the writers compared with the deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.drill.observer import Delivery
 
 @dataclass(frozen=True)
 class Delays:
-    """Time from commit to delivery, in seconds; None without a delivery."""
+    """Time from commit to delivery, in seconds; None without an observed delivery."""
 
     p50: float | None
     p99: float | None
@@ -86,7 +86,7 @@ def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transacti
 
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
-    """Return commit time and delay of each delivered event, in seconds, in the order of the commits."""
+    """Return commit time and delay of each observed event, in seconds, in the order of the commits."""
     return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
 
 
@@ -113,9 +113,10 @@ def _count_unordered(first: Iterable[Delivery], ledger: Ledger) -> int:
 
 def _commit_and_delay(first: dict[str, Delivery], ledger: Ledger) -> Iterable[tuple[float, float]]:
     for event_id, (_, transaction) in ledger.events(Outcome.COMMITTED).items():
-        if event_id in first:
+        received_at = first[event_id].received_at if event_id in first else None
+        if received_at is not None:
             committed_at = transaction.ended_at or transaction.intended_at
-            yield committed_at, max(0.0, first[event_id].received_at - committed_at)
+            yield committed_at, max(0.0, received_at - committed_at)
 
 
 def _delays(first: dict[str, Delivery], ledger: Ledger) -> Delays:

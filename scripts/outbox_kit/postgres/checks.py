@@ -75,9 +75,10 @@ def _identity(state: DatabaseState) -> Finding:
         return Finding(None, f"{role} has no permission to execute pg_control_system()", "a readable identity", remedy)
     identity = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
     if locked_source is None:
-        return Finding(False, identity, "a lock file with the identity of the database")
+        remedy = f"restore the lock file from version control; if it is lost, {recover_steps(state.pipeline)}"
+        return Finding(False, identity, "a lock file with the identity of the database", remedy)
     expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
-    remedy = f"check source.host; if the database was replaced, restored or promoted: {recover_steps(state.pipeline)}"
+    remedy = f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}"
     return Finding(identity == expected, identity, expected, remedy)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_kit import lsn
-from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline import Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.checks import NO_TABLE, DatabaseState
@@ -116,7 +116,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
 @RULES.rule(
     "postgres.publication-older-than-slot",
     condition="the publication was not recreated after the slot; rows written while it did not exist would be lost",
-    remedy=f"run `outbox stop`, drop the slot, whose undelivered rows are lost, then {RECOVER_HINT}",
+    remedy=RECOVER_HINT,
 )
 def _publication_identity(state: DatabaseState) -> Finding:
     locked_source, publication = state.locked_source, state.actual.publication
@@ -124,12 +124,17 @@ def _publication_identity(state: DatabaseState) -> Finding:
     if publication is None:
         return Finding(None, "no publication", expected)
     passed = _is_recorded(state, publication)
-    return Finding(passed, f"oid {publication['oid']}", expected, _replacement_remedy(state.pipeline))
+    return Finding(passed, f"oid {publication['oid']}", expected, _recovery_remedy(state))
 
 
 def _is_recorded(state: DatabaseState, publication: Row) -> bool:
     """Return whether the publication is the one in the lock file, which no other client has recreated."""
     return state.locked_source is not None and publication["oid"] == state.locked_source.publication_oid
+
+
+def _recovery_remedy(state: DatabaseState) -> str:
+    """Return the remedy for an unusable slot: `outbox recover`, which needs the slot in the lock file."""
+    return RECOVER_HINT if state.locked_source else _replacement_remedy(state.pipeline)
 
 
 def _replacement_remedy(pipeline: Pipeline) -> str:
@@ -145,14 +150,14 @@ def _replacement_remedy(pipeline: Pipeline) -> str:
 @RULES.rule(
     "postgres.slot",
     condition="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"if the slot is missing, its undelivered rows are lost: {RECOVER_HINT}; if it belongs to another "
-    "connector, change source.slot",
+    remedy=f"if the slot is missing, {RECOVER_HINT}; if it belongs to another connector, change source.slot",
 )
 def _slot(state: DatabaseState) -> Finding:
     expected = f"pgoutput in database {state.actual.database}"
     slot = state.actual.slot
     if slot is None:
-        remedy = f"the rows that the slot had not delivered are lost: {recover_steps(state.pipeline)}"
+        steps = recover_steps(state.pipeline)
+        remedy = RECOVER_HINT if state.locked_source else f"the rows that it had not delivered are lost: {steps}"
         return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
     actual = f"{slot.plugin} in database {slot.database}"
     remedy = f"if no other connector needs this slot, {_replacement_remedy(state.pipeline)}"
@@ -162,7 +167,7 @@ def _slot(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-identity",
     condition="the slot has the name in the lock file, and its confirmed LSN is not below the LSN in the lock file",
-    remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
+    remedy=f"the slot was recreated, or the server restored: {APPLY_RECOVER_HINT}",
 )
 def _slot_identity(state: DatabaseState) -> Finding:
     slot, locked_source = state.actual.slot, state.locked_source
@@ -193,8 +198,7 @@ def _slot_active(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy="if `unreserved`, let the connector catch up immediately; if `lost`, run `outbox stop`, drop the "
-    f"slot, whose undelivered rows are lost, then {RECOVER_HINT}",
+    remedy=f"if `unreserved`, let the connector catch up immediately; if `lost`, {RECOVER_HINT}",
 )
 def _slot_wal(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, "reserved or extended"
@@ -202,7 +206,7 @@ def _slot_wal(state: DatabaseState) -> Finding:
         return Finding(None, "no slot", expected)
     reason = slot.invalidation_reason
     actual = f"{slot.wal_status} ({reason})" if reason else str(slot.wal_status)
-    remedy = "" if slot.wal_status == "unreserved" else _replacement_remedy(state.pipeline)
+    remedy = "" if slot.wal_status == "unreserved" else _recovery_remedy(state)
     return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected, remedy)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
-from outbox_kit.errors import RECOVER_HINT, RESEND_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT, RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.replication_slot import Slot, read_slot
@@ -194,7 +194,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: Loc
     if actual.publication is not None and actual.columns and source.uses_table:
         _refuse_incomplete_publication(source, actual.publication)
     if actual.slot is not None:
-        _refuse_wrong_slot(source, actual, actual.slot)
+        _refuse_wrong_slot(source, actual, actual.slot, is_locked=locked_source is not None)
 
 
 def _refuse_incomplete_publication(source: Source, publication: client.Row) -> None:
@@ -215,26 +215,28 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
         )
 
 
-def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> None:
-    drop_slot = (
-        f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows"
+def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is_locked: bool) -> None:
+    """Raise RefusedError if the slot cannot be read. `is_locked`: it is in the lock file, as `recover` requires."""
+    replace_slot = (
+        f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows, "
+        f"then {APPLY_RECOVER_HINT}"
     )
+    recover = RECOVER_HINT if is_locked else replace_slot
     if slot.wal_status == "lost":
         raise RefusedError(
             f"slot {source.slot!r} is lost: the server has removed WAL that the connector needs",
-            f"{drop_slot}, then {RECOVER_HINT}",
+            recover,
         )
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
             f"slot {source.slot!r} decodes {slot.database!r} with {slot.plugin}, not {actual.database!r} with pgoutput",
-            f"if no other connector needs the slot, {drop_slot}, then {RECOVER_HINT}; otherwise "
-            "set source.slot to another name",
+            f"if no other connector needs the slot, {replace_slot}; otherwise set source.slot to another name",
         )
     if actual.publication is None:
         raise RefusedError(
             f"slot {source.slot!r} exists but publication {source.publication!r} does not: rows written before the "
             "publication is created would be lost",
-            f"{drop_slot}, then {RECOVER_HINT}",
+            recover,
         )
 
 
@@ -256,7 +258,7 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
         raise RefusedError(
             f"source.slot is {source.slot!r}, the lock file has {locked_source.slot!r}: the connector's offset belongs "
             "to the slot in the lock file",
-            f"set source.slot to {locked_source.slot!r}; if the change is intended: {RECOVER_HINT}",
+            f"set source.slot to {locked_source.slot!r}; if the change is intended: {APPLY_RECOVER_HINT}",
         )
     if actual.slot is None:
         raise RefusedError(
@@ -267,5 +269,5 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
     if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
             f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
-            f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, then {RECOVER_HINT}",
+            RECOVER_HINT,
         )

@@ -8,7 +8,7 @@ from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
 from outbox_kit.operations.lag import read_positions
 from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.operations.state_comparison import is_confirmed_by
@@ -50,7 +50,7 @@ def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
         raise RefusedError(
             f"the slot is at {lsn.describe(confirmed)}, below {position} in the lock file: it was recreated, or the "
             "server was restored",
-            RECOVER_HINT,
+            APPLY_RECOVER_HINT,
         )
 
 

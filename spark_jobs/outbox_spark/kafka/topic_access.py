@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
-from outbox_spark.kafka.newest_reader import read_every, read_newest
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
 from outbox_spark.kafka.range_reader import stream_records
+from outbox_spark.kafka.record_reader import read_every, read_newest
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Topic:
     describe: Callable[[], TopicDescription]
     """Request the description of the topic from the broker."""
     records: Callable[[ReadRange], DataFrame]
-    """Read all records of an offset range; the columns are newest_reader.COLUMNS."""
+    """Read all records of an offset range; the columns are record_reader.COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
     """Read a range with the same columns; may omit records that a newer record of the same key supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]

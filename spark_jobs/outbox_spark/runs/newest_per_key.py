@@ -14,13 +14,13 @@ from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordFormat, TableProgress
-from outbox_spark.kafka.newest_reader import COLUMNS
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
     SEQUENCE_HEADER,
     VALID_SEQUENCE,
 )
+from outbox_spark.kafka.record_reader import COLUMNS
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.persisted import count_expressions
@@ -85,7 +85,7 @@ def newest_per_key(
     every_version: bool = False,
     key_format: RecordFormat = RecordFormat.TEXT,
 ) -> DataFrame:
-    """Reduce records (newest_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and columns for summarize.
+    """Reduce records (record_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and columns for summarize.
 
     Each record without a key or with a malformed source_sequence is a separate row, because it supersedes no other; in
     the latter `_sequence` is NULL. `_timestamp` is NULL if it is not between MIN_MICROS and MAX_MICROS. An unreadable
@@ -101,7 +101,7 @@ def newest_per_key(
 
 
 def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
-    """Return LATEST_COLUMNS of every record (newest_reader.COLUMNS), with partition epoch 0."""
+    """Return LATEST_COLUMNS of every record (record_reader.COLUMNS), with partition epoch 0."""
     with_key = records.select(*_with_key_text(key_format))
     newest = with_key.select("key", F.struct(*_RECORD_FIELDS).alias("newest"), "__outbox_records", "__outbox_kinds")
     return newest.select(*_latest_columns(0)).select(*LATEST_COLUMNS)

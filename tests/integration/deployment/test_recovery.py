@@ -37,7 +37,7 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
     refused = outbox("apply", "--yes", pipeline="lostslot")
     assert refused.code == 1, refused.output
     assert "slot 'lostslot_s', created at " in refused.stderr
-    assert "`outbox apply --recover" in refused.stderr
+    assert "`outbox recover" in refused.stderr
 
     recovered = outbox("apply", "--yes", "--recover", pipeline="lostslot")
     assert recovered.code == 0, recovered.output

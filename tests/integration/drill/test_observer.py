@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from outbox_kit.drill import accounts
 from outbox_kit.drill.ledger import Event, Ledger, Outcome, Transaction
 from outbox_kit.drill.observer import Delivery, Observer
+from outbox_kit.drill.second_reader import complete
 from outbox_kit.drill.verdict import judge
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
@@ -93,6 +94,34 @@ def test_finds_what_was_planted(kafka: Kafka, topic: str, source_dsn: str) -> No
     assert verdict.lost_events == (lost.event_id,)
     assert set(verdict.phantom_events) == {event.event_id for event in phantoms}
     assert (verdict.early, verdict.duplicated, verdict.unordered, verdict.wrong) == (1, 1, 0, 0)
+
+
+def test_records_that_the_observer_missed_are_no_loss(kafka: Kafka, topic: str, source_dsn: str) -> None:
+    with psycopg.connect(source_dsn) as connection:
+        accounts.prepare(connection, 2)
+    observed, missed = write_accounts(source_dsn), write_accounts(source_dsn)
+    newest, lost = write_accounts(source_dsn)
+    [phantom, _] = write_accounts(source_dsn, roll_back=True)
+    produce(kafka, topic, *observed)
+    with Observer(kafka, topic, source_dsn) as observer:
+        wait_for_deliveries(observer, 2)
+    produce(kafka, topic, newest, *missed, observed[0], phantom)
+    deliveries, note = complete(observer, kafka, topic)
+    verdict = judge(ledger_of((observed + missed + [newest, lost], Outcome.COMMITTED)), deliveries)
+    assert (verdict.lost_events, verdict.phantom_events) == ((lost.event_id,), (phantom.event_id,))
+    assert (verdict.delivered, verdict.duplicated, verdict.unordered, verdict.wrong) == (6, 1, 1, 0)
+    assert verdict.delays.maximum is not None
+    assert "missed 5 records" in note
+
+
+def test_a_second_reader_counts_no_record_twice(kafka: Kafka, topic: str, source_dsn: str) -> None:
+    with psycopg.connect(source_dsn) as connection:
+        accounts.prepare(connection, 2)
+    first, second = write_accounts(source_dsn)
+    produce(kafka, topic, first, second, first)
+    with Observer(kafka, topic, source_dsn) as observer:
+        wait_for_deliveries(observer, 3)
+        assert complete(observer, kafka, topic) == (observer.deliveries, "")
 
 
 def test_an_xid_stays_with_its_transaction_after_a_rollback(source_dsn: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tables import Target
 from things import SCHEMAS, put
 
-from outbox_spark.kafka.newest_reader import select_columns
+from outbox_spark.kafka.record_reader import select_columns
 from outbox_spark.runs import apply_batch
 from outbox_spark.session.error_redaction import redacted
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist

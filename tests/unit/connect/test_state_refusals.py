@@ -16,7 +16,7 @@ from outbox_kit.connect.state import (
     refuse_lower_epoch,
     stored_lsn,
 )
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
 # --- refuse_inconsistent_offset
@@ -83,7 +83,7 @@ def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> Non
         refuse_inconsistent_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), actual, 9)
     assert caught.value.message == "connector 'c' has an offset, but the lock file does not contain its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
-    assert RECOVER_HINT in caught.value.hint
+    assert APPLY_RECOVER_HINT in caught.value.hint
 
 
 @pytest.mark.parametrize(

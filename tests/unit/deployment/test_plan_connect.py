@@ -89,7 +89,7 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
         RefusedError, match=r"slot 'library_outbox' is at 16/B374D848 .*, beyond the offset of connector"
     ) as actual:
         plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
-    assert "outbox apply --recover" in actual.value.hint
+    assert "`outbox recover`" in actual.value.hint
     assert {request.method for request in server.seen} == {"GET"}
 
 

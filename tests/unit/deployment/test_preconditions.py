@@ -18,7 +18,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
@@ -108,7 +108,7 @@ def test_rejects_existing_records_of_the_next_epoch(
         refuse_lost_lock(deployed(), actual)
     assert f"records of source epoch {written}, but the lock file " in caught.value.message
     assert message in caught.value.message
-    assert RECOVER_HINT in caught.value.hint
+    assert APPLY_RECOVER_HINT in caught.value.hint
 
 
 @pytest.mark.parametrize(("locked", "written"), [(None, 0), (2, 1)], ids=["nothing written", "destroyed before"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.unit.drill.samples import deliveries_of, ledger_of
 
 from outbox_kit.drill.ledger import Outcome
+from outbox_kit.drill.second_reader import merge, missed
 from outbox_kit.drill.verdict import delays_over_time, judge
 
 COMMITTED, ROLLED_BACK, UNKNOWN = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.UNKNOWN
@@ -68,3 +69,19 @@ def test_another_version_or_a_tombstone_in_place_of_a_state_is_wrong() -> None:
     for version in (2, None):
         verdict = judge(ledger_of(("a", 1, COMMITTED)), [right, replace(right, version=version)])
         assert (verdict.wrong, verdict.lost, verdict.duplicated) == (1, 0, 1)
+
+
+def test_a_record_that_only_the_second_reader_has_is_delivered_without_a_delay() -> None:
+    ledger = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED), ("c", 3, COMMITTED))
+    observed = deliveries_of("a", "b", "c")
+    read = [replace(delivery, received_at=None, is_early=None) for delivery in observed]
+    del observed[1]
+    verdict = judge(ledger, merge(observed, read))
+    assert (verdict.delivered, verdict.lost, verdict.duplicated, verdict.unordered) == (3, 0, 0, 0)
+    assert delays_over_time(ledger, merge(observed, read)) == [(0, 10.0), (2, 8.0)]
+
+
+def test_a_record_that_compaction_removed_before_the_second_reading_remains() -> None:
+    observed = deliveries_of("a", "b", "a")
+    assert merge(observed, observed[1:]) == observed
+    assert missed(observed, observed[1:]) == []

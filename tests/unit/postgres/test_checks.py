@@ -381,7 +381,7 @@ def test_identity_is_unknown_without_a_lock_file(state: DatabaseState) -> None:
 def test_expectation_and_remedy_of_identity(state: DatabaseState) -> None:
     check = run(replace(state, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
-    assert "`outbox apply --recover`" in check.remedy
+    assert "`outbox recover`" in check.remedy
 
 
 def test_missing_partition_field_fails_the_table_check(state: DatabaseState) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.errors import RECOVER_HINT, RefusedError
+from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
 
@@ -187,7 +187,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {},
         LOCKED.model_copy(update={"slot": "old_slot"}),
         "source.slot is 'library_outbox', the lock file has 'old_slot'",
-        RECOVER_HINT,
+        APPLY_RECOVER_HINT,
     ),
     (
         {"slot": None},
@@ -199,7 +199,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": {**PUBLICATION, "oid": 17000}},
         LOCKED,
         "publication 'library_outbox' was recreated after the slot",
-        "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`",
+        RECOVER_HINT,
     ),
     *(({"is_standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
     *(
@@ -216,9 +216,12 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
             {"slot": replace(SLOT, wal_status="lost")},
             locked,
             "slot 'library_outbox' is lost",
-            "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`",
+            hint,
         )
-        for locked in (None, LOCKED)
+        for locked, hint in (
+            (None, "run `outbox stop` and `select pg_drop_replication_slot('library_outbox')`"),
+            (LOCKED, RECOVER_HINT),
+        )
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""docs/choosing.md repeats figures of docs/loss-table.md: both have to be equal."""
+"""docs/choosing.md repeats figures of docs/loss-table.md and docs/performance.md: they have to be equal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from outbox_kit.drill.ways.catalogue import WAYS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 LOSS_TABLE = (DOCS / "loss-table.md").read_text(encoding="utf-8")
+PERFORMANCE = (DOCS / "performance.md").read_text(encoding="utf-8")
+COSTS = {"statements per event": "statements", "idle statements per second": "idle/s"}
 COUNTS = ("lost", "phantom", "duplicated", "unordered")
 
 
@@ -24,7 +26,8 @@ def tables(text: str) -> list[dict[str, dict[str, str]]]:
 
 
 ALL_WAYS = tables(LOSS_TABLE)[0]
-(CHOICES,) = tables((DOCS / "choosing.md").read_text(encoding="utf-8"))
+(MEASURED,) = (table for table in tables(PERFORMANCE) if "two-phase" in table)
+CHOICES, LOADS = tables((DOCS / "choosing.md").read_text(encoding="utf-8"))
 
 
 def cells(way: str) -> dict[str, dict[str, str]]:
@@ -50,3 +53,9 @@ def test_figures_are_those_of_the_loss_table(way: str) -> None:
         "during kill-kafka": faults["kill-kafka"]["committed"],
     }
     assert {name: value for name, value in choice.items() if name != "must run"} == expected
+
+
+def test_costs_are_those_of_the_measurement() -> None:
+    measured = {way: row for way, row in MEASURED.items() if way in WAYS}
+    expected = {way: {"way": way, **{name: row[cost] for name, cost in COSTS.items()}} for way, row in measured.items()}
+    assert expected == LOADS

@@ -28,7 +28,8 @@ class Deliveries:
     def send(self, record: Record) -> None:
         """Add a record to the producer's queue.
 
-        Raises NotDeliveredError if the queue is full until the time limit, or for a record that Kafka rejects.
+        Raises NotDeliveredError if the queue is full until the time limit, for a record that Kafka rejects, and if
+        the producer cannot be used again.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -38,7 +39,7 @@ class Deliveries:
                 if not deadline.seconds_left:
                     message = f"topic {record.topic}: the producer's queue was full for {self._seconds:g} s"
                     raise NotDeliveredError(message, "check the brokers") from None
-                self._producer.poll(POLL_S)
+                self._poll()
             except KafkaException as error:
                 message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
                 raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
@@ -56,6 +57,12 @@ class Deliveries:
         )
         self._pending += 1
         self._topics.add(record.topic)
+
+    def _poll(self) -> None:
+        try:
+            self._producer.poll(POLL_S)
+        except (KafkaException, SystemError) as error:
+            raise _fatal(error) from error
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         del message
