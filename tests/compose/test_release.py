@@ -66,32 +66,32 @@ def run_or_fail(command: list[str]) -> str:
     return done.stdout
 
 
-def installed(python: str) -> set[str]:
+def installed(python: list[str]) -> set[str]:
     """Return the names of the packages in an environment."""
-    output = run_or_fail([python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"])
+    output = run_or_fail([*python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"])
     return {package["name"] for package in json.loads(output)}
 
 
 def test_a_service_installs_the_library_without_the_deploy_tool(dist: Path, tmp_path: Path) -> None:
     wheel, requirements = next(dist.glob("*.whl")), next(dist.glob("outbox-kit-kafka-requirements-*.txt"))
-    python = str(tmp_path / "venv" / "bin" / "python")
+    python = [str(tmp_path / "venv" / "bin" / "python"), "-I"]  # without the sources of PYTHONPATH
     versions = tmp_path / "versions.txt"
-    pins = [line.removesuffix(" \\\n") for line in requirements.open(encoding="utf-8") if re.match(r"[a-z].*==", line)]
+    pins = re.findall(r"^[a-z].*==[^\\\n]*", requirements.read_text(encoding="utf-8"), re.MULTILINE)
     versions.write_text("\n".join(pins), encoding="utf-8")
 
     run_or_fail([sys.executable, "-m", "venv", str(tmp_path / "venv")])
-    run_or_fail([python, *PIP_INSTALL, "-c", str(versions), str(wheel)])
-    run_or_fail([python, "-c", "from outbox_kit.sending import emit"])
+    run_or_fail([*python, *PIP_INSTALL, "-c", str(versions), str(wheel)])
+    run_or_fail([*python, "-c", "from outbox_kit.sending import emit"])
     assert installed(python) <= {"outbox-kit", "psycopg", "psycopg-binary", "typing_extensions", "pip", "setuptools"}
-    missing = run([python, "-c", "import outbox_kit.sending.producing"], REPOSITORY)
+    missing = run([*python, "-c", "import outbox_kit.sending.producing"], REPOSITORY)
     assert missing.code == 1
     assert "outbox-kit[kafka]" in missing.output
 
-    run_or_fail([python, *PIP_INSTALL, "--require-hashes", "-r", str(requirements)])
-    run_or_fail([python, *PIP_INSTALL, "--no-index", f"{wheel}[kafka]"])
-    run_or_fail([python, "-c", "from outbox_kit.sending.producing import DirectSender"])
+    run_or_fail([*python, *PIP_INSTALL, "--require-hashes", "-r", str(requirements)])
+    run_or_fail([*python, *PIP_INSTALL, "--no-index", f"{wheel}[kafka]"])
+    run_or_fail([*python, "-c", "from outbox_kit.sending.producing import DirectSender"])
     assert installed(python) & {"typer", "pydantic", "jinja2", "rich", "pyyaml", "msgspec", "pyspark"} == set()
-    command = run([str(tmp_path / "venv" / "bin" / "outbox"), "--version"], REPOSITORY)
+    command = run([*python, str(tmp_path / "venv" / "bin" / "outbox"), "--version"], REPOSITORY)
     assert command.code == 2
     assert "outbox-kit[deploy]" in command.output
     assert "Traceback" not in command.output
