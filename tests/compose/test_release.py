@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from tests.compose.compose_stack import REPOSITORY
 from tests.integration.support import CommandResult, run
 
@@ -69,7 +70,7 @@ def run_or_fail(command: list[str]) -> str:
 def installed(python: list[str]) -> set[str]:
     """Return the names of the packages in an environment."""
     output = run_or_fail([*python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"])
-    return {package["name"] for package in json.loads(output)}
+    return {canonicalize_name(package["name"]) for package in json.loads(output)}
 
 
 def test_a_service_installs_the_library_without_the_deploy_tool(dist: Path, tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_service_installs_the_library_without_the_deploy_tool(dist: Path, tmp_
     run_or_fail([sys.executable, "-m", "venv", str(tmp_path / "venv")])
     run_or_fail([*python, *PIP_INSTALL, "-c", str(versions), str(wheel)])
     run_or_fail([*python, "-c", "from outbox_kit.sending import emit"])
-    assert installed(python) <= {"outbox-kit", "psycopg", "psycopg-binary", "typing_extensions", "pip", "setuptools"}
+    assert installed(python) <= {"outbox-kit", "psycopg", "psycopg-binary", "typing-extensions", "pip", "setuptools"}
     missing = run([*python, "-c", "import outbox_kit.sending.producing"], REPOSITORY)
     assert missing.code == 1
     assert "outbox-kit[kafka]" in missing.output
