@@ -52,7 +52,8 @@ requirements: prerequisites ## Write requirements/ (exact versions and hashes) a
 	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/lock.txt
 	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --group lock -o requirements/lock.txt
 	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra test --group build --group tools-image -o requirements/development.txt
-	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml -o requirements/commands.txt
+	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml --extra deploy -o requirements/commands.txt
+	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml --extra kafka -o requirements/kafka.txt
 	@for group in build pyspark spark-driver tools-image; do \
 	  $(UV_COMPILE) -c requirements/development.txt --group $$group -o requirements/$$group.txt || exit 1; done
 

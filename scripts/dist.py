@@ -3,7 +3,8 @@
 
 outbox_kit-V-py3-none-any.whl      the commands and the library
 outbox_kit-V.tar.gz                the sources
-outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the wheel
+outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the commands (extra deploy)
+outbox-kit-kafka-requirements-V.txt  likewise, for services: the dependencies of the library (extra kafka)
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
 outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
@@ -45,7 +46,8 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     build_wheel_and_sdist(folder)
-    shutil.copy(REQUIREMENTS_FOLDER / "commands.txt", folder / f"outbox-kit-requirements-{__version__}.txt")
+    for name, requirements in (("outbox-kit", "commands.txt"), ("outbox-kit-kafka", "kafka.txt")):
+        shutil.copy(REQUIREMENTS_FOLDER / requirements, folder / f"{name}-requirements-{__version__}.txt")
     for plugin in plugins():
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as temporary_folder:

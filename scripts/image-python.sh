@@ -29,7 +29,7 @@ mkdir -p $images
 }
 # One installation of the wheel and its dependencies, so that pip reports a dependency without a hash.
 wheel=$(echo $images/wheels/outbox_kit-*.whl)
-echo "./$wheel $("$python" -m pip hash "$wheel" | tail -n 1)" >$images/wheels/outbox_kit.txt
+echo "./${wheel}[deploy] $("$python" -m pip hash "$wheel" | tail -n 1)" >$images/wheels/outbox_kit.txt
 install $images/tools --require-hashes -r requirements/commands.txt -r requirements/tools-image.txt \
   -r $images/wheels/outbox_kit.txt
 # The first line of each script is the path of this machine's Python: replace it by the path in the image.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
+from outbox_common.extras import MissingExtraError, extra
 from outbox_common.interrupts import ended_by_ctrl_c
+
+REFUSED = 4
+"""The exit code Exit.REFUSED, whose module needs packages that may be missing."""
 
 
 def materialize() -> int:
@@ -28,7 +33,11 @@ def rebuild() -> int:
 
 
 def _run(command: str) -> int:
-    with ended_by_ctrl_c():
-        module = import_module(f"outbox_spark.commands.{command}")
+    try:
+        with ended_by_ctrl_c(), extra("spark"):
+            module = import_module(f"outbox_spark.commands.{command}")
+    except MissingExtraError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REFUSED
     code: int = module.main()
     return code

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from tests.compose.compose_stack import REPOSITORY
 from tests.integration.support import CommandResult, run
 
@@ -17,6 +19,7 @@ from outbox_kit import __version__
 from outbox_kit.testing import Images, OutboxStack
 
 PLUGINS = "/opt/kafka/plugins"
+PIP_INSTALL = ["-m", "pip", "install", "-q", "--disable-pip-version-check"]
 ENVIRONMENT = """\
 name: prod
 source:
@@ -45,16 +48,54 @@ def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = next(dist.glob("*.whl"))
     python = str(folder / "bin" / "python")
     requirements = str(next(dist.glob("outbox-kit-requirements-*.txt")))
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [python, *PIP_INSTALL]
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
         [*pip, "--require-hashes", "-r", requirements],
         [*pip, "--no-deps", str(wheel)],
+        [*pip, "--no-index", f"{wheel}[deploy]"],  # fails if a package is missing
         [python, "-m", "pip", "check"],
     ):
-        done = run(command, REPOSITORY)
-        assert done.code == 0, done.output
+        run_or_fail(command)
     return folder / "bin" / "outbox"
+
+
+def run_or_fail(command: list[str]) -> str:
+    """Run the command in the repository, and return its output. A failure of the command fails the test."""
+    done = run(command, REPOSITORY)
+    assert done.code == 0, done.output
+    return done.stdout
+
+
+def installed(python: list[str]) -> set[str]:
+    """Return the names of the packages in an environment."""
+    output = run_or_fail([*python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"])
+    return {canonicalize_name(package["name"]) for package in json.loads(output)}
+
+
+def test_a_service_installs_the_library_without_the_deploy_tool(dist: Path, tmp_path: Path) -> None:
+    wheel, requirements = next(dist.glob("*.whl")), next(dist.glob("outbox-kit-kafka-requirements-*.txt"))
+    python = [str(tmp_path / "venv" / "bin" / "python"), "-I"]  # without the sources of PYTHONPATH
+    versions = tmp_path / "versions.txt"
+    pins = re.findall(r"^[a-z].*==[^\\\n]*", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    versions.write_text("\n".join(pins), encoding="utf-8")
+
+    run_or_fail([sys.executable, "-m", "venv", str(tmp_path / "venv")])
+    run_or_fail([*python, *PIP_INSTALL, "-c", str(versions), str(wheel)])
+    run_or_fail([*python, "-c", "from outbox_kit.sending import emit"])
+    assert installed(python) <= {"outbox-kit", "psycopg", "psycopg-binary", "typing-extensions", "pip", "setuptools"}
+    missing = run([*python, "-c", "import outbox_kit.sending.producing"], REPOSITORY)
+    assert missing.code == 1
+    assert "outbox-kit[kafka]" in missing.output
+
+    run_or_fail([*python, *PIP_INSTALL, "--require-hashes", "-r", str(requirements)])
+    run_or_fail([*python, *PIP_INSTALL, "--no-index", f"{wheel}[kafka]"])
+    run_or_fail([*python, "-c", "from outbox_kit.sending.producing import DirectSender"])
+    assert installed(python) & {"typer", "pydantic", "jinja2", "rich", "pyyaml", "msgspec", "pyspark"} == set()
+    command = run([*python, str(tmp_path / "venv" / "bin" / "outbox"), "--version"], REPOSITORY)
+    assert command.code == 2
+    assert "outbox-kit[deploy]" in command.output
+    assert "Traceback" not in command.output
 
 
 def test_checksums_match_the_files(dist: Path) -> None:

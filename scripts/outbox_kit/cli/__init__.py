@@ -6,15 +6,20 @@ import signal
 import sys
 from types import FrameType
 
+from outbox_common.extras import MissingExtraError, extra
 from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_kit.cli import exit_codes
 from outbox_kit.errors import OutboxKitError
 
 
 def main() -> None:
-    with ended_by_ctrl_c():
-        from outbox_kit.cli.app import app  # noqa: PLC0415 - inside the block
-        from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
+    try:
+        with ended_by_ctrl_c(), extra("deploy"):
+            from outbox_kit.cli.app import app  # noqa: PLC0415 - inside the block
+            from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
+    except MissingExtraError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(exit_codes.USAGE)
     signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
         app(prog_name="outbox")

@@ -164,7 +164,13 @@ def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -
 
 def test_tools_image_has_every_package_that_its_scripts_import(repository: Path) -> None:
     data = tomllib.loads((repository / "pyproject.toml").read_text())
-    requirements = [*data["project"]["dependencies"], *data["dependency-groups"]["tools-image"]]
+    extras = data["project"]["optional-dependencies"]
+    requirements = [
+        *data["project"]["dependencies"],
+        *extras["kafka"],
+        *extras["deploy"],
+        *data["dependency-groups"]["tools-image"],
+    ]
     packages = {re.split(r"[\[>=]", name)[0].replace("-", "_") for name in requirements}
     packages |= {"outbox_kit", "outbox_common"}
     imported = set[str]()
