@@ -182,8 +182,8 @@ def test_unreachable_registry() -> None:
         AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
 
 
-@pytest.mark.parametrize("schema", ["{", "{}", {"type": "record", "name": "A"}, Path("/missing/author.avsc")])
-def test_invalid_reader_schema(schema: Any) -> None:
+@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, Path("/missing/author.avsc")])
+def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
     with pytest.raises(ConfigurationError):
         AvroValues("http://127.0.0.1:1", reader_schema=schema)
 

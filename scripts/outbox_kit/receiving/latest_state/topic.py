@@ -1,0 +1,82 @@
+"""Requests for the identity, the bounds and the settings of the topic of a LatestState."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from outbox_kit.errors import ConfigurationError, UnreachableError
+
+_NO_ID = str(Uuid(0, 0))
+_READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """Identity and bounds of a topic, by partition number. `ends` are the ends for consumers with read_committed."""
+
+    id: str
+    """Differs from the id of an earlier topic with the same name; empty if the cluster assigns no ids."""
+    starts: dict[int, int]
+    ends: dict[int, int]
+
+
+class TopicRequests:
+    """Sends requests about one topic. Methods raise UnreachableError after `seconds`, or if the topic is missing."""
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, seconds: float) -> None:
+        self._topic = topic
+        self._seconds = seconds
+        try:
+            self._admin = AdminClient({**settings, "log_level": 0})
+        except KafkaException as error:
+            raise invalid_settings(error) from None
+
+    def describe(self) -> TopicDescription:
+        future = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._seconds)
+        described = self._result(future[self._topic])
+        numbers = [partition.id for partition in described.partitions]
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        topic_id = str(described.topic_id)
+        return TopicDescription(
+            "" if topic_id == _NO_ID else topic_id, self._offsets(numbers, earliest), self._offsets(numbers, latest)
+        )
+
+    def delete_retention_s(self) -> float:
+        """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone."""
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
+        entries = self._result(self._admin.describe_configs([resource], request_timeout=self._seconds)[resource])
+        return int(entries["delete.retention.ms"].value) / 1000
+
+    def _offsets(self, numbers: list[int], spec: OffsetSpec) -> dict[int, int]:
+        request = {TopicPartition(self._topic, number): spec for number in numbers}
+        level = IsolationLevel.READ_COMMITTED
+        futures = self._admin.list_offsets(request, isolation_level=level, request_timeout=self._seconds)
+        return {partition.partition: self._result(future).offset for partition, future in futures.items()}
+
+    def _result(self, future: Future[T]) -> T:
+        try:
+            return future.result(timeout=self._seconds + 5)
+        except KafkaException as error:
+            raise unreadable(self._topic, error.args[0]) from None
+        except TimeoutError:
+            message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
+            raise UnreachableError(message, _READ_HINT) from None
+
+
+def unreadable(topic: str, error: KafkaError) -> UnreachableError:
+    """Return the error of a topic that cannot be read."""
+    is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+    reason = "it does not exist" if is_missing else error.str()
+    return UnreachableError(f"cannot read topic {topic}: {reason}", _READ_HINT)
+
+
+def invalid_settings(error: KafkaException) -> ConfigurationError:
+    message = f"settings of the Kafka client: {error.args[0].str()}"
+    return ConfigurationError(message, "correct the librdkafka properties that are passed to LatestState")
