@@ -57,10 +57,10 @@ class States:
         return others
 
     def _replace(self, key: bytes, value: bytes | None, version: tuple[bytes, int, int, int]) -> None:
+        if key in self.unordered and version[0] > self.entries.get(key, (b"",))[0]:
+            self.unordered.discard(key)  # not by another copy of the state before the record without a place
         if self.tombstones:
-            self.tombstones.pop(key, None)
-        if self.unordered:
-            self.unordered.discard(key)
+            self.tombstones.pop(key, None)  # also before it is added again, because the order is that of the times
         if value is not None:
             self.entries[key] = (*version, value)
         else:
