@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ from outbox_kit.receiving.latest_state.states import States
 from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests, invalid_settings, unreadable
 
 BATCH = 10_000
-REQUEST_S = 10.0
+REQUEST_S = 5.0
 
 
 class TopicReader:
@@ -33,8 +32,8 @@ class TopicReader:
         """Everything written before this time, in seconds since 1970, has been read; None before the first end."""
         self.restarts = 0
         self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of a check
-        self._out_of_range = False
-        self.requests = TopicRequests({"bootstrap.servers": "", **settings}, topic, REQUEST_S)
+        self._must_restart = False
+        self.requests = TopicRequests(settings, topic, REQUEST_S)
         try:
             self._consumer = Consumer(
                 {
@@ -59,9 +58,13 @@ class TopicReader:
 
     def restart(self, description: TopicDescription) -> None:
         """Forget all states, and read the topic from its beginning."""
-        self._states.clear()
-        self.read_until, self._awaited, self._out_of_range = None, None, False
+        self.read_until, self._awaited, self._must_restart = None, None, False
+        self._states.clear()  # after read_until, so that no thread sees the empty states as the latest
         self.resume(description, {})
+
+    def restart_at_check(self) -> None:
+        """Read the topic from its beginning at the next check. Until then nothing counts as read."""
+        self.read_until, self._awaited, self._must_restart = None, None, True
 
     def check(self) -> TopicDescription:
         """Request identity and ends of the topic. Read added partitions too, and start again if the topic is another.
@@ -99,6 +102,11 @@ class TopicReader:
         return len(messages) - len(others)
 
     @property
+    def is_awaiting(self) -> bool:
+        """Return whether the ends of the last check are not reached yet."""
+        return self._awaited is not None
+
+    @property
     def unread(self) -> dict[int, int]:
         """Number of offsets up to the ends of the last check that are not read, by partition; without those at 0."""
         if self._awaited is None:
@@ -114,9 +122,9 @@ class TopicReader:
 
     def _is_other(self, description: TopicDescription) -> bool:
         """Return whether the topic was recreated, or records were deleted before or after the positions."""
-        if self._out_of_range or description.id != self.topic_id:
+        if self._must_restart or description.id != self.topic_id:
             return True
-        return not fits(self.positions, description)
+        return not description.contains(self.positions)
 
     def _process(self, message: Message) -> None:
         """Note the end of a partition, or an offset that does not exist. Raises UnreachableError for other errors."""
@@ -127,7 +135,7 @@ class TopicReader:
             # The markers of transactions take offsets too, so the position may be below it.
             self.positions[number] = max(self.positions.get(number, 0), offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._out_of_range = True  # the next check starts again
+            self.restart_at_check()
         else:
             raise unreadable(self.topic, error)
 
@@ -135,10 +143,3 @@ class TopicReader:
         """Set `read_until` to the time of the last check if its ends are reached."""
         if self._awaited is not None and not self.unread:
             self.read_until, self._awaited = self._awaited[0], None
-
-
-def fits(positions: Mapping[int, int], description: TopicDescription) -> bool:
-    """Return whether the topic has every partition, and the offset of each position or the end at it."""
-    with suppress(KeyError):
-        return all(description.starts[n] <= offset <= description.ends[n] for n, offset in positions.items())
-    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from outbox_kit.receiving.latest_state.states import States
+from outbox_kit.receiving.latest_state.topic import TopicDescription
 
+_LOG = logging.getLogger(__name__)
 FORMAT = 1
 """Number of the format: a file with another number is not read."""
 _TABLES = """
@@ -71,10 +74,37 @@ def load(path: Path, states: States) -> Position:
         raise UnusableSnapshotError(f"the file is damaged ({type(error).__name__})") from None
 
 
+def restore(path: Path, topic: str, description: TopicDescription, max_age_s: float, states: States) -> Position | None:
+    """Fill the empty `states` from the snapshot if it fits the topic, and return its position; otherwise None."""
+    try:
+        position = load(path, states)
+        _check(position, topic, description, max_age_s)
+    except UnusableSnapshotError as error:
+        _LOG.warning("topic %s is read from its beginning, without the snapshot %s: %s", topic, path, error)
+        states.clear()
+        return None
+    return position
+
+
+def _check(position: Position, topic: str, description: TopicDescription, max_age_s: float) -> None:
+    """Raise UnusableSnapshotError if the records behind the position do not lead to the latest state."""
+    if position.topic != topic:
+        raise UnusableSnapshotError(f"it is a snapshot of topic {position.topic}")
+    if position.topic_id != description.id:
+        raise UnusableSnapshotError("the topic was deleted and created again")
+    if not description.contains(position.offsets):
+        raise UnusableSnapshotError("the topic does not have the records at its offsets")
+    age_s = time.time() - position.read_until
+    # Compaction removes old tombstones: the keys that they deleted would remain in the states.
+    if not 0 <= age_s < max_age_s:
+        raise UnusableSnapshotError(f"it is {age_s:.0f} s old, and tombstones are certain for {max_age_s:.0f} s only")
+
+
 def _write(database: sqlite3.Connection, position: Position, states: States) -> None:
     # The file is not visible before it is complete, so a journal would only cost time.
     database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {_TABLES}")
-    content = json.dumps(asdict(position))
+    unordered = [key.hex() for key in states.unordered]
+    content = json.dumps({"position": asdict(position), "unordered": unordered})
     checksum = Checksum(content)
     with database:
         rows = checksum.passed(_rows(states))
@@ -95,10 +125,11 @@ def _read(database: sqlite3.Connection, states: States) -> Position:
             states.entries[key] = (sequence, epoch, offset, partition, value)
     if checksum.value != expected:
         raise UnusableSnapshotError("its checksum is wrong")
-    fields: dict[str, Any] = json.loads(content)
-    position = Position(**{**fields, "offsets": {int(n): int(offset) for n, offset in fields["offsets"].items()}})
-    states.partition_epoch = position.partition_epoch
-    return position
+    stored: dict[str, Any] = json.loads(content)
+    states.unordered.update(map(bytes.fromhex, stored["unordered"]))
+    states.partition_epoch = stored["position"]["partition_epoch"]
+    offsets = {int(number): int(offset) for number, offset in stored["position"].pop("offsets").items()}
+    return Position(offsets=offsets, **stored["position"])
 
 
 def _rows(states: States) -> Iterator[Row]:
@@ -121,12 +152,6 @@ class Checksum:
             place = b"%b %b %d %d %d %d" % (key, sequence, epoch, offset, partition, value is None)
             self.value = zlib.crc32(value or b"", zlib.crc32(place, self.value))
             yield row
-
-
-def age_s(position: Position) -> float:
-    """Return the age of the states in seconds; infinite if it is negative, because a clock was changed."""
-    age = time.time() - position.read_until
-    return age if age >= 0 else float("inf")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -26,6 +26,12 @@ class TopicDescription:
     starts: dict[int, int]
     ends: dict[int, int]
 
+    def contains(self, positions: Mapping[int, int]) -> bool:
+        """Return whether each position is between the start and the end of an existing partition."""
+        return positions.keys() <= self.ends.keys() and all(
+            self.starts[number] <= offset <= self.ends[number] for number, offset in positions.items()
+        )
+
 
 class TopicRequests:
     """Sends requests about one topic. Methods raise UnreachableError after `seconds`, or if the topic is missing."""
