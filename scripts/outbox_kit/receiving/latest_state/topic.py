@@ -14,6 +14,7 @@ from outbox_kit.errors import ConfigurationError, UnreachableError
 
 _NO_ID = str(Uuid(0, 0))
 _READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
+_DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 T = TypeVar("T")
 
 
@@ -55,10 +56,18 @@ class TopicRequests:
         )
 
     def delete_retention_s(self) -> float:
-        """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone."""
+        """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone.
+
+        Without the permission to read the settings of the topic, this is Kafka's default.
+        """
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
-        entries = self._result(self._admin.describe_configs([resource], request_timeout=self._seconds)[resource])
-        return int(entries["delete.retention.ms"].value) / 1000
+        future = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
+        try:
+            return int(future.result(self._seconds + 5)["delete.retention.ms"].value) / 1000
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise unreadable(self._topic, error.args[0]) from None
+            return _DEFAULT_DELETE_RETENTION_S
 
     def _offsets(self, numbers: list[int], spec: OffsetSpec) -> dict[int, int]:
         request = {TopicPartition(self._topic, number): spec for number in numbers}
