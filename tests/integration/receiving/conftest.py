@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
+from outbox_kit.waiting import Observation, wait_for
 
 
 def sequence(number: int, *, epoch: int = 1) -> str:
@@ -28,21 +29,42 @@ class CompactedTopic:
         self.name = f"receiving-{uuid4().hex[:12]}"
         self.settings = {"bootstrap.servers": bootstrap, "fetch.wait.max.ms": 20}
         self._client = KafkaClient(Kafka(bootstrap_servers=bootstrap))
-        self._config = {"cleanup.policy": "compact", **config}
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        # With this policy the broker accepts requests to delete records.
+        self._config = {"cleanup.policy": "compact,delete", "retention.ms": "-1", **config}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         self.create(partitions)
 
     def create(self, partitions: int) -> None:
         self._client.create(self.name, partitions=partitions, replication_factor=1, config=self._config)
+        self._wait_partitions(partitions)
 
     def delete(self) -> None:
         self._client.delete(self.name)
 
     def add_partitions(self, count: int) -> None:
         self._client.add_partitions(self.name, count)
+        self._wait_partitions(count)
+        self._producer = Producer({"bootstrap.servers": self.settings["bootstrap.servers"], "log_level": 0})
 
-    def partitions(self) -> int:
-        return len(self._client.metadata(self.name).topics[self.name].partitions)
+    def recreate(self, partitions: int) -> None:
+        """Delete and create the topic. The broker deletes in the background."""
+        self.delete()
+
+        def poll() -> Observation[bool]:
+            try:
+                self.create(partitions)
+            except RejectedError as error:
+                return Observation(None, str(error))
+            return Observation(True, "")
+
+        wait_for("the deletion of the topic", poll, seconds=30)
+
+    def _wait_partitions(self, count: int) -> None:
+        def poll() -> Observation[bool]:
+            found = len(self._client.metadata(self.name).topics[self.name].partitions)
+            return Observation(found == count or None, str(found))
+
+        wait_for(f"{count} partitions", poll, seconds=30, interval=0.05)
 
     def delete_records(self, partition: int, before: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.settings["bootstrap.servers"]})
@@ -50,7 +72,13 @@ class CompactedTopic:
             future.result(30)
 
     def send(
-        self, key: str, value: bytes | None, order: int | str | None, *, partition: int = 0, producer: Any = None
+        self,
+        key: str,
+        value: bytes | None,
+        order: int | str | None,
+        *,
+        partition: int = 0,
+        producer: Producer | None = None,
     ) -> None:
         """Send a record; `order` is its source_sequence, or the number of one, or None for no header."""
         text = sequence(order) if isinstance(order, int) else order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 
 WAIT_S = 30
+AUTHOR_ID = "5e9a4d0c-5c39-4e6c-9a57-0f6f0a3c8f11"
 
 
 class Open(Protocol):
@@ -228,7 +229,6 @@ def test_added_partition_is_read_from_its_beginning(topic: CompactedTopic, opene
     cache = opened(topic)
     load(cache)
     topic.add_partitions(3)
-    wait_partitions(topic, 3)
     topic.send("a", state(2), 2, partition=2)
     topic.send("b", state(1), 1, partition=2)
     wait_value(cache, "a", {"n": 2})
@@ -240,7 +240,7 @@ def test_recreated_topic_is_read_again(topic: CompactedTopic, opened: Open) -> N
     cache = opened(topic)
     load(cache)
     cache.follow()
-    recreate(topic)
+    topic.recreate(2)
     topic.send("new", state(2), 1)
     wait_value(cache, "new", {"n": 2}, polls=False)
     assert dict(cache.items()) == {"new": {"n": 2}}
@@ -363,7 +363,7 @@ def test_damaged_snapshot_is_not_used(topic: CompactedTopic, opened: Open, tmp_p
 
 def test_snapshot_of_a_recreated_topic_is_not_used(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:
     saved(topic, opened, tmp_path / "snapshot")
-    recreate(topic)
+    topic.recreate(2)
     for number in range(5):  # the offsets of the snapshot exist in the new topic too
         topic.send("new", state(number), number)
         topic.send("new", state(number), number, partition=1)
@@ -392,7 +392,6 @@ def test_old_snapshot_is_not_used(
 def test_snapshot_and_added_partition(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:
     saved(topic, opened, tmp_path / "snapshot")
     topic.add_partitions(3)
-    wait_partitions(topic, 3)
     topic.send("a", state(9), 9, partition=2)
     assert load(opened(topic, snapshot=tmp_path / "snapshot")) == {"a": {"n": 9}, "b": {"n": 2}}
 
@@ -405,24 +404,6 @@ def test_failure_to_save_does_not_end_the_cache(topic: CompactedTopic, opened: O
     assert cache.get("a") == {"n": 1}
 
 
-def recreate(topic: CompactedTopic) -> None:
-    topic.delete()
-
-    def poll() -> Observation[bool]:
-        try:
-            topic.create(2)
-        except Exception as error:  # the broker deletes in the background
-            return Observation(None, str(error))
-        return Observation(True, "")
-
-    wait_for("the deletion of the topic", poll, seconds=WAIT_S)
-    wait_partitions(topic, 2)
-
-
-def wait_partitions(topic: CompactedTopic, count: int) -> None:
-    wait_for("partitions", lambda: Observation(topic.partitions() == count or None, ""), seconds=WAIT_S)
-
-
 # --- the pipeline
 
 
@@ -430,17 +411,17 @@ def test_states_of_the_pipeline(deploy: Deploy, state: StackState, tmp_path: Pat
     deployment = deploy("latest")
     table = OutboxTable("public.latest_event")
     decode = AvroValues(state.registry)
-    author = {"id": "a-1", "name": "Ursula", "country": None, "born": "1929-10-21", "pen_names": []}
+    author = {"id": AUTHOR_ID, "name": "Ursula", "updated_at": "2026-01-02T03:04:05+00:00"}
     settings = {"bootstrap.servers": state.kafka}
-    topic = deployment.pipeline.topic("author") if hasattr(deployment.pipeline, "topic") else "latest.author"
+    topic = deployment.pipeline.topic_of("author")
     with psycopg.connect(state.postgres, autocommit=True) as connection:
 
-        def change(payload: object, event_type: str) -> None:
+        def change(payload: Mapping[str, Any] | None, event_type: str) -> None:
             with connection.transaction():
                 emit(
                     connection,
                     aggregate_type="author",
-                    aggregate_id="a-1",
+                    aggregate_id=AUTHOR_ID,
                     event_type=event_type,
                     payload=payload,
                     table=table,
@@ -456,16 +437,18 @@ def test_states_of_the_pipeline(deploy: Deploy, state: StackState, tmp_path: Pat
         schema = {"type": "record", "name": "Author", "fields": [{"name": "name", "type": "string"}]}
         decode = AvroValues(state.registry, reader_schema=schema)
         with LatestState(settings, topic, decode=decode, snapshot=tmp_path / "author") as authors:
-            authors.load()
-            wait_value(authors, "a-1", None)
+            authors.follow()
+            wait_name(authors, None)
 
 
-def wait_name(authors: LatestState, name: str) -> None:
+def wait_name(authors: LatestState, name: str | None) -> None:
+    """Wait until the author has this name; None: until it is deleted."""
+
     def poll() -> Observation[bool]:
         try:
-            found = authors.get("a-1")
+            found = authors.get(AUTHOR_ID)
         except StaleStateError as error:
             return Observation(None, error.message)
-        return Observation((found is not None and found["name"] == name) or None, repr(found))
+        return Observation((found and found["name"]) == name or None, repr(found))
 
     wait_for(f"the name {name}", poll, seconds=60)
