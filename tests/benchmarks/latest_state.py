@@ -1,6 +1,6 @@
 """Time in which LatestState reads a topic, compared with a consumer that only receives the same records.
 
-Both run in turn, in the same process and with the same settings; build/bench/latest-state.json contains the medians.
+Both run in turn, in the same process and with the same settings.
 KEYS=10000: fewer keys.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from tests.conftest import REPOSITORY, make_project
+from tests.benchmarks.benchmark_stack import print_progress
+from tests.benchmarks.report import document, machine, markdown, publish, spread
+from tests.conftest import make_project
 
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
@@ -30,11 +31,6 @@ PARTITIONS = 4
 KEYS = int(os.environ.get("KEYS", "1000000"))
 ROUNDS = 3
 VALUE = json.dumps({"name": "Ursula K. Le Guin", "country": "US", "born": "1929-10-21", "notes": "x" * 120}).encode()
-REPORT = REPOSITORY / "build" / "bench" / "latest-state.json"
-
-
-def print_progress(message: str) -> None:
-    sys.stderr.write(message + "\n")
 
 
 def write_records(bootstrap: str) -> None:
@@ -98,52 +94,54 @@ def resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def measure(settings: dict[str, Any], folder: Path) -> dict[str, float]:
-    received, loaded = [], []
+def measure(settings: dict[str, Any], folder: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Return the seconds of each round by variant, and the other values."""
     before = resident_mib()
     kept = load(settings)
-    memory = resident_mib() - before
-    decoded = seconds(lambda: sum(1 for _ in kept.items()))
+    values = {"keys": float(KEYS), "value_bytes": float(len(VALUE)), "memory_mib": resident_mib() - before}
+    values["decode_all_s"] = seconds(lambda cache=kept: sum(1 for _ in cache.items()))
     kept.close()
-    del kept
+    del kept  # its memory must not slow down the rounds
+    samples: dict[str, list[float]] = {"receive": [], "load": []}
     for number in range(ROUNDS):
-        received.append(seconds(lambda: receive_only(settings)))
+        samples["receive"].append(seconds(lambda: receive_only(settings)))
         caches: list[LatestState] = []
-        loaded.append(seconds(lambda kept=caches: kept.append(load(settings))))
+        samples["load"].append(seconds(lambda kept=caches: kept.append(load(settings))))
         caches.pop().close()
-        print_progress(f"round {number + 1}: received {received[-1]:.2f} s, loaded {loaded[-1]:.2f} s")
-    snapshot = folder / "snapshot"
-    saved = load(settings, snapshot)
-    save_s = seconds(saved.close)
+        print_progress(
+            f"round {number + 1}: received {samples['receive'][-1]:.2f} s, loaded {samples['load'][-1]:.2f} s"
+        )
+    saved = load(settings, folder / "snapshot")
+    values["save_snapshot_s"] = seconds(saved.close)
+    del saved
     resumed: list[LatestState] = []
-    resume_s = seconds(lambda: resumed.append(load(settings, snapshot)))
+    values["load_from_snapshot_s"] = seconds(lambda: resumed.append(load(settings, folder / "snapshot")))
     resumed.pop().close()
-    return {
-        "keys": KEYS,
-        "value_bytes": len(VALUE),
-        "receive_s": round(statistics.median(received), 2),
-        "load_s": round(statistics.median(loaded), 2),
-        "ratio": round(statistics.median(a / b for a, b in zip(loaded, received, strict=True)), 2),
-        "memory_mib": round(memory),
-        "decode_all_s": round(decoded, 2),
-        "save_snapshot_s": round(save_s, 2),
-        "load_from_snapshot_s": round(resume_s, 2),
-    }
+    return samples, values
+
+
+def report(machine_info: dict[str, Any], samples: dict[str, list[float]], values: dict[str, float]) -> None:
+    """Print the figures, and write the JSON file."""
+    ratio = statistics.median(b / a for a, b in zip(samples["receive"], samples["load"], strict=True))
+    measures = {name: {"s": spread(rounds)} for name, rounds in samples.items()}
+    rows = [[f"{name}, median of {ROUNDS}", f"{statistics.median(rounds):.2f} s"] for name, rounds in samples.items()]
+    rows += [["load / receive", f"{ratio:.2f}"], *([name, f"{value:.2f}"] for name, value in values.items())]
+    content = document(machine=machine_info, samples=samples, measures=measures, ratios={"load": ratio}, values=values)
+    publish("latest-state", content, markdown(["measure", "value"], rows))
 
 
 def main() -> None:
+    machine_info = machine()
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         stack = Stack(make_project(Path(folder) / "project"))
         try:
             state = stack.up(print_progress)
             print_progress(f"writing {KEYS} records")
             write_records(state.kafka)
-            report = measure({"bootstrap.servers": state.kafka}, Path(folder))
+            measured = measure({"bootstrap.servers": state.kafka}, Path(folder))
         finally:
             stack.down(print_progress, purge=True)
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    report(machine_info, *measured)
 
 
 if __name__ == "__main__":
