@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -37,23 +38,29 @@ class States:
     def apply(self, messages: Iterable[Message], positions: dict[int, int]) -> list[Message]:
         """Apply records, and set the position of their partitions. Return the messages that are not records."""
         entries, tombstones, epoch = self.entries, self.tombstones, self.partition_epoch
-        others = []
+        is_valid, others = _SEQUENCE.fullmatch, []
         for message in messages:
             if message.error() is not None:
                 others.append(message)
                 continue
-            key, partition, offset = message.key(), message.partition(), message.offset()
-            positions[partition] = offset + 1  # type: ignore[index, operator]
-            headers = message.headers()
+            # mypy: a message without error has all parts, and a record of a compacted topic has a key.
+            key: Any = message.key()
+            partition: Any = message.partition()
+            offset: Any = message.offset()
+            headers: Any = message.headers()
+            value: Any = message.value()
+            positions[partition] = offset + 1
             # dict() keeps the last header of a name, which is the valid one.
             sequence = (dict(headers).get(_SEQUENCE_HEADER) if headers else None) or b""
-            current = entries.get(key) or (tombstones.get(key) if tombstones else None)  # type: ignore[arg-type]
-            if sequence and _SEQUENCE.fullmatch(sequence) is None:  # type: ignore[arg-type]
-                self.unordered.add(key)  # type: ignore[arg-type]
+            current = entries.get(key) or (tombstones.get(key) if tombstones else None)
+            if sequence and is_valid(sequence) is None:
+                self.unordered.add(key)
+            elif current is None and value is not None:  # most records of a first reading: without a call
+                entries[key] = (sequence, epoch, offset, partition, value)
             elif current is None or (sequence, epoch, offset) >= current[:3]:
-                self._replace(key, message.value(), (sequence, epoch, offset, partition))  # type: ignore[arg-type]
+                self._replace(key, value, (sequence, epoch, offset, partition))
             else:
-                self._ignore(key, sequence, current)  # type: ignore[arg-type]
+                self._ignore(key, sequence, current)
         return others
 
     def _replace(self, key: bytes, value: bytes | None, version: tuple[bytes, int, int, int]) -> None:
