@@ -108,3 +108,31 @@ def test_expired_tombstones_are_forgotten() -> None:
     read([FakeMessage(3, False, (0, 1))], states=kept)
     kept.forget_tombstones()
     assert set(kept.tombstones) == {b"k"}
+
+
+class OtherMessage(FakeMessage):
+    """A record without a valid sequence."""
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("source_sequence", b"1")]
+
+
+class KeylessMessage(FakeMessage):
+    """A record without a key, which only a topic without compaction can contain."""
+
+    def key(self) -> bytes:
+        return None  # type: ignore[return-value]
+
+
+def test_record_without_a_place_in_the_order_is_replaced_by_a_newer_one() -> None:
+    states, _ = read([OtherMessage(1, True, (0, 0))])
+    assert (states.entries, states.unordered) == ({}, {b"k"})
+    read([FakeMessage(2, True, (0, 1)), OtherMessage(3, True, (0, 2)), FakeMessage(2, True, (0, 3))], states=states)
+    assert states.unordered == {b"k"}
+    read([FakeMessage(4, False, (0, 4))], states=states)
+    assert (states.entries, states.unordered) == ({}, set())
+
+
+def test_record_without_a_key_is_ignored() -> None:
+    states, positions = read([KeylessMessage(1, True, (0, 7))])
+    assert (states.entries, states.ignored, positions) == ({}, 1, {0: 8})

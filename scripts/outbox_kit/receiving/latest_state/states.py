@@ -38,12 +38,12 @@ class States:
     def apply(self, messages: Iterable[Message], positions: dict[int, int]) -> list[Message]:
         """Apply records, and set the position of their partitions. Return the messages that are not records."""
         entries, tombstones, epoch = self.entries, self.tombstones, self.partition_epoch
-        is_valid, others = _SEQUENCE.fullmatch, []
+        unordered, is_valid, others = self.unordered, _SEQUENCE.fullmatch, []
         for message in messages:
             if message.error() is not None:
                 others.append(message)
                 continue
-            # mypy: a message without error has all parts, and a record of a compacted topic has a key.
+            # Any: the parts of a record are not None, except for the value and, outside compacted topics, the key.
             key: Any = message.key()
             partition: Any = message.partition()
             offset: Any = message.offset()
@@ -53,9 +53,13 @@ class States:
             # dict() keeps the last header of a name, which is the valid one.
             sequence = (dict(headers).get(_SEQUENCE_HEADER) if headers else None) or b""
             current = entries.get(key) or (tombstones.get(key) if tombstones else None)
-            if sequence and is_valid(sequence) is None:
-                self.unordered.add(key)
-            elif current is None and value is not None:  # most records of a first reading: without a call
+            if key is None:
+                self.ignored += 1
+            elif sequence and is_valid(sequence) is None:
+                unordered.add(key)
+            elif (
+                current is None and value is not None and not unordered
+            ):  # most records of a first reading: without a call
                 entries[key] = (sequence, epoch, offset, partition, value)
             elif current is None or (sequence, epoch, offset) >= current[:3]:
                 self._replace(key, value, (sequence, epoch, offset, partition))
