@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from tests.integration.support import Deploy
 from outbox_kit.errors import RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.receiving.latest_state import LatestState, StaleStateError
 from outbox_kit.receiving.values import AvroValues, json_value
-from outbox_kit.sending import OutboxTable, emit
+from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 
@@ -408,36 +409,30 @@ def test_failure_to_save_does_not_end_the_cache(topic: CompactedTopic, opened: O
 
 
 def test_states_of_the_pipeline(deploy: Deploy, state: StackState, tmp_path: Path) -> None:
-    deployment = deploy("latest")
-    table = OutboxTable("public.latest_event")
-    decode = AvroValues(state.registry)
-    author = {"id": AUTHOR_ID, "name": "Ursula", "updated_at": "2026-01-02T03:04:05+00:00"}
-    settings = {"bootstrap.servers": state.kafka}
-    topic = deployment.pipeline.topic_of("author")
-    with psycopg.connect(state.postgres, autocommit=True) as connection:
+    topic = deploy("latest").pipeline.topic_of("author")
+    author = {"id": AUTHOR_ID, "name": "Ursula", "born": "1929-10-21", "updated_at": "2026-01-02T03:04:05+00:00"}
+    settings, path = {"bootstrap.servers": state.kafka}, tmp_path / "author"
+    with psycopg.connect(state.postgres) as connection:
 
         def change(payload: Mapping[str, Any] | None, event_type: str) -> None:
             with connection.transaction():
-                emit(
-                    connection,
-                    aggregate_type="author",
-                    aggregate_id=AUTHOR_ID,
-                    event_type=event_type,
-                    payload=payload,
-                    table=table,
-                )
+                place = {"aggregate_type": "author", "aggregate_id": AUTHOR_ID, "table": "public.latest_event"}
+                emit(connection, **place, event_type=event_type, payload=payload)
 
-        with LatestState(settings, topic, decode=decode, snapshot=tmp_path / "author") as authors:
+        with LatestState(settings, topic, decode=AvroValues(state.registry), snapshot=path) as authors:
             authors.follow()
             change(author, "author_added")
             wait_name(authors, "Ursula")
+            assert authors.get(AUTHOR_ID)["born"] == date(1929, 10, 21)
             change({**author, "name": "Ursula K. Le Guin"}, "author_changed")
             wait_name(authors, "Ursula K. Le Guin")
-        change(None, "author_deleted")
-        schema = {"type": "record", "name": "Author", "fields": [{"name": "name", "type": "string"}]}
-        decode = AvroValues(state.registry, reader_schema=schema)
-        with LatestState(settings, topic, decode=decode, snapshot=tmp_path / "author") as authors:
+        fields = [{"name": "name", "type": "string"}, {"name": "rank", "type": "int", "default": 7}]
+        decode = AvroValues(state.registry, reader_schema={"type": "record", "name": "Author", "fields": fields})
+        with LatestState(settings, topic, decode=decode, snapshot=path) as authors:
+            authors.load()
+            assert dict(authors.items()) == {AUTHOR_ID: {"name": "Ursula K. Le Guin", "rank": 7}}
             authors.follow()
+            change(None, "author_deleted")
             wait_name(authors, None)
 
 

@@ -57,9 +57,7 @@ class States:
                 self.ignored += 1
             elif sequence and is_valid(sequence) is None:
                 unordered.add(key)
-            elif (
-                current is None and value is not None and not unordered
-            ):  # most records of a first reading: without a call
+            elif current is None and value is not None and not unordered:  # most records of a first reading
                 entries[key] = (sequence, epoch, offset, partition, value)
             elif current is None or (sequence, epoch, offset) >= current[:3]:
                 self._replace(key, value, (sequence, epoch, offset, partition))
