@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -15,7 +16,8 @@ import pytest
 from tests.integration.receiving.conftest import CompactedTopic, MakeTopic, sequence
 from tests.integration.support import Deploy
 
-from outbox_kit.errors import RefusedError, UnreachableError, WaitTimeoutError
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.receiving.latest_state import LatestState, StaleStateError
 from outbox_kit.receiving.values import AvroValues, json_value
 from outbox_kit.sending import emit
@@ -23,6 +25,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 
 WAIT_S = 30
+GUIDE = Path(__file__).parents[3] / "docs" / "latest-state.md"
 AUTHOR_ID = "5e9a4d0c-5c39-4e6c-9a57-0f6f0a3c8f11"
 
 
@@ -87,6 +90,21 @@ def test_empty_topic(topic: CompactedTopic, opened: Open) -> None:
 def test_missing_topic(topic: CompactedTopic) -> None:
     with LatestState(topic.settings, f"{topic.name}-missing") as cache, pytest.raises(UnreachableError):
         cache.load(seconds=WAIT_S)
+
+
+def test_settings_that_would_always_be_stale(topic: CompactedTopic) -> None:
+    with pytest.raises(ConfigurationError):
+        LatestState(topic.settings, topic.name, max_staleness_s=5, check_interval_s=5)
+    with pytest.raises(ConfigurationError):
+        LatestState({**topic.settings, "unknown.property": "x"}, topic.name)
+
+
+def test_unreachable_brokers() -> None:
+    with LatestState({"bootstrap.servers": "127.0.0.1:1"}, "library.author") as cache:
+        with pytest.raises(UnreachableError):
+            cache.load(seconds=1)
+        with pytest.raises(StaleStateError):
+            cache.get("a")
 
 
 def test_no_state_is_returned_before_load(topic: CompactedTopic, opened: Open) -> None:
@@ -434,6 +452,19 @@ def test_states_of_the_pipeline(deploy: Deploy, state: StackState, tmp_path: Pat
             authors.follow()
             change(None, "author_deleted")
             wait_name(authors, None)
+
+
+def test_code_of_the_guide(
+    library: Deployment, state: StackState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library.pipeline.topic_of("author") == "library.author"
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    variables = {"bootstrap_servers": state.kafka, "registry_url": state.registry, "__name__": "snippet"}
+    # dont_inherit: without the __future__ imports of this file.
+    exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), variables)  # noqa: S102
+    assert variables["author"] is None
+    assert (tmp_path / "authors.snapshot").is_file()
 
 
 def wait_name(authors: LatestState, name: str | None) -> None:

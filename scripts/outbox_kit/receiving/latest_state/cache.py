@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from outbox_kit.errors import RefusedError, WaitTimeoutError
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_kit.progress import Reporter, silent
 from outbox_kit.receiving.event import Decode, Event, InvalidRecordError
 from outbox_kit.receiving.latest_state import snapshot as snapshots
@@ -61,6 +61,11 @@ class LatestState:
         deleted key is kept for `tombstone_ttl_s`. While following, states are not returned if the end of the topic was
         not confirmed for `max_staleness_s`; None: they always are. Raises ConfigurationError.
         """
+        if max_staleness_s is not None and max_staleness_s <= check_interval_s:
+            message = (
+                f"max_staleness_s ({max_staleness_s:g}) must be greater than check_interval_s ({check_interval_s:g})"
+            )
+            raise ConfigurationError(message, "the end of the topic is confirmed once per check_interval_s")
         self.topic = topic
         self._decode = decode
         self._snapshot = snapshot
@@ -279,11 +284,13 @@ class LatestState:
     def _decoded(self, key: bytes, entry: Entry) -> Any:  # noqa: ANN401 - the decoder decides
         sequence, _, offset, partition, value = entry
         headers = {"source_sequence": sequence.decode()} if sequence else {}
-        event = Event(self.topic, partition, offset, key, value, headers, decode=self._decode)
         try:
-            return event.value
+            decoded = Event(self.topic, partition, offset, key, value, headers, decode=self._decode).value
         except InvalidRecordError as error:
             self._undecodable[key] = entry
             text = key.decode(errors="replace")
             message = f"the newest record of key {text} cannot be decoded: {error.message}"
             raise StaleStateError(message, error.hint or "send the current state again: `outbox republish`") from error
+        if self._undecodable:
+            self._undecodable.pop(key, None)
+        return decoded

@@ -96,9 +96,10 @@ class TopicReader:
         except KafkaException as error:
             raise unreadable(self.topic, error.args[0]) from None
         others = self._states.apply(messages, self.positions)
-        for message in others:
-            self._process(message)
+        errors = [error for message in others if (error := self._process(message)) is not None]
         self._confirm()
+        if errors:  # after the other messages, because no message is received twice
+            raise unreadable(self.topic, errors[0])
         return len(messages) - len(others)
 
     @property
@@ -109,9 +110,10 @@ class TopicReader:
     @property
     def unread(self) -> dict[int, int]:
         """Number of offsets up to the ends of the last check that are not read, by partition; without those at 0."""
-        if self._awaited is None:
+        awaited = self._awaited  # another thread may set it to None
+        if awaited is None:
             return {}
-        left = {number: end - self.positions.get(number, 0) for number, end in self._awaited[1].items()}
+        left = {number: end - self.positions.get(number, 0) for number, end in awaited[1].items()}
         return {number: count for number, count in left.items() if count > 0}
 
     def close(self) -> None:
@@ -126,18 +128,19 @@ class TopicReader:
             return True
         return not description.contains(self.positions)
 
-    def _process(self, message: Message) -> None:
-        """Note the end of a partition, or an offset that does not exist. Raises UnreachableError for other errors."""
+    def _process(self, message: Message) -> KafkaError | None:
+        """Note the end of a partition, or an offset that does not exist. Return any other error."""
         error, number, offset = message.error(), message.partition(), message.offset()
-        if error is None or number is None or offset is None:
-            return
-        if error.code() == KafkaError._PARTITION_EOF:
+        if error is None:
+            return None
+        if error.code() == KafkaError._PARTITION_EOF and number is not None and offset is not None:
             # The markers of transactions take offsets too, so the position may be below it.
             self.positions[number] = max(self.positions.get(number, 0), offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self.restart_at_check()
         else:
-            raise unreadable(self.topic, error)
+            return error
+        return None
 
     def _confirm(self) -> None:
         """Set `read_until` to the time of the last check if its ends are reached."""

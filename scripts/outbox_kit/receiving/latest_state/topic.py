@@ -14,6 +14,8 @@ from outbox_kit.errors import ConfigurationError, UnreachableError
 
 _NO_ID = str(Uuid(0, 0))
 _READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
+# After these errors librdkafka retries until the request times out. The timeout error does not contain the cause.
+_TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 T = TypeVar("T")
 
@@ -40,10 +42,15 @@ class TopicRequests:
     def __init__(self, settings: Mapping[str, Any], topic: str, seconds: float) -> None:
         self._topic = topic
         self._seconds = seconds
+        self._cause = ""  # of a timeout, such as a wrong password
         try:
-            self._admin = AdminClient({**settings, "log_level": 0})
+            self._admin = AdminClient({"error_cb": self._on_error, **settings, "log_level": 0})
         except KafkaException as error:
             raise invalid_settings(error) from None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in _TIMEOUT_CAUSES:
+            self._cause = error.str()
 
     def describe(self) -> TopicDescription:
         future = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._seconds)
@@ -79,17 +86,18 @@ class TopicRequests:
         try:
             return future.result(timeout=self._seconds + 5)
         except KafkaException as error:
-            raise unreadable(self._topic, error.args[0]) from None
+            self._admin.poll(0)  # calls error_cb
+            raise unreadable(self._topic, error.args[0], self._cause) from None
         except TimeoutError:
             message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
             raise UnreachableError(message, _READ_HINT) from None
 
 
-def unreadable(topic: str, error: KafkaError) -> UnreachableError:
-    """Return the error of a topic that cannot be read."""
+def unreadable(topic: str, error: KafkaError, cause: str = "") -> UnreachableError:
+    """Return the error of a topic that cannot be read. `cause` is an earlier error of the connection."""
     is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     reason = "it does not exist" if is_missing else error.str()
-    return UnreachableError(f"cannot read topic {topic}: {reason}", _READ_HINT)
+    return UnreachableError(f"cannot read topic {topic}: {reason}{cause and f'; {cause}'}", _READ_HINT)
 
 
 def invalid_settings(error: KafkaException) -> ConfigurationError:
