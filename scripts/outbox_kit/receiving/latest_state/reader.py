@@ -96,7 +96,7 @@ class TopicReader:
         except KafkaException as error:
             raise unreadable(self.topic, error.args[0]) from None
         others = self._states.apply(messages, self.positions)
-        errors = [error for message in others if (error := self._process(message)) is not None]
+        errors = [error for error in map(self._process, others) if error is not None]
         self._confirm()
         if errors:  # after the other messages, because no message is received twice
             raise unreadable(self.topic, errors[0])

@@ -44,7 +44,8 @@ class TopicRequests:
         self._seconds = seconds
         self._cause = ""  # of a timeout, such as a wrong password
         try:
-            self._admin = AdminClient({"error_cb": self._on_error, **settings, "log_level": 0})
+            own: dict[str, Any] = {"error_cb": self._on_error, **settings, "log_level": 0}
+            self._admin = AdminClient(own)
         except KafkaException as error:
             raise invalid_settings(error) from None
 
