@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize
 
-.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-materialize clean prerequisites older-postgres requirements
+.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-materialize bench-latest-state clean prerequisites older-postgres requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -208,6 +208,9 @@ bench-sending: setup ## Measure the costs of the ways to send; build/bench/sendi
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
+
+bench-latest-state: setup ## Measure the loading of a topic into LatestState; build/bench/latest-state.json. About 3 minutes. KEYS=10000: fewer keys.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latest_state.py
 
 $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
 	@echo "resolving Debezium's JDBC sink into build/bench/plugins (about 60 MB)"

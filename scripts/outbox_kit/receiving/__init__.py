@@ -17,6 +17,7 @@ from outbox_kit.receiving import recoverers
 from outbox_kit.receiving.counters import Counters
 from outbox_kit.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
 from outbox_kit.receiving.handlers import Handlers
+from outbox_kit.receiving.latest_state import LatestState, StaleStateError, StateStatus
 from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
@@ -25,19 +26,24 @@ from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
 from outbox_kit.receiving.strategy import Strategy, Work
+from outbox_kit.receiving.values import AvroValues, json_value, raw
 
 __all__ = [
+    "AvroValues",
     "Counters",
     "DeadLetterTopic",
     "Event",
     "Failure",
     "Handlers",
     "InvalidRecordError",
+    "LatestState",
     "ProcessedEvents",
     "Reaction",
     "Receiver",
     "ReceiverStoppedError",
     "Retries",
+    "StaleStateError",
+    "StateStatus",
     "Strategy",
     "WithoutDeduplication",
     "Work",
@@ -45,8 +51,10 @@ __all__ = [
     "claim_async",
     "default_reaction",
     "header_id",
+    "json_value",
     "payload_id",
     "position_id",
     "processed_table",
+    "raw",
     "recoverers",
 ]

@@ -1,0 +1,132 @@
+"""Decoders of record values, for `Event.value`: Avro with schemas of a registry, JSON, and unchanged bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import fastavro
+
+from outbox_common.http_session import HttpEndpoint
+from outbox_common.registry_reader import MissingReferenceError, RegistryReader
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.event import Event, InvalidRecordError
+from outbox_kit.wire_format import PREFIX, schema_id
+
+Schema = dict[str, Any] | list[Any] | str
+"""Avro schema as fastavro parses it."""
+
+
+def raw(event: Event) -> bytes | None:
+    """Return the value as it is in the topic."""
+    return event.raw_value
+
+
+def json_value(event: Event) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of a record whose bytes are JSON in UTF-8. Raises InvalidRecordError for other bytes."""
+    try:
+        return json.loads(event.raw_value or b"", parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        # The message of the error would contain the payload.
+        raise InvalidRecordError(f"value of record {event.place} is not JSON ({type(error).__name__})") from None
+
+
+class AvroValues:
+    """Decodes values in Confluent's wire format with the schema that the value's id names in the registry.
+
+    With `reader_schema` each value is read as this schema, whichever version its writer used: the fields of a service
+    then change only with the service. Dates, timestamps, decimals and UUIDs are decoded as fastavro does. One object
+    can be shared by threads.
+    """
+
+    def __init__(
+        self,
+        registry: str | HttpEndpoint,
+        *,
+        reader_schema: dict[str, Any] | str | Path | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """`registry` is a URL, or a URL with credentials. `reader_schema` is JSON: parsed, as text or in a file.
+
+        `seconds` limits each request to the registry. Raises ConfigurationError.
+        """
+        self._registry = RegistryReader(
+            HttpEndpoint(registry) if isinstance(registry, str) else registry, seconds=seconds
+        )
+        self._reader_schema = None if reader_schema is None else _parsed_reader_schema(reader_schema)
+        self._writer_schemas: dict[int, Schema] = {}
+        self._lock = threading.Lock()  # the HTTP session must not be used by two threads at a time
+
+    def __call__(self, event: Event) -> Any:  # noqa: ANN401 - any Avro value
+        """Return the decoded value.
+
+        Raises InvalidRecordError if no retry can decode the value, and UnreachableError or RejectedError if the
+        registry did not return a schema that is not cached yet.
+        """
+        found_id = schema_id(event.raw_value)
+        if found_id is None or event.raw_value is None:
+            raise InvalidRecordError(f"value of record {event.place} is not in Confluent's wire format")
+        body = io.BytesIO(event.raw_value)
+        body.seek(PREFIX.size)
+        schema = self._writer_schemas.get(found_id) or self._fetched(found_id, event.place)
+        try:
+            value = fastavro.schemaless_reader(body, schema, self._reader_schema)
+        except Exception as error:  # fastavro raises many classes for damaged bytes, with parts of the payload
+            reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
+            raise InvalidRecordError(f"value of record {event.place} {reason}", self._hint(error)) from None
+        if body.tell() != len(event.raw_value):
+            raise InvalidRecordError(f"value of record {event.place} has bytes after the body of schema id {found_id}")
+        return value
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self._registry.close()
+
+    def _fetched(self, wanted_id: int, place: str) -> Schema:
+        with self._lock:
+            if wanted_id not in self._writer_schemas:
+                self._writer_schemas[wanted_id] = self._request(wanted_id, place)
+        return self._writer_schemas[wanted_id]
+
+    def _request(self, wanted_id: int, place: str) -> Schema:
+        description, hint = f"schema id {wanted_id} of record {place}", f"check the registry at {self._registry.url}"
+        found = self._registry.by_id(wanted_id)
+        if found is None:
+            raise InvalidRecordError(f"{description} is not in the registry", hint)
+        if found.schema_type != "AVRO":
+            raise InvalidRecordError(f"{description} is a schema of type {found.schema_type}, not AVRO", hint)
+        try:
+            return _parsed(json.loads(self._registry.inlined(found, description)))
+        except MissingReferenceError as error:
+            raise InvalidRecordError(error.message, error.hint) from None
+        except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
+
+    def _hint(self, error: Exception) -> str:
+        if isinstance(error, fastavro.read.SchemaResolutionError):
+            return "add defaults to the fields of reader_schema that the writer's schema does not have"
+        return ""
+
+
+def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
+    """Parse the schema of a service. Raises ConfigurationError."""
+    try:
+        text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
+        return _parsed(json.loads(text) if isinstance(text, str) else text)
+    except OSError as error:
+        raise ConfigurationError(f"reader_schema: cannot read {schema}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+        hint = "reader_schema is an Avro schema in JSON; a file is given as a Path"
+        raise ConfigurationError(f"reader_schema is not a valid Avro schema: {error}", hint) from None
+
+
+def _parsed(schema: Any) -> Schema:  # noqa: ANN401 - JSON
+    parsed: Schema = fastavro.parse_schema(schema)
+    return parsed
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
