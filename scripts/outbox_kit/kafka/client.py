@@ -215,22 +215,31 @@ class KafkaClient:
             found |= {(topic, n): offset for n, offset in stable_offsets.items() if offset < end_offsets[n]}
         return found
 
-    def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the committed offsets of a group, by partition. Partitions without a committed offset are omitted."""
+    def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
+        """Return the committed offsets of a group and their metadata, by partition.
+
+        Partitions without a committed offset are omitted.
+        """
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in partitions])]
         futures = self._admin.list_consumer_group_offsets(request, require_stable=True, request_timeout=self._timeout_s)
         offsets = self._result(futures[group], f"read offsets of group {group}").topic_partitions or []
-        return {entry.partition: entry.offset for entry in offsets if entry.offset >= 0}
+        return {entry.partition: (entry.offset, entry.metadata or "") for entry in offsets if entry.offset >= 0}
 
-    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit `offsets`, by partition of the topic, for a consumer group that has no members."""
-        partitions = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
+        """Commit offsets with their metadata, by partition of the topic, for a consumer group without members."""
+        partitions = [TopicPartition(topic, number, *entry) for number, entry in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)
         action = f"commit offsets of group {group}"
         for entry in self._result(futures[group], action).topic_partitions or []:
             if entry.error is not None:
                 raise self._rejected(action, entry.error.str())
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Delete the records before `offsets`, by partition of the topic."""
+        request = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        for future in self._admin.delete_records(request, request_timeout=self._timeout_s).values():
+            self._result(future, f"delete records of topic {topic}")
 
     def _offsets(
         self, topic: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel

@@ -1,68 +1,62 @@
-"""Dead letter topic: list, count, show and acknowledge dead letters.
+"""Dead letter topics: list, count, show and acknowledge the dead letters of the connector or of a consumer.
 
-The acknowledged offsets are the committed offsets of the consumer group `outbox-kit.<pipeline>.dead-letter`.
+The acknowledged offsets are the committed offsets of a consumer group: `outbox-kit.<pipeline>.dead-letter` for the
+connector's topic, `outbox-kit.<topic>` for the topic of a consumer. Their metadata lists single acknowledged offsets.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Message
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
-from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records, text_headers
+from outbox_kit.kafka.letters.acknowledged import Acknowledged
+from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter
+from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_kit.pipeline import Pipeline
+
+__all__ = ["DeadLetter", "FailedRecord", "Place"]
 
 LIST_HINT = "run `outbox dead-letter list --all`"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Partition and offset of a record, written PARTITION/OFFSET."""
+class LetterTopic:
+    """Dead letter topic, and the consumer group whose committed offsets are the acknowledged offsets."""
 
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.partition}/{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> Place | None:
-        """Parse PARTITION/OFFSET. Return None if `text` is malformed."""
-        partition, slash, offset = text.partition("/")
-        if not (slash and all(number.isascii() and number.isdecimal() for number in (partition, offset))):
-            return None
-        return cls(int(partition), int(offset))
+    name: str
+    group: str
+    of_connector: bool
 
 
 @dataclass(frozen=True)
-class DeadLetter:
-    """Record of an outbox row that could not be routed, without the payload of the row."""
+class StoredLetter:
+    """Dead letter and its record, which has the payload."""
 
-    place: Place
-    time: datetime
-    aggregate_type: str
-    key: str
-    event_id: str
-    reason: str
-    message: str
-    source_sequence: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        return {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
+    letter: DeadLetter
+    record: Message
 
 
 def group_of(pipeline: Pipeline) -> str:
-    """Return the consumer group whose committed offsets are the acknowledged offsets."""
+    """Return the consumer group whose committed offsets are the acknowledged offsets of the connector's topic."""
     return f"outbox-kit.{pipeline.name}.dead-letter"
+
+
+def letter_topic(pipeline: Pipeline, name: str | None = None) -> LetterTopic:
+    """Return the dead letter topic of a consumer, or that of the connector if `name` is None or its name."""
+    if name is None or name == pipeline.dead_letter_topic:
+        return LetterTopic(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
+    return LetterTopic(name, f"outbox-kit.{name}", of_connector=False)
 
 
 def list_letters(
     client: KafkaClient,
     pipeline: Pipeline,
     *,
+    topic: str | None = None,
     list_all: bool = False,
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
@@ -71,105 +65,166 @@ def list_letters(
 
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    bounds = client.bounds(pipeline.dead_letter_topic)
-    first_offsets = {number: bound.first for number, bound in bounds.items()}
-    start_offsets = first_offsets if list_all else _start_offsets(client, pipeline, bounds)
-    messages = _read(client, pipeline, bounds, start_offsets, limit=limit, seconds=seconds)
-    letters = [_dead_letter(message) for message in messages]
-    return sorted(letters, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
+    stored = read_letters(client, pipeline, topic=topic, list_all=list_all, limit=limit, seconds=seconds)
+    return [entry.letter for entry in stored]
+
+
+def read_letters(
+    client: KafkaClient,
+    pipeline: Pipeline,
+    *,
+    topic: str | None = None,
+    list_all: bool = False,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[StoredLetter]:
+    """Return the same dead letters as list_letters(), with their records."""
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    acknowledged = {} if list_all else _acknowledged(client, source, bounds)
+    messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
+    stored = [StoredLetter(dead_letter(message), message) for message in messages]
+    return sorted(stored, key=lambda entry: (entry.letter.time, entry.letter.place))
 
 
 def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
-    """Return the number of unacknowledged dead letters, at most `limit`.
+    """Return the number of unacknowledged dead letters of the connector, at most `limit`.
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    bounds = client.bounds(pipeline.dead_letter_topic)
-    start_offsets = _start_offsets(client, pipeline, bounds)
-    return len(_read(client, pipeline, bounds, start_offsets, limit=limit, seconds=seconds))
+    source = letter_topic(pipeline)
+    bounds = client.bounds(source.name)
+    acknowledged = _acknowledged(client, source, bounds)
+    return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
+
+
+def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> StoredLetter:
+    """Return the dead letter at `place` with its record. Raises RefusedError if there is none."""
+    name = letter_topic(pipeline, topic).name
+    bound = _bounds_of(client.bounds(name), name, place)
+    message = None
+    if bound.first <= place.offset < bound.end:
+        message = read_record(client.kafka, name, place.partition, place.offset)
+    if message is None:
+        raise RefusedError(f"topic {name} has no dead letter at {place} (PARTITION/OFFSET)", LIST_HINT)
+    return StoredLetter(dead_letter(message), message)
 
 
 def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
-    """Return the dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
-    topic = pipeline.dead_letter_topic
-    bound = _bounds_of(client.bounds(topic), topic, place)
-    message = None
-    if bound.first <= place.offset < bound.end:
-        message = read_record(client.kafka, topic, place.partition, place.offset)
-    if message is None:
-        raise RefusedError(f"topic {topic} has no dead letter at {place} (PARTITION/OFFSET)", LIST_HINT)
-    value = message.value()
-    return _dead_letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
+    """Return the connector's dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
+    stored = read_letter(client, pipeline, place)
+    value = stored.record.value()
+    return stored.letter, value.decode(errors="replace") if isinstance(value, bytes) else ""
 
 
-def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
+def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
     """Acknowledge all dead letters, or those of one partition up to and including `upto`. Return their number.
 
     No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
     """
-    topic = pipeline.dead_letter_topic
-    bounds = client.bounds(topic)
-    start_offsets = _start_offsets(client, pipeline, bounds)
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
     if upto is None:
         end_offsets = {number: bound.end for number, bound in bounds.items()}
     else:
-        if upto.offset >= _bounds_of(bounds, topic, upto).end:
-            raise RefusedError(f"topic {topic} has no record at {upto} (PARTITION/OFFSET) yet", LIST_HINT)
+        if upto.offset >= _bounds_of(bounds, source.name, upto).end:
+            raise RefusedError(f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet", LIST_HINT)
         end_offsets = {upto.partition: upto.offset + 1}
-    new_offsets = {number: end for number, end in end_offsets.items() if end > start_offsets[number]}
-    messages = _read(client, pipeline, bounds, {number: start_offsets[number] for number in new_offsets})
-    if new_offsets:
-        client.commit_offsets(group_of(pipeline), topic, new_offsets)
+    acknowledged = _acknowledged(client, source, bounds)
+    new_offsets = {number: end for number, end in end_offsets.items() if end > acknowledged[number].upto}
+    messages = _read_after(client, source, {number: bounds[number] for number in new_offsets}, acknowledged)
+    new = {
+        number: Acknowledged(end, frozenset(offset for offset in acknowledged[number].single if offset >= end))
+        for number, end in new_offsets.items()
+    }
+    _commit(client, source, new)
     return sum((message.offset() or 0) < new_offsets[message.partition() or 0] for message in messages)
 
 
-def _start_offsets(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
-    """Return, by partition, the offset from which records are not acknowledged.
+def acknowledge_places(
+    client: KafkaClient, pipeline: Pipeline, places: Collection[Place], *, topic: str | None = None
+) -> int:
+    """Acknowledge single dead letters; return the number of those that were not acknowledged before.
+
+    Raises RefusedError if the metadata of an offset cannot list them.
+    """
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    acknowledged = _acknowledged(client, source, bounds)
+    new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
+    partitions = {place.partition for place in new_places}
+    messages = _read_after(client, source, {number: bounds[number] for number in partitions}, acknowledged)
+    new = {}
+    for number in partitions:
+        existing = [message.offset() or 0 for message in messages if message.partition() == number]
+        offsets = [place.offset for place in new_places if place.partition == number]
+        new[number] = acknowledged[number].add(offsets, existing)
+    _commit(client, source, new)
+    return len(new_places)
+
+
+def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
+    """Delete the records before the first unacknowledged one of each partition; return the number of their offsets."""
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
+    deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
+    if deleted:
+        client.delete_records(source.name, deleted)
+    return sum(offset - bounds[number].first for number, offset in deleted.items())
+
+
+def _commit(client: KafkaClient, source: LetterTopic, acknowledged: Mapping[int, Acknowledged]) -> None:
+    if acknowledged:
+        offsets = {number: (entry.upto, entry.metadata) for number, entry in acknowledged.items()}
+        client.commit_offsets(source.group, source.name, offsets)
+
+
+def _acknowledged(client: KafkaClient, source: LetterTopic, bounds: Mapping[int, Bounds]) -> dict[int, Acknowledged]:
+    """Return the acknowledged offsets by partition.
 
     A committed offset after the end, such as that of an earlier topic, would hide the next dead letters.
     """
-    topic = pipeline.dead_letter_topic
-    committed_offsets = client.committed_offsets(group_of(pipeline), topic, bounds)
-    if any(offset > bounds[number].end for number, offset in committed_offsets.items()):
-        current = client.bounds(topic)  # another command can have acknowledged records after `bounds`
-        committed_offsets = {
-            number: offset for number, offset in committed_offsets.items() if offset <= current[number].end
-        }
-    return {number: max(committed_offsets.get(number, 0), bound.first) for number, bound in bounds.items()}
+    committed = client.committed_offsets(source.group, source.name, bounds)
+    if any(offset > bounds[number].end for number, (offset, _) in committed.items()):
+        current = client.bounds(source.name)  # another command can have acknowledged records after `bounds`
+        committed = {number: entry for number, entry in committed.items() if entry[0] <= current[number].end}
+    parsed = {number: Acknowledged.parse(*committed.get(number, (0, ""))) for number in bounds}
+    return {
+        number: Acknowledged(max(entry.upto, bounds[number].first), entry.single) for number, entry in parsed.items()
+    }
 
 
-def _read(
+def _read_after(
     client: KafkaClient,
-    pipeline: Pipeline,
-    bounds: dict[int, Bounds],
-    start_offsets: dict[int, int],
+    source: LetterTopic,
+    bounds: Mapping[int, Bounds],
+    acknowledged: Mapping[int, Acknowledged],
     *,
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Return the records from `start_offsets` (by partition). A partition without such records is not read."""
-    unread_starts = {number: start for number, start in start_offsets.items() if start < bounds[number].end}
+    """Return the records of the partitions in `bounds` that are not acknowledged, at most `limit`.
+
+    A partition without records after its acknowledged offset is not read.
+    """
+    entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
+    starts = {number: entry.upto for number, entry in entries.items() if entry.upto < bounds[number].end}
+    # The acknowledged records after a start are read too.
+    single_count = sum(len(entries[number].single) for number in starts)
     messages: list[Message] = []
-    read_records(client.kafka, pipeline.dead_letter_topic, unread_starts, messages.append, limit=limit, seconds=seconds)
-    return messages
+    read_limit = None if limit is None else limit + single_count
+    read_records(client.kafka, source.name, starts, messages.append, limit=read_limit, seconds=seconds)
+    return list(_unacknowledged(messages, entries))[:limit]
+
+
+def _unacknowledged(messages: Iterable[Message], entries: Mapping[int, Acknowledged]) -> Iterable[Message]:
+    for message in messages:
+        if (message.offset() or 0) not in entries[message.partition() or 0]:
+            yield message
 
 
 def _bounds_of(bounds: dict[int, Bounds], topic: str, place: Place) -> Bounds:
     if place.partition not in bounds:
         raise RefusedError(f"topic {topic} has no partition {place.partition}", LIST_HINT)
     return bounds[place.partition]
-
-
-def _dead_letter(message: Message) -> DeadLetter:
-    headers = text_headers(message)
-    key = message.key()
-    return DeadLetter(
-        place=Place(message.partition() or 0, message.offset() or 0),
-        time=datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC),
-        aggregate_type=headers.get("aggregate_type", ""),
-        key=key.decode(errors="replace") if isinstance(key, bytes) else "",
-        event_id=headers.get("event_id", ""),
-        reason=headers.get("dead_letter_reason", ""),
-        message=headers.get("dead_letter_message", ""),
-        source_sequence=headers.get("source_sequence", ""),
-    )

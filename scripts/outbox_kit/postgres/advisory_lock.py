@@ -1,7 +1,7 @@
 """Session-level advisory lock in the source database: one command at a time changes the deployment of a pipeline.
 
-The commands are `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop`, `prune` and `offsets reset`.
-`backfill` holds the lock only while it writes the lock file.
+The commands are `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop`, `prune`,
+`dead-letter replay` and `offsets reset`. `backfill` holds the lock only while it writes the lock file.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ sent again, so the slot advances to the position of the lock, and nothing is sen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import LiteralString
 
@@ -108,6 +109,20 @@ def _read_proofs(
 def _move_rows(connection: Connection, source: Source, proofs: dict[str, DeliveryProof]) -> tuple[ResentRows, int]:
     """Move the unproven rows to the end of the table; return them, and a WAL position before and after no other row."""
     rows = ResentRows()
+    with locked_outbox(connection, source, "outbox recover") as position:
+        for aggregate in OutboxSnapshot(connection, source, position).aggregates(older_than=0):
+            rows.add(aggregate, proofs.get(aggregate[0].aggregate_type, proofs[""]))
+        rows.count_undone(proofs)
+        move_to_end(connection, source, rows.ids)
+    return rows, position
+
+
+@contextmanager
+def locked_outbox(connection: Connection, source: Source, command: str) -> Iterator[int]:
+    """Open a transaction that locks the outbox table against writers; yield the WAL position of the lock.
+
+    Raises RejectedError, which names `command`, if the lock is not granted within LOCK_TIMEOUT_S.
+    """
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     try:
         with connection.transaction():
@@ -115,32 +130,36 @@ def _move_rows(connection: Connection, source: Source, proofs: dict[str, Deliver
                 connection.execute(sql.SQL("set local {} = {}").format(sql.Identifier(name), seconds * 1000))
             refuse_row_security(connection)
             connection.execute(sql.SQL(LOCK).format(table=ddl.qualified_name(source.table)))
-            position = postgres_client.read_insert_position(connection) or 0
-            for aggregate in OutboxSnapshot(connection, source, position).aggregates(older_than=0):
-                rows.add(aggregate, proofs.get(aggregate[0].aggregate_type, proofs[""]))
-            rows.count_undone(proofs)
-            _insert_again(connection, source, rows.ids)
+            yield postgres_client.read_insert_position(connection) or 0
     except psycopg.errors.LockNotAvailable:
         raise RejectedError(
             f"no lock on {source.table} within {LOCK_TIMEOUT_S} s: a transaction that has written to it is open",
-            "end the oldest transaction in pg_stat_activity, then run `outbox recover` again",
+            f"end the oldest transaction in pg_stat_activity, then run `{command}` again",
         ) from None
-    return rows, position
 
 
-def _insert_again(connection: Connection, source: Source, event_ids: list[str]) -> None:
+def move_to_end(connection: Connection, source: Source, event_ids: Sequence[str]) -> None:
+    """Delete rows and insert them again, in their order and with the same event ids."""
     if not event_ids:
         return
-    has_seq = "seq" in postgres_client.read_column_types(connection, source.table)
-    names = [row["name"] for row in connection.execute(COLUMNS, (ddl.quoted_text(source.table),))]
+    is_numbered = has_seq(connection, source)
     statement = sql.SQL(MOVE).format(
         table=ddl.qualified_name(source.table),
         id=sql.Identifier(source.columns.id),
-        place=sql.SQL("" if has_seq else ", age(event.xmin) as outbox_kit_age, event.ctid as outbox_kit_place"),
-        columns=sql.SQL(", ").join(map(sql.Identifier, names)),
-        insertion_order=sql.SQL("seq nulls first" if has_seq else "outbox_kit_age desc, outbox_kit_place"),
+        place=sql.SQL("" if is_numbered else ", age(event.xmin) as outbox_kit_age, event.ctid as outbox_kit_place"),
+        columns=sql.SQL(", ").join(map(sql.Identifier, written_columns(connection, source))),
+        insertion_order=sql.SQL("seq nulls first" if is_numbered else "outbox_kit_age desc, outbox_kit_place"),
     )
-    connection.execute(statement, (event_ids,))
+    connection.execute(statement, (list(event_ids),))
+
+
+def has_seq(connection: Connection, source: Source) -> bool:
+    return "seq" in postgres_client.read_column_types(connection, source.table)
+
+
+def written_columns(connection: Connection, source: Source) -> list[str]:
+    """Return the columns that an insert writes: all but generated ones and `seq`."""
+    return [row["name"] for row in connection.execute(COLUMNS, (ddl.quoted_text(source.table),))]
 
 
 def _advance_slot(connection: Connection, source: Source, rows: ResentRows, position: int, progress: Reporter) -> None:

@@ -178,7 +178,7 @@ def test_dead_letters(scenario: Scenario, run_incident: RunIncident) -> None:
     done = run_incident("dead-letters")
     assert "payload-invalid" in done[0].stdout
     scenario.wait_state("dead-1", live=True)
-    assert "1 dead letter acknowledged" in done[-1].stderr
+    assert "0 dead letters not acknowledged" in done[-1].stderr
 
 
 def test_slot_lost(scenario: Scenario, run_incident: RunIncident) -> None:

@@ -63,16 +63,22 @@ class FakeKafka:
     def __init__(self, committed: dict[int, int]) -> None:
         self.records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
         self.committed = committed
+        self.metadata: dict[int, str] = {}
+        self.deleted: dict[int, int] = {}
         self.read: list[dict[int, int]] = []
 
     def bounds(self, _: str) -> dict[int, Bounds]:
         return {0: Bounds(2, 6), 1: Bounds(0, 0)}
 
-    def committed_offsets(self, *_: object) -> dict[int, int]:
-        return self.committed
+    def committed_offsets(self, *_: object) -> dict[int, tuple[int, str]]:
+        return {number: (offset, self.metadata.get(number, "")) for number, offset in self.committed.items()}
 
-    def commit_offsets(self, _: str, __: str, offsets: dict[int, int]) -> None:
-        self.committed = {**self.committed, **offsets}
+    def commit_offsets(self, _: str, __: str, offsets: dict[int, tuple[int, str]]) -> None:
+        self.committed = {**self.committed, **{number: offset for number, (offset, _) in offsets.items()}}
+        self.metadata |= {number: metadata for number, (_, metadata) in offsets.items()}
+
+    def delete_records(self, _: str, offsets: dict[int, int]) -> None:
+        self.deleted = offsets
 
     def read_records(
         self, _: object, __: str, starts: dict[int, int], process: Callable[[Any], None], **___: object
@@ -199,3 +205,39 @@ def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable
     with pytest.raises(RefusedError, match="has no record at 0/6"):
         dead_letters.acknowledge(client, library, Place(0, 6))
     assert client.committed == {}
+
+
+def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
+    """The offset advances as soon as no unacknowledged letter is before it; the end of the partition is a marker."""
+    client = topic()
+    assert dead_letters.acknowledge_places(client, library, [Place(0, 3)]) == 1
+    assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})
+    assert [letter.place.offset for letter in dead_letters.list_letters(client, library)] == [4, 2]
+    assert dead_letters.count(client, library, limit=1) == 1
+    assert dead_letters.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
+    assert (client.committed, client.metadata) == ({0: 4}, {0: ""})
+    assert dead_letters.acknowledge_places(client, library, [Place(0, 4)]) == 1
+    assert client.committed == {0: 5}
+
+
+def test_acknowledging_up_to_an_offset_retains_later_single_letters(
+    library: Pipeline, topic: Callable[..., Any]
+) -> None:
+    client = topic()
+    dead_letters.acknowledge_places(client, library, [Place(0, 4)])
+    assert dead_letters.acknowledge(client, library, Place(0, 2)) == 1
+    assert [letter.place.offset for letter in dead_letters.list_letters(client, library)] == [3]
+
+
+def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    dead_letters.acknowledge_places(client, library, [Place(0, 4)])
+    assert dead_letters.purge(client, library) == 0
+    dead_letters.acknowledge_places(client, library, [Place(0, 2)])
+    assert dead_letters.purge(client, library) == 1
+    assert client.deleted == {0: 3}
+
+
+def test_the_topic_of_a_consumer_has_its_own_group(library: Pipeline) -> None:
+    assert dead_letters.letter_topic(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
+    assert dead_letters.letter_topic(library, "library.dead-letter").of_connector

@@ -41,6 +41,7 @@ ALLOWED = {
     ("scripts/outbox_kit/drill/senders/producing.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_kit/operations/misplaced_states.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
+    ("scripts/outbox_kit/operations/replayed_records.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_kit/relay/producer.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/relay/run.py", "while True"): SERVICE,
     ("scripts/outbox_kit/sending/producing/delivery.py", "while True"): DEADLINE,

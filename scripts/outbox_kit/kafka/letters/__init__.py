@@ -1,0 +1,1 @@
+"""Dead letters: places, acknowledged offsets, and order among the records of their keys."""
