@@ -17,7 +17,7 @@ NO_LEADER = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
 def requests(monkeypatch: pytest.MonkeyPatch, results: Iterator[KafkaError | None], seconds: float) -> TopicRequests:
     """Return requests that fail with the errors; None is a success."""
 
-    def describe(self: TopicRequests) -> TopicDescription:
+    def describe(_: TopicRequests) -> TopicDescription:
         error = next(results)
         if error is not None:
             raise unreadable("library.author", error)
