@@ -126,7 +126,9 @@ def report(machine_info: dict[str, Any], samples: dict[str, list[float]], values
     measures = {name: {"s": spread(rounds)} for name, rounds in samples.items()}
     rows = [[f"{name}, median of {ROUNDS}", f"{statistics.median(rounds):.2f} s"] for name, rounds in samples.items()]
     rows += [["load / receive", f"{ratio:.2f}"], *([name, f"{value:.2f}"] for name, value in values.items())]
-    content = document(machine=machine_info, samples=samples, measures=measures, ratios={"load": ratio}, values=values)
+    content = document(
+        machine=machine_info, samples=samples, measures=measures, ratios={"load_to_receive": ratio}, values=values
+    )
     publish("latest-state", content, markdown(["measure", "value"], rows))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.benchmarks import latency, plan, report, smt, source
+from tests.benchmarks import latency, latest_state, plan, report, smt, source
 from tests.benchmarks.sending import run as sending
 from tests.benchmarks.source_drain import Drain
 
@@ -110,3 +110,12 @@ def test_sending_compares_with_plain_inserts_and_a_plain_producer(
     assert ratios["two-phase_vs_inserts"] == 0.125
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| two-phase")]
     assert rows == ["| two-phase | 500 | 0.12 |  |  | 4.0 | 0.0 | 0 | 0 |"]
+
+
+def test_report_of_the_latest_state(repository: Path) -> None:
+    samples = {"receive": [2.0, 4.0, 3.0], "load": [3.0, 8.0, 3.0]}
+    latest_state.report(dict(MACHINE), samples, {"keys": 10.0})
+    document = read_report(repository, "latest-state")
+    assert document["ratios"] == {"load_to_receive": 1.5}
+    assert document["measures"]["load"]["s"] == {"median": 3.0, "min": 3.0, "max": 8.0}
+    assert document["values"] == {"keys": 10.0}

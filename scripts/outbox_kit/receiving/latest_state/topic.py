@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,8 +17,16 @@ _NO_ID = str(Uuid(0, 0))
 _READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
 # After these errors librdkafka retries until the request times out. The timeout error does not contain the cause.
 _TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+_NO_LEADER = frozenset(
+    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
+)
+_RETRY_S = 0.1
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 T = TypeVar("T")
+
+
+class NoLeaderError(UnreachableError):
+    """A partition has no leader yet: the topic was just created, or the leader moves to another broker."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,16 @@ class TopicRequests:
             self._cause = error.str()
 
     def describe(self) -> TopicDescription:
+        """Return the identity and the bounds. Repeats the requests while a partition has no leader."""
+        end = time.monotonic() + self._seconds
+        while time.monotonic() < end:
+            try:
+                return self._describe()
+            except NoLeaderError:
+                time.sleep(_RETRY_S)
+        return self._describe()
+
+    def _describe(self) -> TopicDescription:
         future = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._seconds)
         described = self._result(future[self._topic])
         numbers = [partition.id for partition in described.partitions]
@@ -96,9 +115,10 @@ class TopicRequests:
 
 def unreadable(topic: str, error: KafkaError, cause: str = "") -> UnreachableError:
     """Return the error of a topic that cannot be read. `cause` is an earlier error of the connection."""
+    error_class = NoLeaderError if error.code() in _NO_LEADER else UnreachableError
     is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     reason = "it does not exist" if is_missing else error.str()
-    return UnreachableError(f"cannot read topic {topic}: {reason}{cause and f'; {cause}'}", _READ_HINT)
+    return error_class(f"cannot read topic {topic}: {reason}{cause and f'; {cause}'}", _READ_HINT)
 
 
 def invalid_settings(error: KafkaException) -> ConfigurationError:
