@@ -10,9 +10,6 @@ from outbox_kit.receiving.strategies.positions import Partition, StoredPosition
 from outbox_kit.receiving.strategies.processed_table import SyncConnection, execute
 
 DEFAULT_TABLE = "public.consumer_offset"
-OF_PARTITIONS = """
-    consumer_group = cast({group} as text) and (topic, partition) in (
-        select * from unnest(cast({topics} as text[]), cast({partitions} as integer[])))"""
 INSERT = """
     insert into {table} (consumer_group, topic, partition, topic_id, next_offset)
     select cast({group} as text), * from unnest(
@@ -20,8 +17,10 @@ INSERT = """
         cast({offsets} as bigint[])) as given (topic, partition, topic_id, next_offset)
     order by topic, partition on conflict do nothing"""
 # Sorted, so that two consumers with the same partitions cannot wait for each other.
-LOCK = f"""
-    select topic, partition, topic_id, next_offset from {{table}} where {OF_PARTITIONS}
+LOCK = """
+    select topic, partition, topic_id, next_offset from {table}
+    where consumer_group = cast({group} as text) and (topic, partition) in (
+        select * from unnest(cast({topics} as text[]), cast({partitions} as integer[])))
     order by topic, partition for update"""
 ADVANCE = """
     update {table} as stored set next_offset = given.next_offset, updated_at = now()
