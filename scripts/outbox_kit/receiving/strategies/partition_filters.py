@@ -70,7 +70,9 @@ class PartitionFilters:
         if reason and (committed is not None or path.exists()):
             text = f"topic {source[0]}, partition {source[1]}: no usable filter in {path}: {reason}"
             if self._missing == "refuse":
-                raise RefusedError(text, 'restore the file, or pass missing="start-empty" to recognize later events only')
+                raise RefusedError(
+                    text, 'restore the file, or pass missing="start-empty" to recognize later events only'
+                )
             log.warning("%s; starting with an empty filter", text)
         self._filters[source] = opened
         return opened
@@ -90,19 +92,26 @@ class PartitionFilters:
         return ""
 
     def save_due(self, interval_s: float) -> None:
-        """Save the changed filters if the last time is `interval_s` ago. Raises OSError."""
+        """Save the changed filters if the last time is `interval_s` ago."""
         if time.monotonic() - self._saved_at >= interval_s:
             self.save(self)
 
     def save(self, sources: Iterable[Partition]) -> None:
-        """Save the changed filters of these partitions. Raises OSError."""
+        """Save the changed filters of these partitions.
+
+        An error is logged: the effects are committed, and the previous file is as good as after a crash.
+        """
         for source in sources:
             kept = self._filters.get(source)
             if kept is not None and kept.is_changed and kept.next_offset is not None:
                 newer, older = kept.generations.save()
                 saved = SavedFilter(kept.topic_id, kept.next_offset, kept.generations.count, newer, older)
-                filter_files.write(filter_files.path_of(self._folder, self._group, source), saved)
-                kept.is_changed = False
+                path = filter_files.path_of(self._folder, self._group, source)
+                try:
+                    filter_files.write(path, saved)
+                    kept.is_changed = False
+                except OSError as error:
+                    log.error("cannot save the filter %s: %s", path, error.strerror)
         self._saved_at = time.monotonic()
 
     def forget(self, sources: Iterable[Partition]) -> None:
