@@ -78,13 +78,14 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         Raises RefusedError for a partition without a usable file if `missing` is "refuse".
         """
         assert self._consumer is not None  # noqa: S101 - the receiver binds before it subscribes
-        ids = partition_states.topic_ids(self._admin, partitions)
+        states = partition_states.read(self._consumer, self._admin, partitions)
         committed = partition_states.committed(self._consumer, partitions)
         starts = []
-        for partition in partitions:
-            source = partition.topic, partition.partition
-            opened = self.filters.open(source, ids[partition.topic], committed.get(source))
-            known = [offset for offset in (opened.next_offset, committed.get(source)) if offset is not None]
+        for source, state in states.items():
+            saved = self.filters.open(source, state.topic_id, committed.get(source)).next_offset
+            # Before the first offset the client would apply auto.offset.reset, which can be the end.
+            known = [] if saved is None else [max(saved, state.first)]
+            known += [committed[source]] if source in committed else []
             starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
         return None if self._behind else starts
 
