@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from outbox_kit.receiving.strategies.positions import Partition, StoredPosition
-from outbox_kit.receiving.strategies.processed_table import SyncConnection, execute
+from outbox_kit.receiving.strategies.processed_table import execute
+
+if TYPE_CHECKING:
+    from outbox_kit.receiving.strategies.processed_table import SyncConnection
 
 DEFAULT_TABLE = "public.consumer_offset"
 INSERT = """
