@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -19,8 +20,8 @@ class CrashError(BaseException):
 class CrashingReceiver(Receiver[Any]):
     """Crashes after each transaction, before it stores offsets."""
 
-    def _done(self, events: object) -> None:
-        raise CrashError
+    def _done(self, events: Sequence[Event]) -> None:
+        raise CrashError([event.place for event in events])
 
 
 def crashing(service: Service, strategy: Any, **options: Any) -> CrashingReceiver:  # noqa: ANN401

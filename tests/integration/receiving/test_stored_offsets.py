@@ -16,7 +16,7 @@ from tests.integration.receiving.crashes import committed, crash, crashing, crea
 from tests.integration.receiving.service import SECONDS, Service, run_until
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.receiving import Event, ReceiverStoppedError, Retries, StoredOffsets, recoverers
+from outbox_kit.receiving import Event, Receiver, ReceiverStoppedError, Retries, StoredOffsets, recoverers
 from outbox_kit.waiting import Observation, wait_for
 
 POSITIONS = "select sum(next_offset) from consumer_offset where consumer_group = %s"
@@ -73,81 +73,47 @@ def test_a_crash_before_the_offset_commit_repeats_nothing(
     assert_once(service, 100)
 
 
-def test_a_zombie_waits_and_sees_duplicates(
-    service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
-) -> None:
+def test_a_zombie_waits_and_sees_duplicates(service: Service, admin: AdminClient, database: psycopg.Connection) -> None:
     reached, released = Signal(), Signal()
 
-    @service.handlers.on("Blocking")
+    @service.handlers.otherwise
     def block(event: Event, connection: psycopg.Connection) -> None:
         service.write_effect(event, connection)
         reached.set()
         assert released.wait(SECONDS)
 
-    service.send(("a", "0"), partition=0, event_type="Blocking")
-    zombie = service.receiver(stored)
-    other = StoredOffsets(service.connect, service.group, admin=admin)
-    # Another group of the brokers, so that both consumers have the partition at the same position.
-    owner = service.receiver(other, settings={"group.id": f"{service.group}-owner"})
-    owner_thread = Thread(target=lambda: run_until(owner, "the duplicate", lambda: owner.counters.received == 1))
-    zombie_thread = Thread(target=lambda: run_until(zombie, "the event", lambda: zombie.counters.received == 1))
+    def consumer(name: str) -> Receiver[psycopg.Connection]:
+        """Start a consumer in a group of its own, so that both have the partition, at the same position."""
+        strategy = StoredOffsets(service.connect, service.group, admin=admin)
+        receiver = service.receiver(strategy, settings={"group.id": f"{service.group}-{name}"})
+        run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
+        return receiver
+
+    first, second = consumer("first"), consumer("second")
+    service.send(("a", "0"), ("a", "1"), partition=0)
+
+    def receive(receiver: Receiver[psycopg.Connection]) -> None:
+        run_until(receiver, "the events", lambda: receiver.counters.handled + receiver.counters.duplicates == 2)
+
+    threads = [Thread(target=receive, args=[receiver]) for receiver in (first, second)]
+    threads[0].start()
+    assert reached.wait(SECONDS)
+    threads[1].start()
+
+    def waits() -> Observation[bool]:
+        ((count,),) = database.execute(WAITING).fetchall()
+        return Observation(True if count else None, f"{count} waiting")
+
     try:
-        zombie_thread.start()
-        assert reached.wait(SECONDS)
-        owner_thread.start()
-
-        def waits() -> Observation[bool]:
-            ((count,),) = database.execute(WAITING).fetchall()
-            return Observation(True if count else None, f"{count} waiting")
-
         wait_for("the lock", waits, seconds=SECONDS)
     finally:
         released.set()
-        zombie_thread.join(SECONDS)
-        if owner_thread.ident:
-            owner_thread.join(SECONDS)
-    assert zombie.counters.handled == 1
-    # It waited as it was assigned and started after the event, or as it applied the event.
-    service.send(("a", "1"), partition=0)
-    run_until(owner, "the next event", lambda: applied(service, 2))
-    run_until(zombie, "the event of the owner", lambda: zombie.counters.duplicates == 1)
+        for thread in threads:
+            thread.join(SECONDS)
     assert service.effects() == ["0", "1"]
-    owner.close()
-    zombie.close()
-
-
-def test_a_consumer_that_waits_for_the_position_drops_what_was_applied(
-    service: Service, stored: StoredOffsets[psycopg.Connection], admin: AdminClient, database: psycopg.Connection
-) -> None:
-    first, second = [
-        (StoredOffsets(service.connect, service.group, admin=admin), f"{service.group}-{name}") for name in ("a", "b")
-    ]
-    receivers = [service.receiver(strategy, settings={"group.id": name}) for strategy, name in (first, second)]
-    for receiver in receivers:
-        run_until(receiver, "the assignment", lambda receiver=receiver: len(receiver.consumer.assignment()) == 3)
-    duplicate = Event(service.topic, 0, 0, b"a", None)
-    seen: list[int] = []
-
-    def wait_for_the_lock() -> None:
-        with second[0].transaction([duplicate]) as work:
-            seen.append(len(work.duplicates))
-
-    thread = Thread(target=wait_for_the_lock)
-    with first[0].transaction([duplicate]) as work:
-        assert len(work.events) == 1
-        thread.start()
-
-        def waits() -> Observation[bool]:
-            ((count,),) = database.execute(WAITING).fetchall()
-            return Observation(True if count else None, f"{count} waiting")
-
-        wait_for("the lock", waits, seconds=SECONDS)
-        assert seen == []
-    thread.join(SECONDS)
-    assert seen == [1]
-    stored.close()
-    for receiver in receivers:
-        receiver.close()
+    assert second.counters.duplicates > 0
+    first.close()
+    second.close()
 
 
 def test_a_rebalance_moves_partitions_without_loss_or_repetition(
@@ -220,9 +186,10 @@ def test_a_position_after_the_end_is_refused(
     with service.receiver(stored) as receiver:
         run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
     database.execute("update consumer_offset set next_offset = 9 where topic = %s and partition = 2", [service.topic])
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
-        with pytest.raises(RefusedError, match="partition 2: the stored position 9 is after the end 0"):
-            run_until(receiver, "never", lambda: False)
+    again = StoredOffsets(service.connect, service.group, admin=admin)
+    message = "partition 2: the stored position 9 is after the end 0"
+    with service.receiver(again) as receiver, pytest.raises(RefusedError, match=message):
+        run_until(receiver, "never", lambda: False)
 
 
 def test_a_position_that_moved_back_stops_a_running_receiver(
