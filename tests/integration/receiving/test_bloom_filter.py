@@ -88,7 +88,7 @@ def test_after_a_crash_events_since_the_save_complete_the_filter(
     with service.receiver(strategy) as receiver:
         receive(receiver, 20)
         run_until(receiver, "the group's commit", lambda: sum(committed(receiver).values()) == 30)
-        monkeypatch.setattr(strategy.filters, "save", lambda sources: None)  # the process ends without a save
+        monkeypatch.setattr(strategy.filters, "save", lambda _: None)  # the process ends without a save
     service.send(*events(10, 40))
     with service.receiver(alone(service, admin, tmp_path)) as receiver:
         receive(receiver, 50)
@@ -104,7 +104,7 @@ def test_events_after_the_last_commit_are_applied_at_least_once(
     strategy = alone(service, admin, tmp_path)
     with crashing(service, strategy, batch_size=1) as receiver:
         crash(receiver)
-        monkeypatch.setattr(strategy.filters, "save", lambda sources: None)
+        monkeypatch.setattr(strategy.filters, "save", lambda _: None)
     with service.receiver(alone(service, admin, tmp_path)) as receiver:
         receive(receiver, 10)
     assert sorted(Counter(event.event_id for event in handled).values()) == [1] * 9 + [2]
