@@ -61,7 +61,7 @@ def test_continues_at_the_stored_positions(
 def test_a_crash_before_the_offset_commit_repeats_nothing(
     service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection]
 ) -> None:
-    service.send(*events(0, 100))
+    service.send(*events(0, 100), partition=0)
     with crashing(service, stored, batch_size=10) as receiver:
         crash(receiver)
         crash(receiver)  # receives the first batch again
