@@ -122,9 +122,10 @@ def test_saves_at_its_interval(service: Service, admin: AdminClient, tmp_path: P
 def test_a_rebalance_moves_filters_through_the_folder(
     service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]
 ) -> None:
-    service.send(*events(0, 100))
+    for partition in range(3):
+        service.send(*events(50 * partition, 50 * partition + 40), partition=partition)
     first = service.receiver(alone(service, admin, tmp_path))
-    receive(first, 100)
+    receive(first, 120)
     second = service.receiver(alone(service, admin, tmp_path))
 
     def both_assigned() -> bool:
@@ -132,17 +133,18 @@ def test_a_rebalance_moves_filters_through_the_folder(
         return bool(first.consumer.assignment()) and bool(second.consumer.assignment())
 
     run_until(first, "the rebalance", both_assigned)
-    service.send(*events(0, 120))
+    for partition in range(3):
+        service.send(*events(50 * partition, 50 * partition + 50), partition=partition)
 
     def all_received() -> bool:
         second.poll(0.1)
-        return first.counters.received + second.counters.received >= 220
+        return first.counters.received + second.counters.received >= 270
 
     run_until(first, "the repeated events", all_received)
-    assert second.counters.duplicates > 0
+    assert second.counters.duplicates >= 40
     first.close()
     second.close()
-    assert handled_ids(handled) == list(range(120))
+    assert handled_ids(handled) == list(range(150))
 
 
 def test_the_filter_of_a_recreated_topic_is_discarded(

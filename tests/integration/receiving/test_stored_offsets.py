@@ -124,19 +124,20 @@ def test_a_rebalance_moves_partitions_without_loss_or_repetition(
     run_until(first, "the first effects", lambda: applied(service, 50))
     second = service.receiver(StoredOffsets(service.connect, service.group, admin=admin), batch_size=7)
 
-    def both_assigned() -> bool:
-        second.poll(0.1)
-        service.send(*events(both_assigned.sent, both_assigned.sent + 10))  # type: ignore[attr-defined]
-        both_assigned.sent += 10  # type: ignore[attr-defined]
-        return bool(first.consumer.assignment()) and bool(second.consumer.assignment())
+    sent = 300
 
-    both_assigned.sent = 300  # type: ignore[attr-defined]
-    run_until(first, "the rebalance", both_assigned)
+    def both_apply() -> bool:
+        nonlocal sent
+        service.send(*events(sent, sent + 10), partition=sent // 10 % 3)
+        sent += 10
+        second.poll(0.1)
+        return second.counters.handled > 0 and bool(first.consumer.assignment())
+
+    run_until(first, "effects of both", both_apply)
     second.close()
-    end = both_assigned.sent  # type: ignore[attr-defined]
-    run_until(first, f"{end} effects", lambda: applied(service, end))
+    run_until(first, f"{sent} effects", lambda: applied(service, sent))
     first.close()
-    assert_once(service, end)
+    assert_once(service, sent)
 
 
 def test_a_recreated_topic_is_refused(
@@ -238,7 +239,9 @@ def test_sessions_of_sqlalchemy(service: Service, admin: AdminClient) -> None:
     engine = create_engine("postgresql+psycopg://", creator=service.connect)
     try:
         for _ in range(2):
-            with crashing(service, StoredOffsets(sessionmaker(engine), service.group, admin=admin)) as receiver:
+            with crashing(
+                service, StoredOffsets(sessionmaker(engine), service.group, admin=admin), batch_size=10
+            ) as receiver:
                 crash(receiver)
         with service.receiver(StoredOffsets(sessionmaker(engine), service.group, admin=admin)) as receiver:
             service.send(*events(50, 60))
