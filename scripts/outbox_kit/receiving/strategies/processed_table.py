@@ -27,9 +27,11 @@ CLAIM = """
     insert into {table} (consumer_group, event_id)
     select cast({group} as text), id from unnest(cast({ids} as text[])) as id order by id
     on conflict do nothing returning event_id"""
+# One probe of one partition per id; `event_id = any(ids)` would look for every id in every partition.
 KNOWN = """
-    select event_id from {table}
-    where consumer_group = cast({group} as text) and event_id = any(cast({ids} as text[]))"""
+    select id from unnest(cast({ids} as text[])) as id
+    cross join lateral (
+        select 1 from {table} where consumer_group = cast({group} as text) and event_id = id limit 1) as found"""
 RESPOND = """
     update {table} set response = cast({response} as bytea)
     where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
