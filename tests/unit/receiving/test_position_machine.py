@@ -105,10 +105,11 @@ class Positions(RuleBasedStateMachine):
 
     @rule(number=consumers, source=sources, back=st.integers(1, 5))
     def replay(self, number: int, source: Partition, back: int) -> None:
-        """Seek a consumer back, as after a failed batch or a reset of the group's offsets."""
+        """Receive records again, as after a failed batch or a reset of the group's offsets."""
         consumer = self.consumers[number]
         if source in consumer.reads:
             consumer.reads[source] = max(self.first[source], consumer.reads[source] - back)
+            self.fetch(number, source, back)
 
     @precondition(lambda self: any(self.log.values()))
     @rule(source=sources)
@@ -149,7 +150,7 @@ class Positions(RuleBasedStateMachine):
 
 
 TestPositions = Positions.TestCase
-TestPositions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPositions.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_an_end_before_the_position_is_refused() -> None:

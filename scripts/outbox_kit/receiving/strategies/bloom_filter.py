@@ -28,8 +28,8 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     get the connection of `connect`, or None.
 
     With `behind`, the table of processed events decides, and nothing is lost or applied twice. Ids that the filter
-    contains are looked up in the table, which takes about a fifth less time than a claim and waits for no lock; ids that
-    it does not contain are claimed as without a filter. So it saves a little of the database's time for duplicates,
+    contains are looked up in the table, which takes about a fifth less time than a claim and waits for no lock; other
+    ids are claimed as without a filter. So it saves a little of the database's time for duplicates,
     nothing for new events, and costs one more statement in a batch with both.
 
     A filter belongs to the process that handles the partition: processes on several hosts need a shared folder,
