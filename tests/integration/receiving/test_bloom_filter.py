@@ -21,8 +21,8 @@ from tests.integration.receiving.crashes import (
 )
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.errors import ConfigurationError
-from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver
+from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver, ReceiverStoppedError
 
 
 @pytest.fixture
@@ -159,6 +159,23 @@ def test_the_filter_of_a_recreated_topic_is_discarded(
         receive(receiver, 20)
     assert len(handled) == 30
     assert "the topic was created again" in caplog.text
+
+
+def test_a_refused_filter_stops_the_receiver(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]
+) -> None:
+    service.send(*events(0, 10))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 10)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
+    service.send(*events(5, 20))
+    with service.receiver(alone(service, admin, tmp_path, missing="refuse")) as receiver:
+        with pytest.raises(RefusedError, match="its checksum is wrong"):
+            receive(receiver, 1)
+        with pytest.raises(ReceiverStoppedError):
+            receive(receiver, 100)
+    assert handled_ids(handled) == list(range(10))
 
 
 def test_alone_false_positives_are_lost_and_counted(

@@ -209,6 +209,27 @@ def test_a_position_that_moved_back_stops_a_running_receiver(
     assert service.effects() == ["0", "1", "2", "3", "4", "2", "3", "4", "5"]
 
 
+def test_an_outage_at_the_assignment_skips_nothing(service: Service, admin: AdminClient) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(*events(0, 10))
+    down = [True]
+
+    def connect() -> psycopg.Connection:
+        if down:
+            down.pop()
+            return psycopg.connect("host=127.0.0.1 port=1 dbname=nothing")
+        return service.connect()
+
+    with service.receiver(StoredOffsets(connect, service.group, admin=admin)) as receiver:
+        with pytest.raises(psycopg.OperationalError):
+            run_until(receiver, "never", lambda: False)
+        with pytest.raises((ReceiverStoppedError, KafkaException)):
+            run_until(receiver, "never", lambda: False)
+    with service.receiver(StoredOffsets(connect, service.group, admin=admin)) as receiver:
+        run_until(receiver, "10 effects", lambda: applied(service, 10))
+    assert_once(service, 10)
+
+
 def test_the_position_follows_a_recovered_event(service: Service, admin: AdminClient) -> None:
     @service.handlers.otherwise
     def fail(event: Event, connection: psycopg.Connection) -> None:
