@@ -20,7 +20,8 @@ class Generations:
     """Recognizes the last `capacity` to 2 * `capacity` ids.
 
     An id that was not added is (wrongly) recognized with a probability of at most `error_rate`, when both filters are
-    full. Memory: 2 * capacity * 1.44 * log2(2 / error_rate) bits, 2.9 MB for a million ids and 0.001 %
+    full. Memory: 2 * capacity * 1.44 * log2(2 / error_rate) bits: 7.5 MB for a capacity
+    of a million and an error rate of 1e-6.
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:

@@ -119,10 +119,5 @@ class PartitionFilters:
         for source in sources:
             self._filters.pop(source, None)
 
-    @property
-    def size_bytes(self) -> int:
-        """Memory of all filters."""
-        return sum(kept.generations.size_bytes for kept in self._filters.values())
-
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._filters))
