@@ -21,15 +21,18 @@ from outbox_kit.receiving.latest_state import LatestState, StaleStateError, Stat
 from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
-from outbox_kit.receiving.strategies import processed_table
+from outbox_kit.receiving.strategies import position_table, processed_table
+from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
+from outbox_kit.receiving.strategies.stored_offsets import StoredOffsets
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
 from outbox_kit.receiving.strategy import Strategy, Work
 from outbox_kit.receiving.values import AvroValues, json_value, raw
 
 __all__ = [
     "AvroValues",
+    "BloomFilter",
     "Counters",
     "DeadLetterTopic",
     "Event",
@@ -44,6 +47,7 @@ __all__ = [
     "Retries",
     "StaleStateError",
     "StateStatus",
+    "StoredOffsets",
     "Strategy",
     "WithoutDeduplication",
     "Work",
@@ -54,6 +58,7 @@ __all__ = [
     "json_value",
     "payload_id",
     "position_id",
+    "position_table",
     "processed_table",
     "raw",
     "recoverers",

@@ -27,6 +27,11 @@ CLAIM = """
     insert into {table} (consumer_group, event_id)
     select cast({group} as text), id from unnest(cast({ids} as text[])) as id order by id
     on conflict do nothing returning event_id"""
+# One probe of one partition per id; `event_id = any(ids)` would look for every id in every partition.
+KNOWN = """
+    select id from unnest(cast({ids} as text[])) as id
+    cross join lateral (
+        select 1 from {table} where consumer_group = cast({group} as text) and event_id = id limit 1) as found"""
 RESPOND = """
     update {table} set response = cast({response} as bytea)
     where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
@@ -56,6 +61,13 @@ async def claim_async(
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
         await cursor.execute(_composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
         return {row[0] for row in await cursor.fetchall()}
+
+
+def known(
+    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Return those of the ids that a committed transaction of this group has claimed. Locks and writes nothing."""
+    return {row[0] for row in execute(connection, KNOWN, table, group=group, ids=list(event_ids))}
 
 
 def store_response(
