@@ -21,6 +21,7 @@ from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
 from outbox_kit.receiving.strategies import processed_table
+from outbox_kit.receiving.strategies.kafka_transactions import KafkaTransactions
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
@@ -33,6 +34,7 @@ __all__ = [
     "Failure",
     "Handlers",
     "InvalidRecordError",
+    "KafkaTransactions",
     "ProcessedEvents",
     "Reaction",
     "Receiver",

@@ -150,6 +150,8 @@ class Receiver(Generic[Context]):
         if len(events) > 1 and not any(map(self.paused.last, events)):
             try:
                 self._in_transaction(events)
+            except ReceiverStoppedError:
+                raise
             except Exception as error:
                 if self._retries.reaction(error) is Reaction.WAIT:
                     self._wait(events, error)
@@ -168,6 +170,8 @@ class Receiver(Generic[Context]):
             return
         try:
             self._in_transaction([event])
+        except ReceiverStoppedError:
+            raise
         except Exception as error:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.WAIT:
