@@ -6,8 +6,9 @@
     def announce(event: Event, transaction: KafkaTransaction) -> None:
         transaction.send(Record("library.loan", event.key, event.raw_value))
 
-Only records that are sent through the transaction are exactly once, and only for readers with read_committed. A database
-to which a handler writes commits separately, so its changes are applied at least once: see docs/receiving.md.
+Only records that are sent through the transaction are exactly once, and only for readers with read_committed. The
+commit of a database to which a handler writes is another one, before that of Kafka, so its changes are applied at least
+once. For both, use ProcessedEvents with an outbox table of the service's own: see docs/receiving.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ SETTINGS: Mapping[str, Any] = {
     "enable.auto.commit": False,  # offsets are committed in the transaction
     "isolation.level": "read_committed",  # also waits for offsets of open transactions, when partitions are assigned
 }
-CLOSE_S = 1.0
 FENCED_HINT = (
     "stop the other process with this transactional.id, or raise transaction.timeout.ms if a batch exceeded it; "
     "then start again"
@@ -176,8 +176,7 @@ class KafkaTransactions:
     def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            producer.close(CLOSE_S)
+            producer.purge()  # otherwise the end of the last reference would wait for the brokers
 
 
 def _stop_if_fenced(error: OutboxKitError) -> None:
