@@ -69,7 +69,7 @@ def test_requires_offsets_in_the_transaction(service: TransformingService) -> No
     for name, value in {"enable.auto.commit": True, "isolation.level": UNCOMMITTED}.items():
         with pytest.raises(ConfigurationError, match=name):
             service.receiver(service.strategy(), settings={name: value})
-    with pytest.raises(ConfigurationError, match="transactional.id"):
+    with pytest.raises(ConfigurationError, match=r"transactional\.id"):
         KafkaTransactions({"bootstrap.servers": service.bootstrap})
 
 
