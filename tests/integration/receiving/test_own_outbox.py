@@ -1,4 +1,4 @@
-"""Idempotent consumer with an outbox of its own: the events of one pipeline become events of a second one, each once."""
+"""Idempotent consumer with an outbox of its own: events of one pipeline become events of another, each once."""
 
 from __future__ import annotations
 
