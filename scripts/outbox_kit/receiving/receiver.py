@@ -27,8 +27,14 @@ DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": 
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False}
 # The partition belongs to another consumer now, which reads the events again.
 REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
-# Positions at the end of a partition and interrupted connections are no reason to stop: the client continues itself.
-TRANSIENT = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+# The end of a partition, an interrupted connection, and a batch that took longer than max.poll.interval.ms are no
+# reason to stop: the client continues itself, in the last case by joining the group again.
+TRANSIENT = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._MAX_POLL_EXCEEDED,
+)
 
 
 class Receiver(Generic[Context]):
