@@ -31,6 +31,7 @@ from outbox_kit.receiving import (
     recoverers,
 )
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+from outbox_kit.sending.record import Record
 
 CHILD = Path(__file__).with_name("transforming_process.py")
 REPOSITORY = Path(__file__).parents[3]
@@ -147,6 +148,25 @@ def test_an_error_between_sends_withdraws_all_of_them(bootstrap: str, create_top
         assert receiver.counters.recovered == 1
     assert service.outputs() == ["good"] * 3
     assert service.outputs(UNCOMMITTED) == ["bad"] * 2 + ["good"] * 3
+
+
+def test_a_record_that_is_too_large_does_not_block_its_partition(
+    bootstrap: str, create_topic: Callable[..., str]
+) -> None:
+    service = new_service(bootstrap, "", create_topic)
+
+    @service.handlers.otherwise
+    def enlarge(event: Event, transaction: KafkaTransaction) -> None:
+        service.forward(event, transaction)
+        if event.event_id == "big":
+            transaction.send(Record(service.output, event.key, bytes(2_000_000)))
+
+    service.send(("a", "big"), ("a", "small"), partition=0)
+    options = {"retries": FAST, "recoverer": recoverers.log_and_continue}
+    with service.receiver(service.strategy(), **options) as receiver:
+        run_to_end(service, receiver, 2)
+        assert receiver.counters.recovered == 1
+    assert service.outputs() == ["small"]
 
 
 @pytest.mark.parametrize("point", ["before commit", "after commit"])
