@@ -33,7 +33,9 @@ create table loan (
   id bigint generated always as identity primary key, book_id text not null, kind text not null,
   lent_at_ms bigint not null, size int not null)"""
 INSERT = "insert into loan (book_id, kind, lent_at_ms, size) values (%s, %s, %s, %s)"
-SQLALCHEMY_INSERT = sqlalchemy.text("insert into loan (book_id, kind, lent_at_ms, size) values (:id, :kind, :at, :size)")
+SQLALCHEMY_INSERT = sqlalchemy.text(
+    "insert into loan (book_id, kind, lent_at_ms, size) values (:id, :kind, :at, :size)"
+)
 
 
 @dataclass(frozen=True)
