@@ -45,6 +45,8 @@ class Service:
     bootstrap: str
     dsn: str
     engine: sqlalchemy.Engine
+    folder: Path
+    """An empty folder for files of strategies."""
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn)
@@ -52,14 +54,16 @@ class Service:
     def session(self) -> sqlalchemy.orm.Session:
         return sqlalchemy.orm.Session(self.engine)
 
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
     def settings(self, group: str) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "group.id": group}
 
-    def reset(self, *tables: str) -> None:
+    def reset(self) -> None:
         """Empty the tables, and write what PostgreSQL has in memory."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            for table in ("loan", processed_table.DEFAULT_TABLE, *tables):
-                connection.execute(f"truncate {table}")  # type: ignore[arg-type]
+            connection.execute("truncate loan, public.processed_event")
             connection.execute("checkpoint")
 
     def rows(self) -> int:
@@ -92,7 +96,7 @@ def running_service(events: int) -> Iterator[Service]:
             with psycopg.connect(state.postgres) as connection:
                 connection.execute(TABLES)
                 connection.execute(processed_table.create_table_sql())
-            service = Service(state.kafka, state.postgres, engine)
+            service = Service(state.kafka, state.postgres, engine, Path(folder))
             produce(service, events)
             yield service
             engine.dispose()
@@ -102,8 +106,7 @@ def running_service(events: int) -> Iterator[Service]:
 
 def produce(service: Service, events: int) -> None:
     """Create the topic and send the events, which have different ids."""
-    admin = AdminClient({"bootstrap.servers": service.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    service.admin().create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS, "linger.ms": 5})
     deliveries = Deliveries(producer)
     for number in range(events):

@@ -24,6 +24,7 @@ class Variant:
     baseline: str = SAME
     bound: float | None = None
     """Lower limit of the ratio."""
+    writes_rows: bool = True
 
 
 VARIANTS = (
