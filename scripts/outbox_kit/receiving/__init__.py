@@ -20,7 +20,7 @@ from outbox_kit.receiving.handlers import Handlers
 from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
-from outbox_kit.receiving.strategies import processed_table
+from outbox_kit.receiving.strategies import processed_retention, processed_table
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
@@ -47,6 +47,7 @@ __all__ = [
     "header_id",
     "payload_id",
     "position_id",
+    "processed_retention",
     "processed_table",
     "recoverers",
 ]
