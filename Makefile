@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize
 
-.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-materialize bench-latest-state clean prerequisites older-postgres requirements
+.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -205,6 +205,12 @@ bench-latency: setup ## Measure the latency from commit to consumer, compared wi
 
 bench-sending: setup ## Measure the costs of the ways to send; build/bench/sending.json. About 15 minutes. BACKLOGS=100000,1000000: larger backlogs.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
+
+bench-receiving: setup ## Measure the strategies of the receiving library; build/bench/receiving.json. About 5 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/run.py
+
+bench-receiving-table: setup ## Measure layouts of the table of processed events; build/bench/receiving-table.json. About 3 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/table_settings.py
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py

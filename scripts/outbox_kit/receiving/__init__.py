@@ -13,24 +13,26 @@
 See docs/receiving.md for the strategies, what they promise, and what they cost.
 """
 
-from outbox_kit.receiving import recoverers
-from outbox_kit.receiving.counters import Counters
-from outbox_kit.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
-from outbox_kit.receiving.handlers import Handlers
-from outbox_kit.receiving.latest_state import LatestState, StaleStateError, StateStatus
-from outbox_kit.receiving.receiver import Receiver
-from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
-from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
-from outbox_kit.receiving.strategies import position_table, processed_table
-from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
-from outbox_kit.receiving.strategies import processed_table
-from outbox_kit.receiving.strategies.kafka_transactions import KafkaTransactions
-from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
-from outbox_kit.receiving.strategies.processed_table import claim, claim_async
-from outbox_kit.receiving.strategies.stored_offsets import StoredOffsets
-from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
-from outbox_kit.receiving.strategy import Strategy, Work
-from outbox_kit.receiving.values import AvroValues, json_value, raw
+from outbox_common.extras import extra
+
+with extra("kafka"):
+    from outbox_kit.receiving import recoverers
+    from outbox_kit.receiving.counters import Counters
+    from outbox_kit.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
+    from outbox_kit.receiving.handlers import Handlers
+    from outbox_kit.receiving.latest_state import LatestState, StaleStateError, StateStatus
+    from outbox_kit.receiving.receiver import Receiver
+    from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
+    from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
+    from outbox_kit.receiving.strategies import position_table, processed_retention, processed_table
+    from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
+    from outbox_kit.receiving.strategies.kafka_transactions import KafkaTransactions
+    from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
+    from outbox_kit.receiving.strategies.processed_table import claim, claim_async
+    from outbox_kit.receiving.strategies.stored_offsets import StoredOffsets
+    from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
+    from outbox_kit.receiving.strategy import Strategy, Work
+    from outbox_kit.receiving.values import AvroValues, json_value, raw
 
 __all__ = [
     "AvroValues",
@@ -41,8 +43,8 @@ __all__ = [
     "Failure",
     "Handlers",
     "InvalidRecordError",
-    "LatestState",
     "KafkaTransactions",
+    "LatestState",
     "ProcessedEvents",
     "Reaction",
     "Receiver",
@@ -62,6 +64,7 @@ __all__ = [
     "payload_id",
     "position_id",
     "position_table",
+    "processed_retention",
     "processed_table",
     "raw",
     "recoverers",

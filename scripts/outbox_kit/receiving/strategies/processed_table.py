@@ -7,6 +7,7 @@ second sees a duplicate, and if the first rolls back, the second goes on.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
@@ -100,6 +101,7 @@ def execute(connection: SyncConnection, statement: str, table: str, **values: ob
     )
 
 
+@lru_cache(maxsize=64)
 def _composed(statement: str, table: str, names: tuple[str, ...]) -> sql.Composed:
     placeholders = {name: sql.Placeholder(name) for name in names}
     return sql.SQL(statement).format(table=sql.Identifier(*table.split(".")), **placeholders)

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Layouts of the table of processed events: ids per second of concurrent claims, size, and time to expire old ids.
+
+Settings: ROWS (old ids in each table, default 200000), SECONDS (of each sample, 4), ROUNDS (2), ONLY (layouts).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, LiteralString, cast
+from uuid import uuid4
+
+import psycopg
+from tests.benchmarks.benchmark_stack import print_progress
+from tests.benchmarks.report import document, machine, markdown, publish, spread
+from tests.conftest import make_project
+
+from outbox_kit.receiving import processed_table
+from outbox_kit.receiving.strategies.processed_retention import expire
+from outbox_kit.stack import Stack
+
+ROWS = int(os.environ.get("ROWS") or 200_000)
+SECONDS = float(os.environ.get("SECONDS") or 4)
+ROUNDS = int(os.environ.get("ROUNDS") or 2)
+ONLY = tuple(name for name in os.environ.get("ONLY", "").split(",") if name)
+SESSIONS, BATCH, DAYS = 4, 100, 10
+CLAIM = """
+    insert into {table} (consumer_group, event_id) select 'bench', id from unnest(%s::text[]) id order by id
+    on conflict do nothing returning event_id"""
+FILL = """
+    insert into {table} (consumer_group, event_id, processed_at)
+    select 'bench', gen_random_uuid()::text, now() - interval '1 day' * (8 + n * 10 / {rows})
+    from generate_series(0, {rows} - 1) n"""
+DAY_CLAIM = CLAIM.replace("event_id) select", "event_id, day) select").replace("id from", "id, current_date from")
+DAY_FILL = FILL.replace("processed_at)", "processed_at, day)").replace("from gen", ", current_date - n % 10 from gen")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """DDL of a table, its statements, and how old ids are removed. `{table}` is the name."""
+
+    name: str
+    ddl: Callable[[str], str]
+    claim: str = CLAIM
+    fill: str = FILL
+    is_by_day: bool = False
+
+
+def sharded(shards: int, more: str = "") -> Callable[[str], str]:
+    """Return the DDL of the library, and one more statement."""
+    return lambda table: (
+        f"{processed_table.create_table_sql(table, shards=shards).as_string()};" + more.format(table=table)
+    )
+
+
+def flat(storage: str = "") -> Callable[[str], str]:
+    """Return the DDL of a table without shards."""
+    return lambda table: (
+        f"create table {table} (consumer_group text not null, event_id text not null, processed_at timestamptz "
+        f"not null default now(), response bytea, primary key (event_id, consumer_group) {storage})"
+    )
+
+
+def by_day(table: str) -> str:
+    """Return the DDL of a table with a partition per day."""
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=number) for number in range(DAYS)]
+    parts = [
+        f"create table {table}_{number} partition of {table} for values from ('{day}') to ('{day + timedelta(days=1)}')"
+        for number, day in enumerate(days)
+    ]
+    columns = (
+        "consumer_group text not null, event_id text not null, day date not null, "
+        "processed_at timestamptz not null default now(), response bytea"
+    )
+    key = "primary key (event_id, consumer_group, day)"
+    return "; ".join([f"create table {table} ({columns}, {key}) partition by range (day)", *parts])
+
+
+LAYOUTS = (
+    Layout("no shards", flat()),
+    Layout("no shards, fillfactor 70", flat("with (fillfactor = 70)")),
+    Layout("4 shards", sharded(4)),
+    Layout("8 shards", sharded(8)),
+    Layout("16 shards", sharded(16)),
+    Layout("8 shards, BRIN", sharded(8, "create index on {table} using brin (processed_at)")),
+    Layout("8 shards, B-tree", sharded(8, "create index on {table} (processed_at)")),
+    Layout("partition per day", by_day, DAY_CLAIM, DAY_FILL, is_by_day=True),
+)
+
+
+@dataclass
+class Result:
+    """Ids per second of one sample, bytes per id, and seconds to remove the old ids and to vacuum."""
+
+    rate: float
+    size: float
+    expire_s: float
+    vacuum_s: float
+
+
+def main() -> int:
+    """Run the benchmark, print the report and write the JSON file."""
+    machine_info, results = machine(), defaultdict[str, list[Result]](list)
+    chosen = [layout for layout in LAYOUTS if not ONLY or layout.name in ONLY]
+    with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
+        stack = Stack(make_project(Path(folder) / "project"))
+        try:
+            dsn = stack.up(print_progress, services=["postgres"]).postgres
+            for round_number in range(ROUNDS):
+                for layout in chosen if round_number % 2 else chosen[::-1]:
+                    results[layout.name].append(measure(dsn, layout))
+                    print_progress(f"{layout.name}: {results[layout.name][-1]}")
+        finally:
+            stack.down(print_progress, purge=True)
+    report(results, machine_info)
+    return 0
+
+
+def measure(dsn: str, layout: Layout) -> Result:
+    """Fill a table with old ids, claim new ids in concurrent sessions, and remove the old ones."""
+    table = f"public.t{uuid4().hex[:8]}"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        execute(connection, layout.ddl(table))
+        execute(connection, layout.fill.format(table=table, rows=ROWS))
+        execute(connection, f"vacuum analyze {table}")
+        execute(connection, "checkpoint")
+        with ThreadPoolExecutor(SESSIONS) as pool:
+            counts = list(pool.map(lambda _: claims(dsn, layout.claim.format(table=table)), range(SESSIONS)))
+        size = "select sum(pg_total_relation_size(relid)) from pg_partition_tree(%s::regclass)"
+        total = connection.execute(size, [table]).fetchall()[0][0] or _flat_size(connection, table)
+        started = time.perf_counter()
+        if layout.is_by_day:
+            execute(connection, "; ".join(f"drop table {table}_{number}" for number in range(1, DAYS)))
+        else:
+            expire(connection, keep=timedelta(days=7), table=table)
+        expired = time.perf_counter()
+        execute(connection, f"vacuum {table}")
+        vacuumed = time.perf_counter()
+        execute(connection, f"drop table {table}")
+    bytes_per_id = float(total) / (ROWS + sum(counts))
+    return Result(sum(counts) / SECONDS, bytes_per_id, expired - started, vacuumed - expired)
+
+
+def claims(dsn: str, statement: str) -> int:
+    """Claim batches of new ids, each in a transaction, for SECONDS; return the number of ids."""
+    count, end = 0, time.monotonic() + SECONDS
+    with psycopg.connect(dsn) as connection:
+        while time.monotonic() < end:
+            ids = [str(uuid4()) for _ in range(BATCH)]
+            count += len(connection.execute(cast(LiteralString, statement), [ids]).fetchall())
+            connection.commit()
+    return count
+
+
+def _flat_size(connection: psycopg.Connection[Any], table: str) -> float:
+    return float(connection.execute("select pg_total_relation_size(%s::regclass)", [table]).fetchall()[0][0])
+
+
+def execute(connection: psycopg.Connection[Any], statement: str) -> None:
+    """Execute statements of this module, one by one."""
+    for part in filter(str.strip, statement.split(";")):
+        connection.execute(cast(LiteralString, part))
+
+
+def report(results: dict[str, list[Result]], machine_info: dict[str, object]) -> None:
+    """Publish the medians."""
+    measures = {
+        name: {key: spread(getattr(sample, key) for sample in samples) for key in Result.__annotations__}
+        for name, samples in results.items()
+    }
+    content = document(
+        machine=machine_info,
+        samples={name: [vars(sample) for sample in samples] for name, samples in results.items()},
+        measures=measures,
+        ratios={},
+        values={},
+        rows=ROWS,
+    )
+    rows = []
+    for name, by_key in measures.items():
+        figures = [by_key[key]["median"] for key in ("rate", "size", "expire_s", "vacuum_s")]
+        rows.append([name, f"{figures[0]:,.0f}", f"{figures[1]:,.0f}", f"{figures[2]:.2f}", f"{figures[3]:.2f}"])
+    publish("receiving-table", content, markdown(["layout", "ids/s", "bytes per id", "expire s", "vacuum s"], rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
