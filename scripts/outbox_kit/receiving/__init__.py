@@ -25,7 +25,7 @@ with extra("kafka"):
     from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
     from outbox_kit.receiving.strategies import position_table, processed_retention, processed_table
-    from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
+    from outbox_kit.receiving.strategies.bloom.bloom_filter import BloomFilter
     from outbox_kit.receiving.strategies.kafka_transactions import KafkaTransactions
     from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
     from outbox_kit.receiving.strategies.processed_table import claim, claim_async

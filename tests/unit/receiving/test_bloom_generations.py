@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.receiving.strategies import filter_files
-from outbox_kit.receiving.strategies.bloom_generations import Generations, stable_hash
-from outbox_kit.receiving.strategies.filter_files import InvalidFilterError, SavedFilter
-from outbox_kit.receiving.strategies.partition_filters import Missing, PartitionFilters
+from outbox_kit.receiving.strategies.bloom import filter_files
+from outbox_kit.receiving.strategies.bloom.bloom_generations import Generations, stable_hash
+from outbox_kit.receiving.strategies.bloom.filter_files import InvalidFilterError, SavedFilter
+from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
 
 SOURCE = ("topic", 3)
 
@@ -56,7 +56,7 @@ def test_keeps_the_last_two_generations() -> None:
 
 
 def test_hashes_are_equal_in_every_process() -> None:
-    code = "from outbox_kit.receiving.strategies.bloom_generations import stable_hash; print(stable_hash('an event'))"
+    code = "from outbox_kit.receiving.strategies.bloom.bloom_generations import stable_hash; print(stable_hash('an event'))"
     outputs = {
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
         for _ in range(2)

@@ -14,8 +14,8 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event, Identify, header_id
 from outbox_kit.receiving.recoverers import ReceiverStoppedError
 from outbox_kit.receiving.strategies import partition_states, processed_table
+from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
 from outbox_kit.receiving.strategies.database import Connected, Database
-from outbox_kit.receiving.strategies.partition_filters import Missing, PartitionFilters
 from outbox_kit.receiving.strategies.positions import Partition
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategy import ConsumerOffsets, Work

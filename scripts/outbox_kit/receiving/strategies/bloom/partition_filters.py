@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.receiving.strategies import filter_files
-from outbox_kit.receiving.strategies.bloom_generations import Generations
-from outbox_kit.receiving.strategies.filter_files import InvalidFilterError, SavedFilter
+from outbox_kit.receiving.strategies.bloom import filter_files
+from outbox_kit.receiving.strategies.bloom.bloom_generations import Generations
+from outbox_kit.receiving.strategies.bloom.filter_files import InvalidFilterError, SavedFilter
 from outbox_kit.receiving.strategies.positions import Partition
 
 log = logging.getLogger("outbox_kit.receiving")

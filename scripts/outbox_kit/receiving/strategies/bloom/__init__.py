@@ -1,0 +1,1 @@
+"""Bloom filters: what was probably handled, in memory."""
