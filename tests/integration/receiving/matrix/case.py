@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,9 +15,8 @@ from tests.integration.receiving.matrix.dependency import Dependency
 from tests.integration.receiving.matrix.entries import Entry, Setup
 from tests.integration.receiving.matrix.members import SECONDS, Member
 from tests.integration.receiving.matrix.outcomes import Outcome
-from tests.integration.support import read_all
+from tests.integration.receiving.matrix.topics import count_values
 
-from outbox_kit.pipeline import Kafka
 from outbox_kit.sending.record import PRODUCER_SETTINGS
 from outbox_kit.waiting import Observation, wait_for
 
@@ -41,6 +39,7 @@ class Case:
     dependency: Dependency
     members: list[Member] = field(default_factory=list)
     counts_calls: bool = False
+    has_dead_letters: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -51,7 +50,7 @@ class Case:
         """Produce events, each to the partition that its number tells."""
         producer = Producer({"bootstrap.servers": self.setup.bootstrap, **PRODUCER_SETTINGS})
         for event_id in event_ids:
-            number = int(event_id.lstrip("elast"))
+            number = int(event_id.removeprefix("last").removeprefix("e"))
             headers = [("event_id", event_id.encode()), ("event_type", b"Changed")]
             producer.produce(
                 self.setup.topic, key=f"k{number % 6}", value=event_id, headers=headers, partition=number % PARTITIONS
@@ -88,12 +87,13 @@ class Case:
         others = {name: effects[name] for name in expected if effects[name] != 1}
         others |= {name: number for name, number in effects.items() if name not in {*expected, MARKED, *LAST}}
         calls = self.dependency.calls[MARKED] if self.counts_calls else 0
-        return Outcome(effects[MARKED], calls, self._dead_letters()[MARKED], others)
+        letters = count_values(self.setup.bootstrap, self.dead_letter_topic, 1)[MARKED] if self.has_dead_letters else 0
+        return Outcome(effects[MARKED], calls, letters, others)
 
-    def _dead_letters(self) -> Counter[str]:
-        kafka = Kafka(bootstrap_servers=self.setup.bootstrap)
-        records = read_all(kafka, self.dead_letter_topic, 1)
-        return Counter((record.value() or b"").decode() for record in records)  # type: ignore[union-attr]
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic, which remains until the stack is stopped."""
+        admin = AdminClient({"bootstrap.servers": self.setup.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
 
 
 @contextmanager
@@ -101,12 +101,11 @@ def opened(bootstrap: str, dsn: str, entry: Entry) -> Iterator[Case]:
     """Yield a case whose topic has the events. Its members are stopped at the end."""
     name = f"matrix-{uuid4().hex[:10]}"
     setup = Setup(bootstrap, dsn, f"{name}.events", name)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     with Dependency().running() as dependency:
         case = Case(setup, entry, dependency)
-        topics = {setup.topic: PARTITIONS, setup.output: PARTITIONS, case.dead_letter_topic: 1}
-        for created in admin.create_topics([NewTopic(topic, count, 1) for topic, count in topics.items()]).values():
-            created.result(SECONDS)
+        case.create_topic(setup.topic, PARTITIONS)
+        if entry.sends:
+            case.create_topic(setup.output, 1)
         case.send(*(f"e{number}" for number in range(EVENTS)))
         try:
             yield case

@@ -69,6 +69,8 @@ class Entry:
     promises: Mapping[str, Outcome | None] = field(default_factory=dict)
     write: Callable[[Setup, Event, Any], None] = write_row
     count: Callable[[Setup], Counter[str]] = count_rows
+    sends: bool = False
+    """Whether the effects are events on the output topic, not rows."""
 
 
 ENTRIES = [

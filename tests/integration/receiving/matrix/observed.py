@@ -20,9 +20,7 @@ def nothing(_events: Sequence[Event]) -> None:
 class Observed:
     """Passes everything on to a strategy, and notes which partitions and events it got."""
 
-    def __init__(
-        self, strategy: Strategy[Any], *, before_commit: Step = nothing, after_commit: Step = nothing
-    ) -> None:
+    def __init__(self, strategy: Strategy[Any], *, before_commit: Step = nothing, after_commit: Step = nothing) -> None:
         self.partitions: set[tuple[str, int]] = set()
         """Partitions that were assigned at any time."""
         self.settled: set[str] = set()
