@@ -39,12 +39,12 @@ class Dependency:
         dependency = self
 
         class Call(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - name of the base class
+            def do_POST(self) -> None:
                 self.send_response(dependency.respond(self.path.strip("/")))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of the base class
+            def log_message(self, format: str, *args: object) -> None:
                 """Calls are counted, not logged."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Call) as server:

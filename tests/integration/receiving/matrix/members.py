@@ -64,7 +64,7 @@ class Member:
             with self.receiver as receiver:
                 while not self._stop.is_set() and self._until not in self.strategy.settled:
                     receiver.poll(0.1)
-        except BaseException as error:  # noqa: BLE001 - the thread of the test raises it
+        except BaseException as error:
             self.error = error
 
     def check(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+Cell = tuple[str, str]
+"""Names of a failure and a strategy."""
 WORDS = {0: "never", 1: "once", 2: "twice"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.integration.receiving.matrix.case import opened
 from tests.integration.receiving.matrix.entries import ENTRIES, Entry
 from tests.integration.receiving.matrix.failures import FAILURES, Failure
-from tests.integration.receiving.matrix.outcomes import Outcome
+from tests.integration.receiving.matrix.outcomes import Cell, Outcome
 
 AT_ONCE = 20
 RESULTS = Path(__file__).resolve().parents[4] / "build" / "receiving-matrix.json"
@@ -27,7 +27,6 @@ CELLS = {
     for entry in ENTRIES
     if promise(failure, entry) is not None
 }
-Cell = tuple[str, str]
 
 
 class Runs:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 from tests.integration.receiving.matrix.entries import ENTRIES
 from tests.integration.receiving.matrix.failures import FAILURES
-from tests.integration.receiving.matrix.outcomes import Outcome
+from tests.integration.receiving.matrix.outcomes import Cell, Outcome
 
 START, END = "<!-- matrix -->\n", "<!-- end of matrix -->"
-Cell = tuple[str, str]
 
 
 def render(outcomes: Mapping[Cell, Outcome]) -> str:

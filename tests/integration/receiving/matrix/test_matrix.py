@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.receiving.matrix import table
-from tests.integration.receiving.matrix.runs import AT_ONCE, CELLS, Cell, Runs, promise
+from tests.integration.receiving.matrix.outcomes import Cell
+from tests.integration.receiving.matrix.runs import AT_ONCE, CELLS, Runs, promise
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "receiving-matrix.md"
 
