@@ -20,13 +20,16 @@ from outbox_kit.receiving.handlers import Handlers
 from outbox_kit.receiving.receiver import Receiver
 from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
-from outbox_kit.receiving.strategies import processed_table
+from outbox_kit.receiving.strategies import position_table, processed_table
+from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
+from outbox_kit.receiving.strategies.stored_offsets import StoredOffsets
 from outbox_kit.receiving.strategies.without_deduplication import WithoutDeduplication
 from outbox_kit.receiving.strategy import Strategy, Work
 
 __all__ = [
+    "BloomFilter",
     "Counters",
     "DeadLetterTopic",
     "Event",
@@ -38,6 +41,7 @@ __all__ = [
     "Receiver",
     "ReceiverStoppedError",
     "Retries",
+    "StoredOffsets",
     "Strategy",
     "WithoutDeduplication",
     "Work",
@@ -47,6 +51,7 @@ __all__ = [
     "header_id",
     "payload_id",
     "position_id",
+    "position_table",
     "processed_table",
     "recoverers",
 ]

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.integration.receiving.service import Service
 
-from outbox_kit.receiving import processed_table
+from outbox_kit.receiving import position_table, processed_table
 from outbox_kit.stack import Stack
 
 EFFECTS = """
@@ -38,9 +38,15 @@ def service_dsn(source_dsn: str) -> Iterator[str]:
             with psycopg.connect(dsn) as connection:
                 connection.execute(EFFECTS)
                 connection.execute(processed_table.create_table_sql())
+                connection.execute(position_table.create_table_sql())
             yield dsn
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
 
 
 @pytest.fixture

@@ -32,12 +32,12 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         self.database = Database(connect)
         self.group = group
         self.table = table
-        self._identify = identify
+        self.identify = identify
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
         """Claim the events; yield the connection and the events that are new."""
-        ids = [self._identify(event) for event in events]
+        ids = [self.identify(event) for event in events]
         with self.database.transaction() as connection:
             new = processed_table.claim(connection, self.group, set(ids), table=self.table)  # type: ignore[arg-type]
             to_handle, duplicates = list[Event](), list[Event]()

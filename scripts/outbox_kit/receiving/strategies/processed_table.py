@@ -27,6 +27,9 @@ CLAIM = """
     insert into {table} (consumer_group, event_id)
     select cast({group} as text), id from unnest(cast({ids} as text[])) as id order by id
     on conflict do nothing returning event_id"""
+KNOWN = """
+    select event_id from {table}
+    where consumer_group = cast({group} as text) and event_id = any(cast({ids} as text[]))"""
 RESPOND = """
     update {table} set response = cast({response} as bytea)
     where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
@@ -56,6 +59,13 @@ async def claim_async(
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
         await cursor.execute(_composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
         return {row[0] for row in await cursor.fetchall()}
+
+
+def known(
+    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Return those of the ids that a committed transaction of this group has claimed. Locks and writes nothing."""
+    return {row[0] for row in execute(connection, KNOWN, table, group=group, ids=list(event_ids))}
 
 
 def store_response(

@@ -1,0 +1,153 @@
+"""Strategy with Bloom filters: recognizes handled events without a table, or asks a table for fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Generic, cast
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.event import Event, Identify, header_id
+from outbox_kit.receiving.strategies import partition_states, processed_table
+from outbox_kit.receiving.strategies.database import Connected, Database
+from outbox_kit.receiving.strategies.partition_filters import Missing, PartitionFilters
+from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
+from outbox_kit.receiving.strategy import ConsumerOffsets, Work
+
+
+class BloomFilter(ConsumerOffsets, Generic[Connected]):
+    """Keeps a filter of the last `capacity` to 2 * `capacity` ids per partition in memory, and in files of `folder`.
+
+    Alone: an event whose id the filter contains is a duplicate. Of the new events up to the share `error_rate` are
+    taken for duplicates and LOST. After a crash, events since the last commit of the group are applied again, as by any
+    consumer; those between the saved filter and that commit are received again only to complete the filter. Handlers
+    get the connection of `connect`, or None.
+
+    With `behind`, the table of processed events decides, and nothing is lost or applied twice. Ids that the filter
+    contains are looked up without claiming them, which spares most of the database's work for duplicates: a replay or
+    a repeated backfill. New events cost as much as without the filter, since each is claimed in the table.
+
+    A filter belongs to the process that handles the partition: processes on several hosts need a shared folder,
+    otherwise the filter of a partition begins empty after it moved. A zombie can apply events again unless there is a
+    table behind the filter.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        group: str,
+        *,
+        admin: AdminClient,
+        capacity: int = 1_000_000,
+        error_rate: float = 1e-6,
+        connect: Callable[[], Connected] | None = None,
+        behind: ProcessedEvents[Connected] | None = None,
+        identify: Identify = header_id,
+        save_interval_s: float = 60.0,
+        missing: Missing = "start-empty",
+    ) -> None:
+        """`admin` reads the ids of the topics. Raises ConfigurationError for arguments that contradict each other.
+
+        `missing` applies to a partition with committed offsets and without a usable file: "start-empty" or "refuse".
+        """
+        if capacity < 1 or not 0 < error_rate < 1:
+            raise ConfigurationError(f"capacity is {capacity} and error_rate {error_rate}, not > 0 and between 0 and 1")
+        if behind is not None and (connect is not None or behind.group != group):
+            raise ConfigurationError(
+                f"the table behind the filter has its own connection, and the group {behind.group}"
+            )
+        self.filters = PartitionFilters(folder, group, capacity=capacity, error_rate=error_rate, missing=missing)
+        self._admin = admin
+        self._behind = behind
+        self._database = behind.database if behind else Database(connect) if connect else None
+        self._identify = behind.identify if behind else identify
+        self._save_interval_s = save_interval_s
+        self._consumer: Consumer | None = None
+
+    def bind(self, consumer: Consumer) -> None:
+        """Keep the consumer, which reads the committed offsets."""
+        self._consumer = consumer
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        """Restore the filters. Without a table, start at the position of the filter if it is before the committed one.
+
+        Raises RefusedError for a partition without a usable file if `missing` is "refuse".
+        """
+        assert self._consumer is not None  # noqa: S101 - the receiver binds before it subscribes
+        states = partition_states.read(self._consumer, self._admin, partitions)
+        committed = partition_states.committed(self._consumer, partitions)
+        starts = []
+        for source, state in states.items():
+            saved = self.filters.open(source, state.topic_id, committed.get(source)).next_offset
+            # Before the first offset the client would apply auto.offset.reset, which can be the end.
+            known = [] if saved is None else [max(saved, state.first)]
+            known += [committed[source]] if source in committed else []
+            starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
+        return None if self._behind else starts
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Save and release the filters."""
+        sources = [(partition.topic, partition.partition) for partition in partitions]
+        self.filters.save(sources)
+        self.filters.forget(sources)
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
+        """Yield the connection and the events that are new; add all ids to the filters after the commit."""
+        ids = [self._identify(event) for event in events]
+        with self._open() as connection:
+            duplicate = self._duplicates_in_table(connection, events, ids) if self._behind else self._hits(events, ids)
+            new = [event for event, is_duplicate in zip(events, duplicate, strict=True) if not is_duplicate]
+            old = [event for event, is_duplicate in zip(events, duplicate, strict=True) if is_duplicate]
+            yield Work(connection, new, old)
+        for event, event_id in zip(events, ids, strict=True):
+            kept = self.filters.get(event.source)
+            if kept is not None:
+                kept.learn(event_id, event.offset)
+        self.filters.save_due(self._save_interval_s)
+
+    @contextmanager
+    def recovery(self, event: Event) -> Iterator[Connected]:
+        """Open a transaction. The id is not added to the filter, so that the event can be replayed."""
+        with self._open() as connection:
+            yield connection
+        kept = self.filters.get(event.source)
+        if kept is not None:
+            kept.move(event.offset + 1)
+
+    def close(self) -> None:
+        """Save the filters and close the database connection."""
+        self.filters.save(self.filters)
+        if self._database is not None:
+            self._database.close()
+
+    def _open(self) -> AbstractContextManager[Connected]:
+        return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
+
+    def _hits(self, events: Sequence[Event], ids: Sequence[str]) -> list[bool]:
+        """Return for each event whether the filter contains its id, or the group has handled it before the start."""
+        seen, hits = set[tuple[Any, str]](), []
+        for event, event_id in zip(events, ids, strict=True):
+            kept = self.filters.get(event.source)
+            is_known = kept is not None and (event.offset < kept.handled_before or event_id in kept.generations)
+            hits.append(is_known or (event.source, event_id) in seen)  # a batch can contain an event twice
+            seen.add((event.source, event_id))
+        return hits
+
+    def _duplicates_in_table(self, connection: Connected, events: Sequence[Event], ids: Sequence[str]) -> list[bool]:
+        """Look up the ids that the filter contains, and claim the others; return for each whether it is a duplicate."""
+        assert self._behind is not None  # noqa: S101 - for the type checker
+        group, table = self._behind.group, self._behind.table
+        hits = {event_id for event_id, is_hit in zip(ids, self._hits(events, ids), strict=True) if is_hit}
+        known = processed_table.known(connection, group, hits, table=table) if hits else set()  # type: ignore[arg-type]
+        rest = set(ids) - known
+        new = processed_table.claim(connection, group, rest, table=table) if rest else set()  # type: ignore[arg-type]
+        duplicates = []
+        for event_id in ids:
+            duplicates.append(event_id not in new)
+            new.discard(event_id)
+        return duplicates

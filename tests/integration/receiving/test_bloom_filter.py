@@ -1,0 +1,219 @@
+"""Bloom filters alone, and in front of the table of processed events."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.integration.receiving.crashes import (
+    CrashError,
+    committed,
+    crash,
+    crashing,
+    create_again,
+    events,
+    handled_ids,
+)
+from tests.integration.receiving.service import Service, run_until
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver
+
+
+@pytest.fixture
+def handled(service: Service) -> list[Event]:
+    """Return the handled events; the handler has no database."""
+    found: list[Event] = []
+    service.handlers.otherwise(lambda event, _: found.append(event))
+    return found
+
+
+def alone(service: Service, admin: AdminClient, folder: Path, **options: Any) -> BloomFilter[None]:  # noqa: ANN401
+    return BloomFilter(folder, service.group, admin=admin, **{"capacity": 10_000, **options})
+
+
+def with_table(
+    service: Service,
+    admin: AdminClient,
+    folder: Path,
+    **options: Any,  # noqa: ANN401
+) -> BloomFilter[psycopg.Connection]:
+    table = ProcessedEvents(service.connect, service.group)
+    return BloomFilter(folder, service.group, admin=admin, behind=table, **{"capacity": 10_000, **options})
+
+
+def receive(receiver: Receiver[Any], count: int) -> None:
+    run_until(receiver, f"{count} events", lambda: receiver.counters.received >= count)
+
+
+def test_recognizes_duplicates_after_a_restart(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]
+) -> None:
+    service.send(*events(0, 100), *events(0, 20))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 120)
+        assert receiver.counters.duplicates == 20
+    service.send(*events(50, 150))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 100)
+        assert (receiver.counters.received, receiver.counters.duplicates) == (100, 50)
+    assert handled_ids(handled) == list(range(150))
+
+
+def test_handlers_get_the_transaction_of_connect(service: Service, admin: AdminClient, tmp_path: Path) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(*events(0, 30))
+    strategy = alone(service, admin, tmp_path, connect=service.connect)
+    with crashing(service, strategy, batch_size=5) as receiver:
+        crash(receiver)
+    with service.receiver(alone(service, admin, tmp_path, connect=service.connect)) as receiver:
+        run_until(receiver, "30 effects", lambda: len(service.effects()) >= 30)
+    assert sorted(map(int, service.effects())) == list(range(30))
+
+
+def test_after_a_crash_events_since_the_save_complete_the_filter(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.send(*events(0, 10))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 10)
+    service.send(*events(10, 30))
+    strategy = alone(service, admin, tmp_path)
+    with service.receiver(strategy) as receiver:
+        receive(receiver, 20)
+        run_until(receiver, "the group's commit", lambda: sum(committed(receiver).values()) == 30)
+        monkeypatch.setattr(strategy.filters, "save", lambda _: None)  # the process ends without a save
+    service.send(*events(10, 40))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 50)
+        # 20 that the group had handled after the save, and the same ids in new records
+        assert receiver.counters.duplicates == 40
+    assert handled_ids(handled) == list(range(40))
+
+
+def test_events_after_the_last_commit_are_applied_at_least_once(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.send(*events(0, 10))
+    strategy = alone(service, admin, tmp_path)
+    with crashing(service, strategy, batch_size=1) as receiver:
+        crash(receiver)
+        monkeypatch.setattr(strategy.filters, "save", lambda _: None)
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 10)
+    assert sorted(Counter(event.event_id for event in handled).values()) == [1] * 9 + [2]
+
+
+def test_saves_at_its_interval(service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]) -> None:
+    service.send(*events(0, 10))
+    with crashing(service, alone(service, admin, tmp_path, save_interval_s=0), batch_size=100) as receiver:
+        with pytest.raises(CrashError):
+            receive(receiver, 10)
+        assert list(tmp_path.glob("*.bloom"))
+        assert not list(tmp_path.glob("*.partial"))
+    assert handled
+
+
+def test_a_rebalance_moves_filters_through_the_folder(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]
+) -> None:
+    for partition in range(3):
+        service.send(*events(50 * partition, 50 * partition + 40), partition=partition)
+    first = service.receiver(alone(service, admin, tmp_path))
+    receive(first, 120)
+    second = service.receiver(alone(service, admin, tmp_path))
+
+    def both_assigned() -> bool:
+        second.poll(0.1)
+        return bool(first.consumer.assignment()) and bool(second.consumer.assignment())
+
+    run_until(first, "the rebalance", both_assigned)
+    for partition in range(3):
+        service.send(*events(50 * partition, 50 * partition + 50), partition=partition)
+
+    def all_received() -> bool:
+        second.poll(0.1)
+        return first.counters.received + second.counters.received >= 270
+
+    run_until(first, "the repeated events", all_received)
+    assert second.counters.duplicates >= 40
+    first.close()
+    second.close()
+    assert handled_ids(handled) == list(range(150))
+
+
+def test_the_filter_of_a_recreated_topic_is_discarded(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    service.send(*events(0, 10))
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 10)
+    create_again(admin, service.topic)
+    service.send(*events(0, 20))
+    with caplog.at_level(logging.WARNING), service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 20)
+    assert len(handled) == 30
+    assert "the topic was created again" in caplog.text
+
+
+def test_alone_false_positives_are_lost_and_counted(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event]
+) -> None:
+    service.send(*events(0, 600))
+    with service.receiver(alone(service, admin, tmp_path, capacity=50, error_rate=0.5)) as receiver:
+        receive(receiver, 600)
+        assert receiver.counters.duplicates == 600 - len(handled) > 0
+
+
+def test_with_a_table_nothing_is_lost_at_any_error_rate(service: Service, admin: AdminClient, tmp_path: Path) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(*events(0, 600))
+    options = {"capacity": 50, "error_rate": 0.5}
+    with crashing(service, with_table(service, admin, tmp_path, **options), batch_size=20) as receiver:
+        crash(receiver)
+    with service.receiver(with_table(service, admin, tmp_path, **options)) as receiver:
+        receive(receiver, 600)
+        assert receiver.counters.duplicates > 0  # of the batch before the crash
+        service.send(*events(300, 700))
+        run_until(receiver, "700 effects", lambda: len(service.effects()) >= 700)
+        receive(receiver, 1000)
+    assert sorted(map(int, service.effects())) == list(range(700))
+
+
+def test_a_zombie_with_a_table_applies_nothing_twice(service: Service, admin: AdminClient, tmp_path: Path) -> None:
+    service.handlers.otherwise(service.write_effect)
+    receivers = [
+        service.receiver(
+            with_table(service, admin, tmp_path / name), settings={"group.id": f"{service.group}-{name}"}, batch_size=5
+        )
+        for name in ("owner", "zombie")
+    ]
+    service.send(*events(0, 60), *events(0, 60))
+
+    def all_received() -> bool:
+        receivers[1].poll(0.1)
+        return all(receiver.counters.received >= 120 for receiver in receivers)
+
+    run_until(receivers[0], "all events by both", all_received)
+    for receiver in receivers:
+        receiver.close()
+    assert sorted(map(int, service.effects())) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    "options", [{"capacity": 0}, {"error_rate": 0.0}, {"error_rate": 1.0}, {"behind": "other"}, {"behind": "connect"}]
+)
+def test_refuses_contradicting_arguments(
+    service: Service, admin: AdminClient, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    if "behind" in options:
+        group = service.group if options["behind"] == "connect" else "another"
+        options = {"behind": ProcessedEvents(service.connect, group)}
+        options |= {"connect": service.connect} if group == service.group else {}
+    with pytest.raises(ConfigurationError):
+        BloomFilter(tmp_path, service.group, admin=admin, **options)
