@@ -22,6 +22,7 @@ from outbox_kit.receiving.recoverers import DeadLetterTopic, Failure, ReceiverSt
 from outbox_kit.receiving.retries import Reaction, Retries, default_reaction
 from outbox_kit.receiving.strategies import position_table, processed_table
 from outbox_kit.receiving.strategies.bloom_filter import BloomFilter
+from outbox_kit.receiving.strategies.kafka_transactions import KafkaTransactions
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategies.processed_table import claim, claim_async
 from outbox_kit.receiving.strategies.stored_offsets import StoredOffsets
@@ -36,6 +37,7 @@ __all__ = [
     "Failure",
     "Handlers",
     "InvalidRecordError",
+    "KafkaTransactions",
     "ProcessedEvents",
     "Reaction",
     "Receiver",

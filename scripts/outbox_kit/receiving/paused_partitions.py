@@ -71,7 +71,9 @@ class PausedPartitions:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were assigned or revoked: attempts start again."""
         for partition in partitions:
-            self._pauses.pop((partition.topic, partition.partition), None)
+            if self._pauses.pop((partition.topic, partition.partition), None):
+                with suppress(KafkaException):  # the client keeps the pause when the partition is assigned again
+                    self._consumer.resume([TopicPartition(partition.topic, partition.partition)])
             self._last.pop((partition.topic, partition.partition), None)
 
     def succeeded(self, events: Iterable[Event]) -> None:

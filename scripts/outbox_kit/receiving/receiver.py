@@ -27,8 +27,14 @@ DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": 
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False}
 # The partition belongs to another consumer now, which reads the events again.
 REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
-# Positions at the end of a partition and interrupted connections are no reason to stop: the client continues itself.
-TRANSIENT = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+# The end of a partition, an interrupted connection, and a batch that took longer than max.poll.interval.ms are no
+# reason to stop: the client continues itself, in the last case by joining the group again.
+TRANSIENT = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._MAX_POLL_EXCEEDED,
+)
 
 
 class Receiver(Generic[Context]):
@@ -150,6 +156,8 @@ class Receiver(Generic[Context]):
         if len(events) > 1 and not any(map(self.paused.last, events)):
             try:
                 self._in_transaction(events)
+            except ReceiverStoppedError:
+                raise
             except Exception as error:
                 if self._retries.reaction(error) is Reaction.WAIT:
                     self._wait(events, error)
@@ -168,6 +176,8 @@ class Receiver(Generic[Context]):
             return
         try:
             self._in_transaction([event])
+        except ReceiverStoppedError:
+            raise
         except Exception as error:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.WAIT:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -57,10 +58,10 @@ class Case:
             )
         assert producer.flush(SECONDS) == 0
 
-    def join(self, setup: Setup | None = None, **options: Any) -> Member:  # noqa: ANN401 - options of Member
+    def join(self, **options: Any) -> Member:  # noqa: ANN401 - options of Member
         """Add a member to the group."""
         options["settings"] = {**self.settings, **options.get("settings", {})}
-        member = Member(setup or self.setup, self.entry, **options)
+        member = Member(replace(self.setup, member=len(self.members)), self.entry, **options)
         self.members.append(member)
         return member
 
@@ -97,10 +98,10 @@ class Case:
 
 
 @contextmanager
-def opened(bootstrap: str, dsn: str, entry: Entry) -> Iterator[Case]:
+def opened(bootstrap: str, dsn: str, folder: Path, entry: Entry) -> Iterator[Case]:
     """Yield a case whose topic has the events. Its members are stopped at the end."""
     name = f"matrix-{uuid4().hex[:10]}"
-    setup = Setup(bootstrap, dsn, f"{name}.events", name)
+    setup = Setup(bootstrap, dsn, f"{name}.events", name, str(folder / name))
     with Dependency().running() as dependency:
         case = Case(setup, entry, dependency)
         case.create_topic(setup.topic, PARTITIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import Event as StopEvent
 from threading import Thread
 from typing import Any
@@ -49,12 +49,12 @@ def make_receiver(
 
 
 class Member:
-    """A receiver in a thread. It ends when it is stopped or, with `until`, when this event is settled."""
+    """A receiver in a thread. It ends when it is stopped, or when one of the events `until` is settled."""
 
-    def __init__(self, setup: Setup, entry: Entry, *, until: str = "", **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, setup: Setup, entry: Entry, *, until: Collection[str] = (), **options: Any) -> None:  # noqa: ANN401
         self.receiver, self.strategy = make_receiver(setup, entry, **options)
         self.error: BaseException | None = None
-        self._until = until
+        self._until = set(until)
         self._stop = StopEvent()
         self._thread = Thread(target=self._run, name=setup.group, daemon=True)
         self._thread.start()
@@ -62,10 +62,14 @@ class Member:
     def _run(self) -> None:
         try:
             with self.receiver as receiver:
-                while not self._stop.is_set() and self._until not in self.strategy.settled:
+                while not self._stop.is_set() and not self._until & self.strategy.settled:
                     receiver.poll(0.1)
         except BaseException as error:
             self.error = error
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def check(self) -> None:
         """Raise the error that has ended the receiver."""

@@ -32,9 +32,10 @@ CELLS = {
 class Runs:
     """Outcomes by failure and strategy."""
 
-    def __init__(self, bootstrap: str, dsn: str, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, bootstrap: str, dsn: str, folder: Path, pool: ThreadPoolExecutor) -> None:
         self._bootstrap = bootstrap
         self._dsn = dsn
+        self._folder = folder
         self._pool = pool
         self._running: dict[Cell, Future[Outcome]] = {}
 
@@ -45,7 +46,7 @@ class Runs:
         return self._running[cell]
 
     def _run(self, failure: Failure, entry: Entry) -> Outcome:
-        with opened(self._bootstrap, self._dsn, entry) as case:
+        with opened(self._bootstrap, self._dsn, self._folder, entry) as case:
             failure.run(case)
         return case.outcome()
 

@@ -16,10 +16,12 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "receiving-matrix.md"
 
 
 @pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest, bootstrap: str, service_dsn: str) -> Iterator[Runs]:
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bootstrap: str, service_dsn: str
+) -> Iterator[Runs]:
     """Start the cells of the selected tests."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = Runs(bootstrap, service_dsn, pool)
+        runs = Runs(bootstrap, service_dsn, tmp_path_factory.mktemp("filters"), pool)
         for item in request.session.items:
             if item.path == request.path and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
                 runs.start(item.callspec.params["cell"])

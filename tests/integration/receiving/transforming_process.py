@@ -1,0 +1,36 @@
+"""Child process that receives events and stops in the middle of a transaction, to be killed.
+
+    python transforming_process.py BOOTSTRAP TOPIC OUTPUT GROUP EVENT_ID
+
+It prints a line when the records of a transaction up to EVENT_ID are on the brokers, and then waits.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from tests.integration.receiving.transforming import TransformingService
+
+from outbox_kit.receiving import Event
+from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+
+BOOTSTRAP, TOPIC, OUTPUT, GROUP, EVENT_ID = sys.argv[1:]
+
+
+def main() -> None:
+    service = TransformingService(BOOTSTRAP, "", TOPIC, GROUP, output=OUTPUT)
+
+    @service.handlers.otherwise
+    def forward(event: Event, transaction: KafkaTransaction) -> None:
+        service.forward(event, transaction)
+        if event.event_id == EVENT_ID:
+            transaction.flush()
+            print("in transaction", flush=True)
+            threading.Event().wait(120)
+
+    with service.receiver(service.strategy(), batch_size=10) as receiver:
+        receiver.run(threading.Event(), poll_s=0.1)
+
+
+main()
