@@ -76,10 +76,13 @@ class Case:
 
         wait_for(subject, poll, seconds=seconds, interval=0.05)
 
-    def settle(self) -> None:
-        """Wait until the members are through with all events."""
+    def settle(self, *members: Member) -> None:
+        """Wait until the members, by default all, are through with all events."""
         self.send(*LAST)
-        self.wait("the last events", lambda: {*LAST} <= {*().union(*(m.strategy.settled for m in self.members))})
+        awaited = members or self.members
+        self.wait(
+            "the last events", lambda: {*LAST} <= set[str]().union(*(member.strategy.settled for member in awaited))
+        )
 
     def outcome(self) -> Outcome:
         """Count the effects, after the members have ended."""

@@ -94,13 +94,13 @@ def deliver_twice(case: Case, first_status: int) -> None:
         return first_status
 
     case.dependency.answer = answer
-    case.join(handle=call(case))
+    first = case.join(handle=call(case))
     case.wait("the first delivery", lambda: case.dependency.calls[MARKED] == 1)
     again = f"{case.setup.group}-again"
     start_group_at_marked(case, again)
     until = {MARKED, LAST[MARKED_PARTITION]}  # a stored position can be after the event
     second = case.join(handle=call(case), settings={"group.id": again}, until=until)
-    case.settle()
+    case.settle(first)
     case.wait("the end of the second receiver", lambda: not second.is_running)
 
 
