@@ -80,9 +80,12 @@ class Case:
         """Wait until the members, by default all, are through with all events."""
         self.send(*LAST)
         awaited = members or self.members
-        self.wait(
-            "the last events", lambda: {*LAST} <= set[str]().union(*(member.strategy.settled for member in awaited))
-        )
+
+        def is_settled() -> bool:
+            settled = set[str]().union(*(member.strategy.settled for member in awaited))
+            return settled >= {*LAST}
+
+        self.wait("the last events", is_settled)
 
     def outcome(self) -> Outcome:
         """Count the effects, after the members have ended."""
