@@ -56,7 +56,8 @@ def test_keeps_the_last_two_generations() -> None:
 
 
 def test_hashes_are_equal_in_every_process() -> None:
-    code = "from outbox_kit.receiving.strategies.bloom.bloom_generations import stable_hash; print(stable_hash('an event'))"
+    module = "outbox_kit.receiving.strategies.bloom.bloom_generations"
+    code = f"from {module} import stable_hash; print(stable_hash('an event'))"
     outputs = {
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
         for _ in range(2)

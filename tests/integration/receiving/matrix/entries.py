@@ -1,0 +1,158 @@
+"""Strategies of the matrix: how each is made, and what it promises for each failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.orm import Session, sessionmaker
+from tests.integration.receiving.matrix.baselines import InsertLast, OffsetFirst
+from tests.integration.receiving.matrix.outcomes import NEVER, TWICE, Outcome
+from tests.integration.receiving.matrix.topics import count_values
+
+from outbox_kit.receiving import (
+    BloomFilter,
+    Event,
+    KafkaTransactions,
+    ProcessedEvents,
+    StoredOffsets,
+    Strategy,
+    WithoutDeduplication,
+)
+from outbox_kit.sending.record import Record
+
+INSERT = "insert into effect (consumer_group, event_id, aggregate_id) values "
+EFFECTS = "select event_id, count(*) from effect where consumer_group = %s group by event_id"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Addresses and names that the strategy of a cell uses, also in another process."""
+
+    bootstrap: str
+    dsn: str
+    topic: str
+    group: str
+    folder: str
+    """Folder of Bloom filters, which the members share."""
+    member: int = 0
+    """Number of the member; a process that replaces a crashed one has its number."""
+
+    @property
+    def output(self) -> str:
+        """Topic of the events that a strategy with Kafka transactions sends."""
+        return f"{self.topic}.output"
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """Settings of producers and admin clients."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    def connect(self) -> psycopg.Connection:
+        """Connect to the database. The server shows the group as name of the application."""
+        return psycopg.connect(self.dsn, application_name=self.group)
+
+    def sessions(self) -> sessionmaker[Session]:
+        """Return the session factory of SQLAlchemy."""
+        return sessionmaker(create_engine("postgresql+psycopg://", creator=self.connect, poolclass=NullPool))
+
+
+def write_row(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN401 - depends on the strategy
+    """Apply an event: its effect is a row, which nothing but the strategy keeps unique."""
+    values = {"group": setup.group, "id": event.event_id, "key": event.aggregate_id}
+    if isinstance(context, Session):
+        context.execute(text(f"{INSERT} (:group, :id, :key)"), values)
+    else:
+        context.execute(f"{INSERT} (%(group)s, %(id)s, %(key)s)", values)
+
+
+def count_rows(setup: Setup) -> Counter[str]:
+    """Return the number of effects by event."""
+    with setup.connect() as connection:
+        return Counter(dict(connection.execute(EFFECTS, [setup.group]).fetchall()))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One strategy. `promises` are those that differ from the failure's usual outcome; None: the failure cannot occur.
+
+    `write` applies an event, and `count` counts the effects by event.
+    """
+
+    name: str
+    make: Callable[[Setup], Strategy[Any]]
+    promises: Mapping[str, Outcome | None] = field(default_factory=dict)
+    write: Callable[[Setup, Event, Any], None] = write_row
+    count: Callable[[Setup], Counter[str]] = count_rows
+    sends: bool = False
+    """Whether the effects are events on the output topic, not rows."""
+
+
+def send_event(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN401 - a KafkaTransaction
+    """Apply an event: its effect is an event on the output topic."""
+    context.send(Record(setup.output, event.key, event.raw_value))
+
+
+def bloom_filter(setup: Setup, **options: Any) -> BloomFilter[Any]:  # noqa: ANN401 - options of BloomFilter
+    """Return a strategy with Bloom filters."""
+    return BloomFilter(Path(setup.folder), setup.group, admin=AdminClient(setup.kafka), capacity=1000, **options)
+
+
+def processed_events(setup: Setup) -> ProcessedEvents[psycopg.Connection]:
+    return ProcessedEvents(setup.connect, setup.group)
+
+
+REPEATED: Mapping[str, Outcome | None] = {
+    "concurrent-deliveries": Outcome(effects=2, calls=2),
+    "first-rolls-back": Outcome(effects=2, calls=3),
+}
+"""What a second delivery leads to, if nothing recognizes it."""
+ENTRIES = [
+    Entry(
+        "without-deduplication",
+        lambda setup: WithoutDeduplication(setup.connect),
+        {"crash-after-commit": TWICE, "poll-timeout": TWICE, "produced-twice": TWICE, **REPEATED},
+    ),
+    Entry("processed-events", processed_events),
+    Entry("processed-events-session", lambda setup: ProcessedEvents(setup.sessions(), setup.group)),
+    Entry(
+        "stored-offsets",
+        lambda setup: StoredOffsets(setup.connect, setup.group, admin=AdminClient(setup.kafka)),
+        {"produced-twice": TWICE},
+    ),
+    Entry(
+        "bloom-filter",
+        lambda setup: bloom_filter(setup, connect=setup.connect),
+        {"crash-after-commit": TWICE, "poll-timeout": TWICE, **REPEATED},
+    ),
+    Entry("bloom-filter-and-table", lambda setup: bloom_filter(setup, behind=processed_events(setup))),
+    Entry(
+        "kafka-transactions",
+        lambda setup: KafkaTransactions({**setup.kafka, "transactional.id": f"{setup.group}-{setup.member}"}),
+        {
+            "concurrent-deliveries": None,
+            "first-rolls-back": None,
+            "produced-twice": TWICE,
+            "connection-terminated": None,
+        },
+        write=send_event,
+        count=lambda setup: count_values(setup.bootstrap, setup.output, 1),
+        sends=True,
+    ),
+    Entry(
+        "insert-last",
+        lambda setup: InsertLast(setup.connect, setup.group),
+        {"concurrent-deliveries": Outcome(effects=1, calls=2)},
+    ),
+    Entry(
+        "offset-first",
+        lambda setup: OffsetFirst(setup.connect),
+        {"crash-before-commit": NEVER, "produced-twice": TWICE, **REPEATED},
+    ),
+]

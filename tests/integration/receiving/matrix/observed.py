@@ -1,0 +1,61 @@
+"""Strategy whose steps a test observes, and at which it lets the process fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from outbox_kit.receiving import Event, Strategy, Work
+
+Step = Callable[[Sequence[Event]], None]
+
+
+def nothing(_events: Sequence[Event]) -> None:
+    """Let the transaction go on."""
+
+
+class Observed:
+    """Passes everything on to a strategy, and notes which partitions and events it got."""
+
+    def __init__(self, strategy: Strategy[Any], *, before_commit: Step = nothing, after_commit: Step = nothing) -> None:
+        self.partitions: set[tuple[str, int]] = set()
+        """Partitions that were assigned at any time."""
+        self.settled: set[str] = set()
+        """Ids of events that were applied, recognized as duplicates, or recovered."""
+        self._strategy = strategy
+        self._before_commit = before_commit
+        self._after_commit = after_commit
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return self._strategy.settings
+
+    def bind(self, consumer: Consumer) -> None:
+        self._strategy.bind(consumer)
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        self.partitions |= {(partition.topic, partition.partition) for partition in partitions}
+        return self._strategy.assigned(partitions)
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        self._strategy.revoked(partitions)
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Any]]:
+        with self._strategy.transaction(events) as work:
+            yield work
+            self._before_commit(events)
+        self._after_commit(events)
+        self.settled |= {event.event_id for event in events}
+
+    @contextmanager
+    def recovery(self, event: Event) -> Iterator[Any]:
+        with self._strategy.recovery(event) as context:
+            yield context
+        self.settled.add(event.event_id)
+
+    def close(self) -> None:
+        self._strategy.close()
