@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from tests.integration.receiving.service import Service
+from tests.integration.receiving.service import Service, provide_topic
 
 from outbox_kit.receiving import position_table, processed_table
 from outbox_kit.stack import Stack
@@ -56,7 +56,7 @@ def create_topic(bootstrap: str) -> Callable[..., str]:
 
     def create(name: str = "", *, partitions: int = 3, **config: str) -> str:
         topic = name or f"receiving.{uuid4().hex[:8]}"
-        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+        provide_topic(admin, NewTopic(topic, partitions, 1, config=config))
         return topic
 
     return create

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.integration.receiving.service import SECONDS, Service
+from tests.integration.receiving.service import SECONDS, Service, provide_topic
 
 from outbox_kit.receiving import Event, Receiver
 from outbox_kit.waiting import Observation, wait_for
@@ -47,7 +47,7 @@ def create_again(admin: AdminClient, topic: str, partitions: int = 3) -> None:
         return Observation(None if is_listed else True, "listed")
 
     wait_for(f"deletion of {topic}", deleted, seconds=SECONDS)
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
+    provide_topic(admin, NewTopic(topic, partitions, 1))
 
 
 def committed(receiver: Receiver[Any]) -> dict[int, int]:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from outbox_kit.receiving import Event, Handlers, Receiver, Strategy
 from outbox_kit.sending.record import PRODUCER_SETTINGS
@@ -67,3 +68,15 @@ def run_until(receiver: Receiver[Any], subject: str, condition: Callable[[], boo
         return Observation(True if condition() else None, str(receiver.counters.to_dict()))
 
     wait_for(subject, poll, seconds=seconds, interval=0)
+
+
+def provide_topic(admin: AdminClient, topic: NewTopic) -> None:
+    """Create a topic, and wait until the broker knows it: the controller confirms it earlier."""
+    admin.create_topics([topic])[topic.topic].result(SECONDS)
+
+    def poll() -> Observation[bool]:
+        found = admin.list_topics(topic.topic, timeout=SECONDS).topics[topic.topic]
+        is_complete = found.error is None and len(found.partitions) == topic.num_partitions
+        return Observation(is_complete or None, str(found.error))
+
+    wait_for(f"topic {topic.topic}", poll, seconds=SECONDS, interval=0.02)

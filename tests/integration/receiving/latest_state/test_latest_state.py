@@ -25,7 +25,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 
 WAIT_S = 30
-GUIDE = Path(__file__).parents[3] / "docs" / "latest-state.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "latest-state.md"
 AUTHOR_ID = "5e9a4d0c-5c39-4e6c-9a57-0f6f0a3c8f11"
 
 

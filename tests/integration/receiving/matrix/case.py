@@ -17,6 +17,7 @@ from tests.integration.receiving.matrix.entries import Entry, Setup
 from tests.integration.receiving.matrix.members import SECONDS, Member
 from tests.integration.receiving.matrix.outcomes import Outcome
 from tests.integration.receiving.matrix.topics import count_values
+from tests.integration.receiving.service import provide_topic
 
 from outbox_kit.sending.record import PRODUCER_SETTINGS
 from outbox_kit.waiting import Observation, wait_for
@@ -99,8 +100,7 @@ class Case:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, which remains until the stack is stopped."""
-        admin = AdminClient({"bootstrap.servers": self.setup.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+        provide_topic(AdminClient({"bootstrap.servers": self.setup.bootstrap}), NewTopic(name, partitions, 1))
 
 
 @contextmanager
