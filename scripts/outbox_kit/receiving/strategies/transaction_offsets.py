@@ -46,8 +46,8 @@ class TransactionOffsets:
             for source, end in ends.items()
         ]
         metadata = self._consumer.consumer_group_metadata()
-        # After a consumer has left the group, its metadata names no member, and brokers accept that without a check.
-        # A consumer joins again only while it polls, so the metadata read above belongs to a member, or is refused.
+        # After a consumer has left the group its metadata names no member, so that nothing would be left to fence.
+        # It joins again only while it polls: metadata read before this check belongs to a member, or is refused here.
         if not self._consumer.memberid():
             message = "the consumer has left the group, so the offsets cannot be committed"
             raise NotCommittedError(message, "raise max.poll.interval.ms, or set a smaller batch_size")
