@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.benchmarks.benchmark_stack import print_progress
 from tests.conftest import make_project
 
-from outbox_kit.receiving import Event, processed_table
+from outbox_kit.receiving import Event, position_table, processed_table
 from outbox_kit.sending.producing import Deliveries
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
 from outbox_kit.stack import Stack
@@ -96,6 +96,7 @@ def running_service(events: int) -> Iterator[Service]:
             with psycopg.connect(state.postgres) as connection:
                 connection.execute(TABLES)
                 connection.execute(processed_table.create_table_sql())
+                connection.execute(position_table.create_table_sql())
             service = Service(state.kafka, state.postgres, engine, Path(folder))
             produce(service, events)
             yield service

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.benchmarks.receiving.service import Service, insert, insert_in_session
 
-from outbox_kit.receiving import Event, ProcessedEvents, Strategy, WithoutDeduplication
+from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
 
 SAME = "same_handler"
 SAME_SQLALCHEMY = "same_handler_sqlalchemy"
@@ -27,9 +27,21 @@ class Variant:
     writes_rows: bool = True
 
 
+def bloom_filter(service: Service, group: str) -> BloomFilter[Any]:
+    return BloomFilter(service.folder / group, group, admin=service.admin(), connect=service.connect)
+
+
+def bloom_filter_and_table(service: Service, group: str) -> BloomFilter[Any]:
+    table = ProcessedEvents(service.connect, group)
+    return BloomFilter(service.folder / group, group, admin=service.admin(), behind=table)
+
+
 VARIANTS = (
     Variant(SAME, lambda service, _: WithoutDeduplication(service.connect)),
     Variant("table", lambda service, group: ProcessedEvents(service.connect, group), bound=0.7),
+    Variant("offsets", lambda service, group: StoredOffsets(service.connect, group, admin=service.admin())),
+    Variant("bloom", bloom_filter, bound=0.9),
+    Variant("bloom_and_table", bloom_filter_and_table),
     Variant(SAME_SQLALCHEMY, lambda service, _: WithoutDeduplication(service.session), insert_in_session),
     Variant(
         "table_sqlalchemy",
