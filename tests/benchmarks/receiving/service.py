@@ -107,7 +107,8 @@ def running_service(events: int) -> Iterator[Service]:
 
 def produce(service: Service, events: int) -> None:
     """Create the topic and send the events, which have different ids."""
-    service.admin().create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    admin = service.admin()  # the result fails once the client is deleted
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS, "linger.ms": 5})
     deliveries = Deliveries(producer)
     for number in range(events):
