@@ -148,9 +148,10 @@ def rebalance(case: Case, assignor: str) -> None:
 
 
 def is_rebalancing(case: Case) -> bool:
+    """Return whether the group waits for its members or, since cooperative members need not poll, has two of them."""
     admin = AdminClient({"bootstrap.servers": case.setup.bootstrap})
-    (described,) = admin.describe_consumer_groups([case.setup.group]).values()
-    return described.result(SECONDS).state is ConsumerGroupState.PREPARING_REBALANCING
+    group = admin.describe_consumer_groups([case.setup.group])[case.setup.group].result(SECONDS)
+    return group.state is ConsumerGroupState.PREPARING_REBALANCING or len(group.members) > 1
 
 
 def poison(case: Case) -> None:
