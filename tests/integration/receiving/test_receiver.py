@@ -191,3 +191,27 @@ def test_opens_a_new_connection_after_the_server_ended_it(service: Service) -> N
             )
         service.send(("a", "2"))
         run_until(receiver, "the second effect", lambda: service.effects() == ["1", "2"])
+
+
+def test_a_paused_partition_is_received_after_a_rebalance(service: Service) -> None:
+    broken = True
+
+    @service.handlers.otherwise
+    def fail(event: Event, connection: psycopg.Connection) -> None:
+        if broken:
+            raise ValueError("broken")
+        service.write_effect(event, connection)
+
+    service.send(("a", "1"), partition=0)
+    late = Retries(attempts=9, first_delay_s=3600, jitter=0)
+    with service.receiver(once(service), retries=late) as first:
+        run_until(first, "the failure", lambda: first.counters.retries == 1)
+        with service.receiver(once(service), retries=late) as second:
+
+            def has_joined() -> bool:
+                second.poll(0.1)
+                return bool(second.consumer.assignment())
+
+            run_until(first, "the rebalance", has_joined)
+        broken = False
+        run_until(first, "the effect", lambda: service.effects() == ["1"])
