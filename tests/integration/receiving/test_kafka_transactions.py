@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -117,7 +118,8 @@ def test_an_interrupt_loses_and_repeats_no_output(
 def test_a_killed_process_loses_and_repeats_no_output(service: TransformingService) -> None:
     send(service)
     command = [sys.executable, str(CHILD), service.bootstrap, service.topic, service.output, service.group, "17"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as child:
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=environ) as child:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "in transaction\n"

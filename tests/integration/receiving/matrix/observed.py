@@ -37,8 +37,10 @@ class Observed:
         self._strategy.bind(consumer)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        starts = self._strategy.assigned(partitions)
+        # Noted afterwards: until then the strategy can still read what another member has saved.
         self.partitions |= {(partition.topic, partition.partition) for partition in partitions}
-        return self._strategy.assigned(partitions)
+        return starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         self._strategy.revoked(partitions)
