@@ -47,13 +47,15 @@ class DeliveredPosition:
     xid: str = ""
 
 
-def count_undelivered(connection: Connection, source: Source, delivered_up_to: DeliveredPosition) -> int:
-    """Return the number of events that the slot retains after `delivered_up_to`.
+def count_undelivered(
+    connection: Connection, source: Source, delivered_up_to: DeliveredPosition, *, upto: int | None = None
+) -> int:
+    """Return the number of events that the slot retains after `delivered_up_to`, of commits before the LSN `upto`.
 
     Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
     """
     try:
-        return _count(connection, source, delivered_up_to, upto=None, timeout_ms=PEEK_TIMEOUT_MS)
+        return _count(connection, source, delivered_up_to, upto=upto, timeout_ms=PEEK_TIMEOUT_MS)
     except psycopg.errors.QueryCanceled:
         raise RejectedError(
             f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s: whether it "

@@ -14,7 +14,9 @@ from outbox_kit.postgres.undelivered_events import count_undelivered
 from outbox_kit.progress import plural
 from outbox_kit.relay.tables import RelayTables
 
-COUNT = sql.SQL("select count(*) as rows from {outbox} where {pending}")
+COUNT = sql.SQL(
+    "select count(*) as rows, pg_current_wal_insert_lsn() - '0/0'::pg_lsn as lsn from {outbox} where {pending}"
+)
 
 
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
@@ -26,10 +28,11 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:
         return
-    # The rows are counted first, so that a row that is inserted in between is no difference.
-    rows = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]["rows"]
+    # Events up to the LSN of the count only: those of rows that are inserted later would hide rows that were sent.
+    counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
+    rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
-    undelivered = count_undelivered(connection, source, delivered_position(actual))
+    undelivered = count_undelivered(connection, source, delivered_position(actual), upto=int(counted["lsn"]))
     if rows > undelivered:
         raise RefusedError(
             f"the connector has sent at least {plural(rows - undelivered, 'row')} of the {rows} rows in table "
