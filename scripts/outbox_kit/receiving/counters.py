@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+log = logging.getLogger("outbox_kit.receiving")
 Hook = Callable[[str, int], None]
 """Called with the name of a counter and the number that was added."""
 
@@ -29,7 +31,10 @@ class Counters:
         if count:
             setattr(self, name, getattr(self, name) + count)
             if self.hook is not None:
-                self.hook(name, count)
+                try:
+                    self.hook(name, count)
+                except Exception:
+                    log.exception("the hook of counter %s failed", name)
 
     def to_dict(self) -> dict[str, int]:
         """Return the counters by name."""

@@ -10,7 +10,7 @@ from threading import Event as StopEvent
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.counters import Counters
@@ -77,6 +77,8 @@ class Receiver(Generic[Context]):
             or merged.get("group.protocol") == "consumer"
         )
         self._unfinished: dict[Partition, int] = {}
+        self._revoked_now: set[Partition] = set()
+        self._callback_error: Exception | None = None
         self.consumer = Consumer(merged)
         self.paused = PausedPartitions(self.consumer)
         strategy.bind(self.consumer)
@@ -129,16 +131,39 @@ class Receiver(Generic[Context]):
 
         `Consumer.consume` alone would wait until the batch is full.
         """
-        first = self.consumer.poll(seconds)
-        rest = self.consumer.consume(self._batch_size - 1, timeout=0) if first and self._batch_size > 1 else []
         events, failure = list[Event](), None
-        for message in [first, *rest] if first else []:
+        for message in self._poll(seconds):
             error = message.error()
             if error is None:
                 events.append(from_message(message, self._decode))
             elif error.code() not in TRANSIENT and not error.retriable():
                 failure = error
-        return [event for event in events if event.source not in self.paused], failure
+        kept = [event for event in events if event.source not in self.paused]
+        self._raise_callback_error(kept)
+        return kept, failure
+
+    def _poll(self, seconds: float) -> list[Message]:
+        first = self.consumer.poll(seconds)
+        if first is None:  # a tombstone is false
+            return []
+        self._revoked_now.clear()
+        rest = self.consumer.consume(self._batch_size - 1, timeout=0) if self._batch_size > 1 else []
+        # `consume` can revoke the partition of the first event, which its next owner receives too.
+        return rest if (first.topic(), first.partition()) in self._revoked_now else [first, *rest]
+
+    def _raise_callback_error(self, events: Sequence[Event]) -> None:
+        """Raise the error of a rebalance, and receive the events again: the client has moved behind them.
+
+        It is raised by each poll until partitions are assigned without an error, because nothing may be applied before.
+        """
+        if self._callback_error is not None:
+            self._rewind({event.source: event.offset for event in reversed(events)})
+            raise self._callback_error
+
+    def _rewind(self, positions: Mapping[Partition, int]) -> None:
+        for source, offset in positions.items():
+            with suppress(KafkaException):  # the partition was revoked
+                self.consumer.seek(TopicPartition(*source, offset))
 
     def _apply(self, events: Sequence[Event]) -> None:
         """Apply a batch. What is unfinished after an exception is received again."""
@@ -146,9 +171,7 @@ class Receiver(Generic[Context]):
         try:
             self._apply_batch(events)
         except BaseException:
-            for source, offset in self._unfinished.items():
-                with suppress(KafkaException):  # the partition was revoked
-                    self.consumer.seek(TopicPartition(*source, offset))
+            self._rewind(self._unfinished)
             raise
 
     def _apply_batch(self, events: Sequence[Event]) -> None:
@@ -230,8 +253,8 @@ class Receiver(Generic[Context]):
             log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error))
             self._pause(event, error, attempts, is_recovering=True)
         else:
-            self.counters.add("recovered")
             self._done([event])
+            self.counters.add("recovered")
 
     def _pause(self, event: Event, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
         last = self.paused.last(event)
@@ -254,14 +277,23 @@ class Receiver(Generic[Context]):
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.paused.forget(partitions)
-        starts = self._strategy.assigned(partitions)
+        try:
+            starts = self._strategy.assigned(partitions)
+        except Exception as error:  # raised after the poll: the client would lose the records that it has polled
+            self._callback_error = error
+            return
+        self._callback_error = None
         if starts is not None:
             (consumer.incremental_assign if self._is_incremental else consumer.assign)(starts)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
+        self._revoked_now |= {(partition.topic, partition.partition) for partition in partitions}
         self.paused.forget(partitions)
-        self._strategy.revoked(partitions)
+        try:
+            self._strategy.revoked(partitions)
+        except Exception as error:
+            self._callback_error = error
 
 
 def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:

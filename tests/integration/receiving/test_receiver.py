@@ -215,3 +215,16 @@ def test_a_paused_partition_is_received_after_a_rebalance(service: Service) -> N
             run_until(first, "the rebalance", has_joined)
         broken = False
         run_until(first, "the effect", lambda: service.effects() == ["1"])
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_receives_tombstones(service: Service, batch_size: int) -> None:
+    received: list[Event] = []
+    service.handlers.otherwise(lambda event, _: received.append(event))
+    producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS})
+    for number in range(3):
+        producer.produce(service.topic, key="a", value=None, headers=[("event_id", str(number).encode())])
+    assert producer.flush(60) == 0
+    with service.receiver(once(service), batch_size=batch_size) as receiver:
+        run_until(receiver, "the tombstones", lambda: len(received) == 3)
+    assert [(event.event_id, event.value) for event in received] == [("0", None), ("1", None), ("2", None)]

@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
+from outbox_kit.errors import RejectedError
+from outbox_kit.receiving.recoverers import ReceiverStoppedError
+
+SAVEPOINT_HINT = "execute a statement that may fail in a savepoint: `with connection.transaction():`"
 Connected = TypeVar("Connected")
 
 
@@ -27,13 +32,38 @@ class Database(Generic[Connected]):
         connected = self._connection if self._connection and not self._connection.closed else self._connect()
         if isinstance(connected, psycopg.Connection):
             self._connection = connected
-            with connected.transaction():
+            with _committed(connected):
                 yield cast(Connected, connected)
         else:
-            with cast(Any, connected) as session, session.begin():
-                yield session
+            from outbox_kit.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+            with sqlalchemy_execution.committed(cast(Any, connected)) as session:
+                yield cast(Connected, session)
 
     def close(self) -> None:
         """Close the kept connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+@contextmanager
+def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block in a transaction of its own, whose effects are certainly committed at its end.
+
+    Within an open transaction psycopg would set a savepoint only. After an error that a handler has ignored, PostgreSQL
+    would answer COMMIT with a rollback, without an error.
+    """
+    if not _has_status(connection, TransactionStatus.IDLE):
+        message = "the connection has an open transaction, with which the effects would be rolled back"
+        hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
+        raise ReceiverStoppedError(message, hint)
+    with connection.transaction():
+        yield
+        if _has_status(connection, TransactionStatus.INERROR):
+            raise RejectedError(
+                "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
+            )
+
+
+def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:
+    return connection.info.transaction_status is status

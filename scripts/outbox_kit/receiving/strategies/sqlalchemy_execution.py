@@ -1,13 +1,41 @@
-"""Statements through SQLAlchemy 2. An optional dependency: imported only for its connections and sessions."""
+"""Transactions and statements through SQLAlchemy 2, an optional dependency: imported only for its own objects."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session, scoped_session
 
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RefusedError, RejectedError
+
+ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
+
+
+@contextmanager
+def committed(session: Session) -> Iterator[Session]:
+    """Run the block in a transaction of the session, whose effects are certainly committed at its end; close it.
+
+    Raises RejectedError if a handler commits, which would separate its effects from those of the other events, or
+    rolls back.
+    """
+    is_complete = False
+
+    def refuse(_session: Session) -> None:
+        if not is_complete:
+            raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
+
+    event.listen(session, "before_commit", refuse)
+    with session, session.begin() as transaction:
+        yield session
+        if not transaction.is_active:
+            raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
+        session.execute(
+            text("select 1")
+        )  # fails after an error that a handler ignored: COMMIT would roll back silently
+        is_complete = True
 
 
 def execute(

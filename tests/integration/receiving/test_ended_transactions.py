@@ -1,0 +1,73 @@
+"""Handlers that end the transaction of their events, or ignore an error in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.orm import Session, sessionmaker
+from tests.integration.receiving.service import Service, run_until
+
+from outbox_kit.receiving import Event, ProcessedEvents, ReceiverStoppedError, Retries, recoverers
+from outbox_kit.receiving.handlers import Handler
+
+
+def bad_then_good(service: Service, fail: Callable[[Any], None]) -> Handler[Any]:
+    """Return a handler that writes an effect and then, for the event `bad`, ends its transaction."""
+
+    def handle(event: Event, connection: Any) -> None:  # noqa: ANN401 - a connection or a session
+        run(connection, f"insert into effect (consumer_group, event_id) values ('{service.group}', '{event.event_id}')")
+        if event.event_id == "bad":
+            fail(connection)
+
+    return handle
+
+
+def run(connection: Any, statement: str) -> None:  # noqa: ANN401
+    connection.execute(text(statement) if isinstance(connection, Session) else statement)
+
+
+def ignore_error(connection: Any) -> None:  # noqa: ANN401
+    with suppress(Exception):
+        run(connection, "select 1 / 0")
+
+
+@pytest.mark.parametrize(
+    ("uses_session", "fail"),
+    [
+        (False, ignore_error),
+        (True, ignore_error),
+        (True, lambda session: session.rollback()),
+        (True, lambda session: session.commit()),
+    ],
+)
+def test_a_handler_that_ends_the_transaction_loses_no_other_event(
+    service: Service, uses_session: bool, fail: Callable[[Any], None]
+) -> None:
+    service.handlers.otherwise(bad_then_good(service, fail))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    sessions = sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
+    strategy = ProcessedEvents(sessions if uses_session else service.connect, service.group)
+    retries = Retries(attempts=2, first_delay_s=0.05, jitter=0)
+    with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
+        assert receiver.counters.recovered == 1
+
+
+def test_a_connection_with_an_open_transaction_is_refused(service: Service) -> None:
+    def connect() -> psycopg.Connection:
+        connection = service.connect()
+        connection.execute("set lock_timeout = '5s'")
+        return connection
+
+    service.handlers.otherwise(service.write_effect)
+    service.send(("a", "1"))
+    with (
+        service.receiver(ProcessedEvents(connect, service.group)) as receiver,
+        pytest.raises(ReceiverStoppedError, match="open transaction"),
+    ):
+        run_until(receiver, "an error", lambda: False)
