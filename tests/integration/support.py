@@ -7,13 +7,18 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fastavro
+import psycopg
 from confluent_kafka import Message
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from tests.remedies import commands_of
 from typer.testing import CliRunner
 
@@ -163,3 +168,15 @@ def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str
     decoded = fastavro.schemaless_reader(io.BytesIO(value[5:]), schemas[int.from_bytes(value[1:5], "big")], None)
     assert isinstance(decoded, dict)
     return decoded
+
+
+@contextmanager
+def temporary_database(source_dsn: str, prefix: str) -> Iterator[str]:
+    """Yield the DSN of an empty database on the stack's server, which is dropped at the end."""
+    name = f"{prefix}_{uuid4().hex[:12]}"
+    with psycopg.connect(source_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name)))
+        try:
+            yield make_conninfo(source_dsn, dbname=name)
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

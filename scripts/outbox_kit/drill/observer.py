@@ -18,7 +18,7 @@ from outbox_kit.drill import accounts
 from outbox_kit.drill.states import version_of
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.kafka.topic_reader import text_headers
+from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import Kafka
 from outbox_kit.waiting import Observation, wait_for
 

@@ -14,7 +14,6 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
-    Uuid,
 )
 from confluent_kafka.admin import (
     AdminClient,
@@ -31,11 +30,11 @@ from confluent_kafka.admin import (
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
+from outbox_kit.topic_ids import known_id
 
 REQUEST_TIMEOUT_S = 20
 # After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-NO_ID = str(Uuid(0, 0))
 READ_TOPIC_HINT = "run `outbox apply` if the topic does not exist, otherwise check the brokers and kafka.client"
 
 T = TypeVar("T")
@@ -141,8 +140,7 @@ class KafkaClient:
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
         futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         results = {name: self._result(future, f"describe topic {name}") for name, future in futures.items()}
-        # Clusters without topic ids return the zero id.
-        return {name: "" if str(result.topic_id) == NO_ID else str(result.topic_id) for name, result in results.items()}
+        return {name: known_id(result.topic_id) for name, result in results.items()}
 
     def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)

@@ -9,8 +9,9 @@ from confluent_kafka import Message
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.kafka.topic_reader import read_records, text_headers
+from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.kafka.value_sample import ValueSample
+from outbox_kit.message_headers import text_headers
 from outbox_kit.wire_format import schema_id
 
 READ_TIMEOUT_S = 3600

@@ -156,10 +156,3 @@ def _is_end(message: Message) -> bool:
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
     return error is not None
-
-
-def text_headers(message: Message) -> dict[str, str]:
-    """Return the headers of a record as text. Headers with a null value are omitted."""
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}

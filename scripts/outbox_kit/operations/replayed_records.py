@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message, Producer
 
+from outbox_kit.dead_letter_headers import CONSUMER_HEADERS
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.client import Bounds, KafkaClient, client_settings
 from outbox_kit.kafka.dead_letters import StoredLetter
-from outbox_kit.kafka.letters.dead_letter import CONSUMER_HEADERS, DeadLetter, FailedRecord
+from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.kafka.letters.key_records import KeyRecord, read_key_records
+from outbox_kit.message_headers import header_pairs
 from outbox_kit.sending.producing.delivery import Deliveries
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
 
@@ -111,9 +113,7 @@ def _refuse_older(letter: DeadLetter, failed: FailedRecord, records: Iterable[Ke
 
 def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:
     """Return the headers of the record that failed."""
-    headers = record.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return tuple((name, value) for name, value in pairs if name not in CONSUMER_HEADERS)  # type: ignore[misc]
+    return tuple((name, value) for name, value in header_pairs(record) if name not in CONSUMER_HEADERS)  # type: ignore[misc]
 
 
 def _send(client: KafkaClient, records: Collection[Record]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from outbox_kit.dead_letter_headers import MESSAGE, REASON
 from outbox_kit.record_headers import CONTRACT_HEADERS
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
@@ -29,7 +30,7 @@ SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=
 # Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
 EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
 
-DEAD_LETTER_HEADERS = ("dead_letter_reason", "dead_letter_message")
+DEAD_LETTER_HEADERS = (REASON, MESSAGE)
 
 CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
 """Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""

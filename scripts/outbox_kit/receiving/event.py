@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from outbox_kit.errors import RejectedError
+from outbox_kit.message_headers import text_headers
 
 
 class InvalidRecordError(RejectedError):
@@ -107,8 +108,6 @@ def payload_id(field_name: str) -> Identify:
 
 def from_message(message: Message, decode: Decode | None = None) -> Event:
     """Return the event of a polled record without error. A header with a null value is omitted."""
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
     value, key = message.value(), message.key()
     return Event(
         topic=message.topic() or "",
@@ -116,7 +115,7 @@ def from_message(message: Message, decode: Decode | None = None) -> Event:
         offset=message.offset() or 0,
         key=key.encode() if isinstance(key, str) else key,
         raw_value=value.encode() if isinstance(value, str) else value,
-        headers={str(name): text.decode(errors="replace") for name, text in pairs if isinstance(text, bytes)},
+        headers=text_headers(message),
         timestamp_ms=message.timestamp()[1],
         decode=decode,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from threading import Event as StopEvent
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -20,13 +19,11 @@ from outbox_kit.receiving.paused_partitions import Partition, Pause, PausedParti
 from outbox_kit.receiving.recoverers import Failure, ReceiverStoppedError, Recoverer, describe, stop
 from outbox_kit.receiving.retries import Reaction, Retries
 from outbox_kit.receiving.strategy import Context, Strategy
-from outbox_kit.sending.producing.errors import kafka_error
+from outbox_kit.sending.producing import offsets
 
 log = logging.getLogger("outbox_kit.receiving")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False}
-# The partition belongs to another consumer now, which reads the events again.
-REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 # The end of a partition, an interrupted connection, and a batch that took longer than max.poll.interval.ms are no
 # reason to stop: the client continues itself, in the last case by joining the group again.
 TRANSIENT = (
@@ -157,17 +154,15 @@ class Receiver(Generic[Context]):
         It is raised by each poll until partitions are assigned without an error, because nothing may be applied before.
         """
         if self._callback_error is not None:
-            self._rewind({event.source: event.offset for event in reversed(events)})
+            self._rewind(_first_offsets(events))
             raise self._callback_error
 
     def _rewind(self, positions: Mapping[Partition, int]) -> None:
-        for source, offset in positions.items():
-            with suppress(KafkaException):  # the partition was revoked
-                self.consumer.seek(TopicPartition(*source, offset))
+        offsets.seek(self.consumer, (TopicPartition(*source, offset) for source, offset in positions.items()))
 
     def _apply(self, events: Sequence[Event]) -> None:
         """Apply a batch. What is unfinished after an exception is received again."""
-        self._unfinished = {event.source: event.offset for event in reversed(events)}
+        self._unfinished = _first_offsets(events)
         try:
             self._apply_batch(events)
         except BaseException:
@@ -267,13 +262,8 @@ class Receiver(Generic[Context]):
         self.paused.succeeded(events)
         ends = {event.source: event.offset + 1 for event in events}
         self._unfinished |= ends
-        if not self._stores_offsets:
-            return
-        try:
-            self.consumer.store_offsets(offsets=[TopicPartition(*source, end) for source, end in ends.items()])
-        except KafkaException as error:
-            if kafka_error(error).code() not in REVOKED:
-                raise
+        if self._stores_offsets:
+            offsets.store_positions(self.consumer, [TopicPartition(*source, end) for source, end in ends.items()])
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.paused.forget(partitions)
@@ -294,6 +284,11 @@ class Receiver(Generic[Context]):
             self._strategy.revoked(partitions)
         except Exception as error:
             self._callback_error = error
+
+
+def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
+    """Return the offset of the first event of each partition."""
+    return {event.source: event.offset for event in reversed(events)}
 
 
 def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Producer
 
+from outbox_kit import dead_letter_headers
 from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.receiving.event import Event
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
@@ -84,13 +85,13 @@ def dead_letter(failure: Failure, topic: str) -> Record:
     """Return the record of a dead letter."""
     event = failure.event
     cause = {
-        "dead_letter_reason": type(failure.error).__name__,
-        "dead_letter_message": describe(failure.error),
-        "dead_letter_group": failure.group,
-        "dead_letter_topic": event.topic,
-        "dead_letter_partition": str(event.partition),
-        "dead_letter_offset": str(event.offset),
-        "dead_letter_attempts": str(failure.attempts),
+        dead_letter_headers.REASON: type(failure.error).__name__,
+        dead_letter_headers.MESSAGE: describe(failure.error),
+        dead_letter_headers.GROUP: failure.group,
+        dead_letter_headers.TOPIC: event.topic,
+        dead_letter_headers.PARTITION: str(event.partition),
+        dead_letter_headers.OFFSET: str(event.offset),
+        dead_letter_headers.ATTEMPTS: str(failure.attempts),
     }
     headers = tuple((name, text.encode()) for name, text in {**event.headers, **cause}.items())
     return Record(topic, event.key, event.raw_value, headers)

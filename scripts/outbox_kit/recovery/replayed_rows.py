@@ -21,7 +21,7 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import StoredLetter
 from outbox_kit.kafka.letters.dead_letter import DeadLetter
-from outbox_kit.operations.replayed_records import Replay
+from outbox_kit.operations.replayed_records import DROP_HINT, Replay
 from outbox_kit.operations.resume_guard import require_unchanged_source
 from outbox_kit.operations.stale_letters import is_superseded, original_sequences
 from outbox_kit.pipeline import Lock, Source
@@ -40,7 +40,6 @@ from outbox_kit.recovery.resending import locked_outbox
 
 COMMAND = "outbox dead-letter replay"
 AGAIN_HINT = "run the command again, or send the latest state with `outbox dead-letter replay --republish`"
-DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"
 NEWER_HINT = f"if consumers need only the latest state, {DROP_HINT}"
 NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
 

@@ -24,7 +24,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RESEND_HINT, OutboxKitError
 from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
-from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
+from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
+from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from outbox_kit import wire_format
 from outbox_kit.kafka import source_sequence
-from outbox_kit.kafka.topic_reader import text_headers
+from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"

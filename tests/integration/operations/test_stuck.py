@@ -15,7 +15,7 @@ from tests.integration.transforms.test_records import book, send
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.topic_reader import text_headers
+from outbox_kit.message_headers import text_headers
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive

@@ -8,9 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 from tests.integration.receiving.service import Service, provide_topic
+from tests.integration.support import temporary_database
 
 from outbox_kit.receiving import position_table, processed_table
 from outbox_kit.stack import Stack
@@ -30,18 +29,12 @@ def bootstrap(stack: Stack) -> str:
 @pytest.fixture(scope="session")
 def service_dsn(source_dsn: str) -> Iterator[str]:
     """Yield the DSN of a database of the services."""
-    name = f"receiving_{uuid4().hex[:12]}"
-    with psycopg.connect(source_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        try:
-            dsn = make_conninfo(source_dsn, dbname=name)
-            with psycopg.connect(dsn) as connection:
-                connection.execute(EFFECTS)
-                connection.execute(processed_table.create_table_sql())
-                connection.execute(position_table.create_table_sql())
-            yield dsn
-        finally:
-            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with temporary_database(source_dsn, "receiving") as dsn:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(EFFECTS)
+            connection.execute(processed_table.create_table_sql())
+            connection.execute(position_table.create_table_sql())
+        yield dsn
 
 
 @pytest.fixture

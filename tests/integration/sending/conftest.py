@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from tests.integration.support import temporary_database
 
 from outbox_kit.demo import library_service
 
@@ -31,17 +29,11 @@ create table public.outbox_event (
 @pytest.fixture(scope="session")
 def dsn(source_dsn: str) -> Iterator[str]:
     """Return the DSN of a database that no other test uses."""
-    name = f"sending_{uuid4().hex[:12]}"
-    with psycopg.connect(source_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name)))
-        try:
-            database_dsn = make_conninfo(source_dsn, dbname=name)
-            with psycopg.connect(database_dsn) as connection:
-                connection.execute(OUTBOX)
-                library_service.create_tables(connection)
-            yield database_dsn
-        finally:
-            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with temporary_database(source_dsn, "sending") as database_dsn:
+        with psycopg.connect(database_dsn) as connection:
+            connection.execute(OUTBOX)
+            library_service.create_tables(connection)
+        yield database_dsn
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from psycopg.rows import tuple_row
 
 from outbox_kit.kafka.client import KafkaClient
-from outbox_kit.kafka.topic_reader import read_records, text_headers
+from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import Kafka
 from outbox_kit.sending.producing import delivery_proof, recovery_store
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record

@@ -7,13 +7,8 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Message
 
-from outbox_kit.kafka.topic_reader import text_headers
-
-REASON, MESSAGE = "dead_letter_reason", "dead_letter_message"
-GROUP, TOPIC, PARTITION = "dead_letter_group", "dead_letter_topic", "dead_letter_partition"
-OFFSET, ATTEMPTS = "dead_letter_offset", "dead_letter_attempts"
-CONSUMER_HEADERS = frozenset({REASON, MESSAGE, GROUP, TOPIC, PARTITION, OFFSET, ATTEMPTS})
-"""Headers that a consumer adds to the record that it could not handle."""
+from outbox_kit.dead_letter_headers import ATTEMPTS, GROUP, MESSAGE, OFFSET, PARTITION, REASON, TOPIC
+from outbox_kit.message_headers import text_headers
 
 
 @dataclass(frozen=True, order=True)

@@ -10,7 +10,8 @@ from confluent_kafka import Message
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord, Place
-from outbox_kit.kafka.topic_reader import read_records, text_headers
+from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.message_headers import text_headers
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from outbox_kit.receiving.durable_files import replace_durably
 from outbox_kit.receiving.latest_state.states import States
 from outbox_kit.receiving.latest_state.topic import TopicDescription
 
@@ -52,12 +53,9 @@ def save(path: Path, position: Position, states: States) -> None:
         temporary.touch(mode=0o600)  # the states may be personal data
         with closing(sqlite3.connect(temporary)) as database:
             _write(database, position, states)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
 def load(path: Path, states: States) -> Position:
@@ -152,11 +150,3 @@ class Checksum:
             place = b"%b %b %d %d %d %d" % (key, sequence, epoch, offset, partition, value is None)
             self.value = zlib.crc32(value or b"", zlib.crc32(place, self.value))
             yield row
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

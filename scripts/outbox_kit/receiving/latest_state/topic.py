@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from outbox_kit.errors import ConfigurationError, UnreachableError
+from outbox_kit.topic_ids import known_id
 
-_NO_ID = str(Uuid(0, 0))
 _READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
 # After these errors librdkafka retries until the request times out. The timeout error does not contain the cause.
 _TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
@@ -77,10 +77,8 @@ class TopicRequests:
         described = self._result(future[self._topic])
         numbers = [partition.id for partition in described.partitions]
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        topic_id = str(described.topic_id)
-        return TopicDescription(
-            "" if topic_id == _NO_ID else topic_id, self._offsets(numbers, earliest), self._offsets(numbers, latest)
-        )
+        topic_id = known_id(described.topic_id)
+        return TopicDescription(topic_id, self._offsets(numbers, earliest), self._offsets(numbers, latest))
 
     def delete_retention_s(self) -> float:
         """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from outbox_kit.receiving.strategies.positions import Partition, PartitionState
+from outbox_kit.topic_ids import known_id
 
 REQUEST_S = 20.0
-NO_ID = str(Uuid(0, 0))
 
 
 def topic_ids(admin: AdminClient, partitions: Sequence[TopicPartition]) -> dict[str, str]:
@@ -22,8 +22,7 @@ def topic_ids(admin: AdminClient, partitions: Sequence[TopicPartition]) -> dict[
     if not names:
         return {}
     futures = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
-    ids = {name: str(future.result(REQUEST_S).topic_id) for name, future in futures.items()}
-    return {name: "" if topic_id == NO_ID else topic_id for name, topic_id in ids.items()}
+    return {name: known_id(future.result(REQUEST_S).topic_id) for name, future in futures.items()}
 
 
 def read(

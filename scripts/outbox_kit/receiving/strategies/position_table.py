@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from outbox_kit.receiving.strategies.positions import Partition, StoredPosition
-from outbox_kit.receiving.strategies.processed_table import execute
+from outbox_kit.receiving.strategies.statements import execute
 
 if TYPE_CHECKING:
-    from outbox_kit.receiving.strategies.processed_table import SyncConnection
+    from outbox_kit.receiving.strategies.statements import SyncConnection
 
 DEFAULT_TABLE = "public.consumer_offset"
 INSERT = """

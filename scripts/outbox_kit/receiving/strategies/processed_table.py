@@ -7,20 +7,17 @@ second sees a duplicate, and if the first rolls back, the second goes on.
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.strategies.statements import composed, execute
 from outbox_kit.sending.psycopg_writer import refuse_autocommit
 
 if TYPE_CHECKING:
-    import sqlalchemy.orm
-
-    SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
+    from outbox_kit.receiving.strategies.statements import SyncConnection
 
 DEFAULT_TABLE = "public.processed_event"
 # Sorted, so that two processes with the same events cannot wait for each other.
@@ -60,7 +57,7 @@ async def claim_async(
     """
     refuse_autocommit(connection)
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(_composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
+        await cursor.execute(composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
         return {row[0] for row in await cursor.fetchall()}
 
 
@@ -82,29 +79,6 @@ def response(connection: SyncConnection, group: str, event_id: str, *, table: st
     """Return the stored response to a processed event; None if it has none."""
     rows = execute(connection, RESPONSE, table, group=group, id=event_id)
     return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
-
-
-def execute(connection: SyncConnection, statement: str, table: str, **values: object) -> list[tuple[Any, ...]]:
-    """Execute a statement with named parameters through psycopg or SQLAlchemy; return its rows."""
-    if isinstance(connection, psycopg.Connection):
-        refuse_autocommit(connection)
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            cursor.execute(_composed(statement, table, tuple(values)), values)
-            return cursor.fetchall() if cursor.description else []
-    if type(connection).__module__.startswith("sqlalchemy."):
-        from outbox_kit.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
-
-        return sqlalchemy_execution.execute(connection, statement, table, values)
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise ConfigurationError(
-        f"cannot use {kind}", "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
-    )
-
-
-@lru_cache(maxsize=64)
-def _composed(statement: str, table: str, names: tuple[str, ...]) -> sql.Composed:
-    placeholders = {name: sql.Placeholder(name) for name in names}
-    return sql.SQL(statement).format(table=sql.Identifier(*table.split(".")), **placeholders)
 
 
 def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 8) -> sql.Composed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,12 +15,17 @@ REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 
 
 def store(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Store the offsets after the batch, which the consumer then commits.
+    """Store the offsets after the batch, as `store_positions` does."""
+    store_positions(consumer, _positions(messages, after=True))
+
+
+def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None:
+    """Store the offsets of the next records, which the consumer then commits.
 
     Raises ConfigurationError if the consumer stores offsets itself, and so before the records are processed.
     """
     try:
-        consumer.store_offsets(offsets=_positions(messages, after=True))
+        consumer.store_offsets(offsets=positions)
     except KafkaException as error:
         if kafka_error(error).code() == KafkaError._INVALID_ARG:
             message = "the consumer stores offsets before the records are processed"
@@ -31,7 +36,12 @@ def store(consumer: Consumer, messages: Sequence[Message]) -> None:
 
 def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
     """Continue at the begin of the batch."""
-    for position in _positions(messages, after=False):
+    seek(consumer, _positions(messages, after=False))
+
+
+def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
+    """Continue at the positions, in partitions that are still assigned."""
+    for position in positions:
         with suppress(KafkaException):  # the partition was revoked
             consumer.seek(position)
 

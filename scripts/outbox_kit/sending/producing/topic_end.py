@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import UnreachableError
+from outbox_kit.message_headers import header_pairs
 from outbox_kit.sending.producing.stored_record import EVENT_ID_HEADER
 from outbox_kit.waiting import Deadline, Observation, wait_for
 
@@ -48,9 +49,7 @@ def delivered_event_ids(
 
 def message_event_id(message: Message) -> str | None:
     """Return the event id in the headers of a record, or None."""
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    values = [value for name, value in pairs if name == EVENT_ID_HEADER and isinstance(value, bytes)]
+    values = [value for name, value in header_pairs(message) if name == EVENT_ID_HEADER and isinstance(value, bytes)]
     return values[0].decode(errors="replace") if values else None
 
 

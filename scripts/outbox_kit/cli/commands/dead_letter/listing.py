@@ -17,7 +17,7 @@ from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import letter_topic
-from outbox_kit.kafka.topic_reader import text_headers
+from outbox_kit.message_headers import text_headers
 from outbox_kit.operations import stale_letters
 from outbox_kit.progress import plural
 

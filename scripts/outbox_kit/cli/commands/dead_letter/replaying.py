@@ -13,7 +13,7 @@ from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.dead_letters import StoredLetter, letter_topic
+from outbox_kit.kafka.dead_letters import LetterTopic, StoredLetter, letter_topic
 from outbox_kit.operations.replayed_records import Replay, replay_records
 from outbox_kit.operations.republished_letters import republish_letters
 from outbox_kit.progress import plural
@@ -37,26 +37,28 @@ def replay(
     letter was refused.
     """
     with common.deployment() as deployment:
-        of_connector = letter_topic(deployment.pipeline, topic).of_connector
-        if republish and not of_connector:
+        source = letter_topic(deployment.pipeline, topic)
+        if republish and not source.of_connector:
             raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
         letters = selected_letters(deployment, place, topic, select_all=replay_all)
         result = Replay()
         if letters:
             action = f"{'Republish' if republish else 'Replay'} {plural(len(letters), 'dead letter')}"
             confirm(common, deployment, action, hint="run `outbox dead-letter list`, then add --yes")
-            result = _replay(deployment, letters, topic, republish=republish)
+            result = _replay(deployment, letters, source, republish=republish)
     _print_result(result, common.output)
     if result.refused:
         raise typer.Exit(exit_codes.ERROR)
 
 
-def _replay(deployment: Deployment, letters: Collection[StoredLetter], topic: str | None, *, republish: bool) -> Replay:
+def _replay(
+    deployment: Deployment, letters: Collection[StoredLetter], source: LetterTopic, *, republish: bool
+) -> Replay:
     if republish:
         return republish_letters(deployment, letters, print_message)
-    if topic is None or letter_topic(deployment.pipeline, topic).of_connector:
+    if source.of_connector:
         return replay_rows(deployment, letters, print_message)
-    return replay_records(deployment, topic, letters)
+    return replay_records(deployment, source.name, letters)
 
 
 def _print_result(result: Replay, output: Output) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rbloom import Bloom
+from rbloom import Bloom
 
 BYTES = 16
 
@@ -54,12 +52,9 @@ class Generations:
 
     def load(self, newer: bytes, older: bytes, count: int) -> None:
         """Continue with saved filters. They may have had another capacity or error rate. Raises ValueError."""
-        kind = type(self.newer)
-        self.newer = kind.load_bytes(newer, stable_hash)
-        self.older = kind.load_bytes(older, stable_hash) if older else None
+        self.newer = Bloom.load_bytes(newer, stable_hash)
+        self.older = Bloom.load_bytes(older, stable_hash) if older else None
         self.count = count
 
     def _empty(self) -> Bloom:
-        from rbloom import Bloom  # noqa: PLC0415 - an optional dependency
-
         return Bloom(self.capacity, self.error_rate / 2, stable_hash)

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
 
+from outbox_kit.receiving.durable_files import replace_durably
 from outbox_kit.receiving.strategies.positions import Partition
 
 MAGIC = b"outbox-bloom-1\n"
@@ -41,16 +42,8 @@ def write(path: Path, saved: SavedFilter) -> None:
     body = json.dumps(header).encode() + b"\n" + saved.newer + saved.older
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary_file = path.with_suffix(f".{os.getpid()}.partial")
-    with temporary_file.open("wb") as file:
-        file.write(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary_file, path)  # noqa: PTH105 - atomic
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    temporary_file.write_bytes(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
+    replace_durably(temporary_file, path)
 
 
 def read(path: Path) -> SavedFilter | None:
