@@ -21,6 +21,9 @@ from outbox_kit.drill.components import ProcessComponent, python_module
 from outbox_kit.drill.faults import Fault, inject, prepared
 from outbox_kit.drill.ledger import Ledger, LedgerFile, Outcome
 from outbox_kit.drill.observer import Observer
+from outbox_kit.drill.receivers.effects import EffectCounts
+from outbox_kit.drill.receivers.receivers import Place, Receivers
+from outbox_kit.drill.receivers.strategies import STRATEGIES
 from outbox_kit.drill.second_reader import complete, read_deliveries
 from outbox_kit.drill.senders.catalogue import open_sender
 from outbox_kit.drill.stack import DrillStack
@@ -62,6 +65,12 @@ class CellSettings:
     injections: int = 1
     load: Load = Load()
     materialize: bool = False
+    receive: bool = False
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Strategies of the receivers. A restored server has an older state of their database too, so none runs."""
+        return tuple(STRATEGIES) if self.receive and not self.fault.restores_database else ()
 
     @property
     def name(self) -> str:
@@ -98,6 +107,9 @@ class CellResult:
     note: str
     detected: str = ""
     """Checks of `outbox verify` that failed after a fault that needs a repair, with what they saw."""
+    receiver_kills: int = 0
+    effects: tuple[EffectCounts, ...] = ()
+    """Effects of the receivers, by strategy."""
 
 
 class Cell:
@@ -120,8 +132,9 @@ class Cell:
             prepared(self._settings.fault, self._drill),
             self._way.deployed() as deployed,
             self._observer(deployed.topic) as observer,
+            self._receivers(deployed.topic) as receivers,
         ):
-            with self._writers(deployed) as writers:
+            with self._writers(deployed) as writers, receivers.killed():
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)
             self._recover(deployed)
@@ -129,6 +142,8 @@ class Cell:
             self._drain(observer, ledger)
             deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
             self._notes += [missed] if missed else []
+            self._notes += receivers.drain(deliveries)
+            effects = receivers.count_effects(ledger)
             tables_equal = self._materialize(deployed, ledger)
         return CellResult(
             way=self._settings.way.name,
@@ -146,10 +161,20 @@ class Cell:
             tables_equal=tables_equal,
             note="; ".join(self._notes),
             detected=self._detected,
+            receiver_kills=receivers.kills,
+            effects=effects,
         )
 
     def _observer(self, topic: str) -> Observer:
         return Observer(self._drill.kafka, topic, self._drill.state.postgres)
+
+    def _receivers(self, topic: str) -> Receivers:
+        settings = self._settings
+        if settings.receive and not settings.strategies:
+            self._notes.append("no receivers: their database is on the restored server")
+        rng = random.Random(f"{settings.seed}/{settings.name}/receivers")  # noqa: S311 - not a secret
+        place = Place(self._drill.kafka, self._drill.state.target, topic, self._drill.logs, settings.name)
+        return Receivers(place, rng, settings.strategies)
 
     @property
     def _promise(self) -> Promise:

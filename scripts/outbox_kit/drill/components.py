@@ -93,6 +93,10 @@ class ProcessComponent:
         wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
         self._process.send_signal(number)
 
+    def is_ready(self) -> bool:
+        """Return whether the command runs and has logged the text `ready` since its start."""
+        return self._check_ready().value is not None
+
     def _check_ready(self) -> Observation[bool]:
         if self._process.poll() is not None:
             return Observation(None, f"ended with exit code {self._process.returncode}")

@@ -11,11 +11,12 @@ import msgspec
 from outbox_kit.drill.cell import Cell, CellResult, CellSettings, Load
 from outbox_kit.drill.faults import FAULTS, fault_named
 from outbox_kit.drill.project import DrillProject
+from outbox_kit.drill.receivers.effects import EFFECT_COUNTS, broken_by_receivers
 from outbox_kit.drill.stack import DrillStack, drill_stack
 from outbox_kit.drill.verdict import COUNTS
 from outbox_kit.drill.ways.catalogue import WAYS, way_named
 from outbox_kit.errors import ConfigurationError, OutboxKitError
-from outbox_kit.progress import Reporter
+from outbox_kit.progress import Reporter, plural
 
 
 def select_cells(
@@ -26,6 +27,7 @@ def select_cells(
     repeat: int,
     load: Load,
     materialize: bool,
+    receive: bool = False,
     injections: int | None = None,
 ) -> list[CellSettings]:
     """Return the cells of these ways and faults, by default of all. A fault applies only to ways that it can hit.
@@ -35,7 +37,7 @@ def select_cells(
     """
     selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
     cells = [
-        CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize)
+        CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize, receive)
         for way in ([way_named(name) for name in ways] or WAYS.values())
         for fault in selected_faults
         if fault.name in way.faults
@@ -98,13 +100,24 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 
 
 def summary(result: CellResult) -> str:
-    """Return the counts of a result in one line."""
+    """Return the counts of a result, with one more line for each strategy of the receivers."""
     verdict = result.verdict
     counts = *COUNTS, "wrong", "unresolved", "undone"
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
     detected = f", detected ({result.detected})" if result.detected else ""
-    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{detected}{_note(result)}"
+    delivered = f"  {verdict.committed} committed, {verdict.delivered} delivered"
+    return f"{delivered}: {text}{tables}{detected}{_note(result)}{_effects(result)}"
+
+
+def _effects(result: CellResult) -> str:
+    """Return the counts of each strategy, in lines of their own."""
+    lines = [
+        f"\n  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
+        + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
+        for counts in result.effects
+    ]
+    return "".join(lines)
 
 
 def _note(result: CellResult) -> str:
@@ -117,7 +130,7 @@ def broken_promises(results: Iterable[CellResult]) -> list[str]:
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results
         for name, count in _broken(result).items()
-        if count
+        if count > 0
     ]
 
 
@@ -133,6 +146,11 @@ def _broken(result: CellResult) -> dict[str, int]:
         "without recovery": result.recovery_s.count(None) if promise.no_loss else 0,
         "duplicated": verdict.duplicated if promise.no_duplicates else 0,
         "unordered": verdict.unordered if promise.in_order else 0,
+        **{
+            f"{name} effects with {counts.strategy}": count
+            for counts in result.effects
+            for name, count in broken_by_receivers(counts, verdict).items()
+        },
         "differing table": int(result.tables_equal is False) if promise.no_loss and promise.in_order else 0,
     }
 

@@ -57,6 +57,11 @@ class Fault:
         return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
+    def restores_database(self) -> bool:
+        """Whether the server loses acknowledged commits of every database. A synchronous standby loses none."""
+        return self.name == "restore-postgres"
+
+    @property
     def is_none(self) -> bool:
         """Whether nothing happens, as in the cell that the others are compared with."""
         return self.action is Action.NONE

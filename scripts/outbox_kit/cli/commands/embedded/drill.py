@@ -40,6 +40,9 @@ Rate = Annotated[
 Materialize = Annotated[
     bool, typer.Option("--materialize", help="Also run the Spark job, and compare its tables with the ledger.")
 ]
+Receive = Annotated[
+    bool, typer.Option("--receive", help="Also run receivers, kill them, and compare their effects with the ledger.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip the cells that have a result with this seed.")]
 Report = Annotated[
     bool, typer.Option("--report", help="Write build/drill/report.html from the results with --seed, else from all.")
@@ -64,6 +67,7 @@ def drill(
     seconds: Seconds = 20,
     rate: Rate = 60,
     materialize: Materialize = False,
+    receive: Receive = False,
     resume: Resume = False,
     report: Report = False,
     per_year: PerYear = 10,
@@ -89,7 +93,14 @@ def drill(
     seed = secrets.randbelow(2**31) if seed is None else seed
     load = Load(seconds=seconds, rate=rate)
     cells = select_cells(
-        ways or [], faults or [], seed=seed, repeat=repeat, load=load, materialize=materialize, injections=times
+        ways or [],
+        faults or [],
+        seed=seed,
+        repeat=repeat,
+        load=load,
+        materialize=materialize,
+        receive=receive,
+        injections=times,
     )
     print_message(f"seed {seed}")
     results = run_cells(project, cells, print_message, resume=resume)
