@@ -26,7 +26,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 
 # Ways and faults of `make drill`.
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
-	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize
+	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive
 
 .PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres requirements
 
@@ -89,11 +89,11 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-drill: setup ## Put three ways of sending under three faults, and count lost events. About 3 minutes.
+drill: setup ## Put three ways of sending under three faults, and count lost events and repeated effects. About 4 minutes.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
 
 drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About two hours; resumable.
-	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --materialize --resume
+	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --materialize --receive --resume
 	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from the components of `make setup`.

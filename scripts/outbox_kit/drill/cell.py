@@ -172,9 +172,8 @@ class Cell:
         settings = self._settings
         if settings.receive and not settings.strategies:
             self._notes.append("no receivers: their database is on the restored server")
-        rng = random.Random(f"{settings.seed}/{settings.name}/receivers")  # noqa: S311 - not a secret
         place = Place(self._drill.kafka, self._drill.state.target, topic, self._drill.logs, settings.name)
-        return Receivers(place, rng, settings.strategies)
+        return Receivers(place, f"{settings.seed}/{settings.name}/receivers", settings.strategies)
 
     @property
     def _promise(self) -> Promise:

@@ -2,69 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from contextlib import suppress
-from random import Random
 from uuid import uuid4
 
 import psycopg
-import pytest
-from confluent_kafka import Producer
+from tests.integration.drill.service import DELIVERY_S, ledger_of, produce, write_accounts
 
 from outbox_kit.drill import accounts
-from outbox_kit.drill.ledger import Event, Ledger, Outcome, Transaction
+from outbox_kit.drill.ledger import Event, Outcome
 from outbox_kit.drill.observer import Delivery, Observer
 from outbox_kit.drill.second_reader import complete
 from outbox_kit.drill.verdict import judge
-from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
-from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
-
-DELIVERY_S = 30
-
-
-@pytest.fixture
-def kafka(state: StackState) -> Kafka:
-    return Kafka(bootstrap_servers=state.kafka, replication_factor=1, min_insync_replicas=1)
-
-
-@pytest.fixture
-def topic(kafka: Kafka) -> Iterator[str]:
-    name = f"drill-{uuid4().hex[:12]}"
-    client = KafkaClient(kafka)
-    client.create(name, partitions=2, replication_factor=1, config={})
-    yield name
-    client.delete(name)
-
-
-def write_accounts(dsn: str, *, roll_back: bool = False) -> list[Event]:
-    """Change two accounts in one transaction; return its events."""
-    events: list[Event] = []
-    with suppress(psycopg.Rollback), psycopg.connect(dsn) as connection, connection.transaction():
-        changes = accounts.change_accounts(connection, ["account-1", "account-2"], Random(1))  # noqa: S311
-        events = [change.noted for change in changes]
-        if roll_back:
-            raise psycopg.Rollback
-    return events
-
-
-def ledger_of(*entries: tuple[list[Event], Outcome]) -> Ledger:
-    transactions = [Transaction(str(uuid4()), "1", events, 0.0, outcome, 0.0) for events, outcome in entries]
-    return Ledger({transaction.transaction_id: transaction for transaction in transactions})
-
-
-def value_of(event: Event) -> bytes | None:
-    return None if event.is_tombstone else json.dumps({"version": event.version}).encode()
-
-
-def produce(kafka: Kafka, topic: str, *events: Event) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for event in events:
-        headers = [("event_id", event.event_id.encode())]
-        producer.produce(topic, key=event.account, value=value_of(event), headers=headers)
-    assert producer.flush(DELIVERY_S) == 0
 
 
 def wait_for_deliveries(observer: Observer, count: int) -> list[Delivery]:

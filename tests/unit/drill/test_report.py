@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from tests.unit.drill.samples import deliveries_of, ledger_of, result_of
 
 from outbox_kit.drill.ledger import Outcome
+from outbox_kit.drill.receivers.effects import count_effects
 from outbox_kit.drill.reporting.charts import delay_chart
 from outbox_kit.drill.reporting.report import Cost, to_html, to_markdown
 from outbox_kit.drill.reporting.summary import summarize
@@ -54,3 +55,21 @@ def test_markdown_has_one_row_per_way_and_fault() -> None:
     text = to_markdown(RESULTS)
     assert text.count("| cdc-exactly-once |") == 1
     assert "| kill-connect (10 times) |" in text
+
+
+def test_effects_are_added_by_way_and_strategy() -> None:
+    effects = (count_effects("processed-events", LEDGER, deliveries_of("a", "a")),)
+    results = [
+        result_of("cdc", fault, LEDGER, deliveries_of("a", "b"), receiver_kills=3, effects=effects)
+        for fault in ("none", "kill-kafka")
+    ]
+    assert "| cdc | processed-events | 6 | 4 | 4 | 2 | 2 | 0 | 0 | 0 |" in to_markdown(results)
+    page = to_html(results, Cost())
+    assert page.count('class="broken">2<') == 2
+    assert "Effects of receivers" not in to_html(RESULTS, Cost())
+
+
+def test_repeated_effects_without_deduplication_break_no_promise() -> None:
+    effects = (count_effects("without-deduplication", LEDGER, deliveries_of("a", "b", "b")),)
+    page = to_html([result_of("cdc", "none", LEDGER, deliveries_of("a", "b"), effects=effects)], Cost())
+    assert 'class="broken">1<' not in page

@@ -48,10 +48,11 @@ class Place:
 class Receivers:
     """Consumer groups of a topic, one per strategy, during a `with` block. Without strategies nothing runs."""
 
-    def __init__(self, place: Place, rng: random.Random, strategies: Sequence[str] = tuple(STRATEGIES)) -> None:
+    def __init__(self, place: Place, seed: str, strategies: Sequence[str] = tuple(STRATEGIES)) -> None:
+        """`seed` determines the assignor, and the times of the kills."""
         self.kills = 0
         self._place = place
-        self._rng = rng
+        self._rng = random.Random(seed)  # noqa: S311 - not a secret
         self._members: list[ProcessComponent] = []
         self._stack = ExitStack()
         self._files = place.folder / f"{place.name}.receivers"
@@ -60,7 +61,7 @@ class Receivers:
             dsn=place.dsn,
             topic=place.topic,
             strategies=tuple(strategies),
-            assignor=rng.choice(ASSIGNORS),
+            assignor=self._rng.choice(ASSIGNORS),
             folder=str(self._files),
         )
 

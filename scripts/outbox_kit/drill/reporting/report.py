@@ -9,14 +9,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outbox_kit.drill.cell import CellResult
 from outbox_kit.drill.faults import FAULTS
+from outbox_kit.drill.receivers.effects import EFFECT_COUNTS
 from outbox_kit.drill.reporting.charts import delay_chart, loss_chart
 from outbox_kit.drill.reporting.expected_loss import Interval
-from outbox_kit.drill.reporting.summary import CellSummary, WaySummary, summarize
+from outbox_kit.drill.reporting.summary import (
+    CellSummary,
+    EffectSummary,
+    WaySummary,
+    summarize,
+    summarize_effects,
+)
 from outbox_kit.drill.verdict import COUNTS
 
 WHOLE_FROM = 100
 LOSES_ALWAYS = "also without a fault"
 WAY_HEADINGS = ("way", "faults", "committed", *COUNTS, "lost per fault (95 %)")
+EFFECT_HEADINGS = ("way", "strategy", "kills", "committed", "effects", *EFFECT_COUNTS)
 CELL_HEADINGS = ("fault", "committed", *COUNTS, "p50", "p99", "max", "recovery")
 
 
@@ -37,6 +45,8 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
     return jinja.get_template("report.html.j2").render(
         ways=ways,
         counts=COUNTS,
+        effects=summarize_effects(results),
+        effect_counts=EFFECT_COUNTS,
         cost=cost,
         faults=FAULTS,
         results=results,
@@ -49,9 +59,11 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
 
 
 def to_markdown(results: Sequence[CellResult]) -> str:
-    """Return one table of all ways, and one table of the cells of each way."""
-    ways = summarize(results)
+    """Return one table of all ways, one of the receivers, and one of the cells of each way."""
+    ways, effects = summarize(results), summarize_effects(results)
     parts = [_table(WAY_HEADINGS, map(_way_row, ways))]
+    if effects:
+        parts.append(f"### Effects of receivers\n\n{_table(EFFECT_HEADINGS, map(_effect_row, effects))}")
     for way in ways:
         parts.append(f"### {way.way}\n\n{way.description}.\n\n{_table(CELL_HEADINGS, map(_cell_row, way.cells))}")
     return "\n".join(parts)
@@ -60,6 +72,11 @@ def to_markdown(results: Sequence[CellResult]) -> str:
 def _way_row(way: WaySummary) -> tuple[str, ...]:
     counts = (f"{way.counts[name]:,}" for name in COUNTS)
     return way.way, str(way.faults), f"{way.committed:,}", *counts, interval(way.loss) if way.loss else LOSES_ALWAYS
+
+
+def _effect_row(effects: EffectSummary) -> tuple[str, ...]:
+    numbers = effects.kills, effects.committed, effects.effects, *effects.counts.values()
+    return effects.way, effects.strategy, *(f"{number:,}" for number in numbers)
 
 
 def _cell_row(cell: CellSummary) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outbox_kit.drill.cell import CellResult
 from outbox_kit.drill.faults import FAULTS, fault_named
+from outbox_kit.drill.receivers.effects import EFFECT_COUNTS, EffectCounts, broken_by_receivers
 from outbox_kit.drill.reporting.expected_loss import Interval, per_trial
 from outbox_kit.drill.verdict import COUNTS
 from outbox_kit.drill.ways.catalogue import WAYS
@@ -47,6 +49,52 @@ class WaySummary:
     committed: int
     counts: dict[str, int]
     loss: Interval | None
+
+
+@dataclass(frozen=True)
+class EffectSummary:
+    """Effects of one strategy in all cells of one way that had receivers. `broken` are the counts against a promise."""
+
+    way: str
+    strategy: str
+    kills: int
+    committed: int
+    effects: int
+    counts: dict[str, int]
+    broken: dict[str, int]
+
+
+def summarize_effects(results: Sequence[CellResult]) -> list[EffectSummary]:
+    """Return the sums of the effects, in the order of the ways in `results` and of the strategies."""
+    pairs = dict.fromkeys((result.way, counts.strategy) for result in results for counts in result.effects)
+    return [
+        _effect_summary(
+            way,
+            strategy,
+            [
+                (result, counts)
+                for result in results
+                for counts in result.effects
+                if (result.way, counts.strategy) == (way, strategy)
+            ],
+        )
+        for way, strategy in pairs
+    ]
+
+
+def _effect_summary(way: str, strategy: str, cells: Sequence[tuple[CellResult, EffectCounts]]) -> EffectSummary:
+    broken = Counter[str]()
+    for result, counts in cells:
+        broken.update(broken_by_receivers(counts, result.verdict))
+    return EffectSummary(
+        way=way,
+        strategy=strategy,
+        kills=sum(result.receiver_kills for result, _ in cells),
+        committed=sum(result.verdict.committed for result, _ in cells),
+        effects=sum(counts.effects for _, counts in cells),
+        counts={name: sum(getattr(counts, name) for _, counts in cells) for name in EFFECT_COUNTS},
+        broken=dict(broken),
+    )
 
 
 def summarize(results: Sequence[CellResult]) -> list[WaySummary]:

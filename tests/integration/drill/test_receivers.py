@@ -1,0 +1,98 @@
+"""Receivers of a cell on a real topic and database: killed members, and a sabotaged receiver that is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.integration.drill.service import ledger_of, produce, write_accounts
+from tests.integration.support import temporary_database
+
+from outbox_kit.drill import accounts
+from outbox_kit.drill.ledger import Event, Outcome
+from outbox_kit.drill.receivers import receivers as receivers_module
+from outbox_kit.drill.receivers import tables
+from outbox_kit.drill.receivers.effects import broken_by_receivers, count_effects
+from outbox_kit.drill.receivers.receivers import MEMBERS, Place, Receivers
+from outbox_kit.drill.receivers.strategies import STRATEGIES
+from outbox_kit.drill.second_reader import read_deliveries
+from outbox_kit.drill.verdict import judge
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.pipeline import Kafka
+from outbox_kit.waiting import Observation, wait_for
+
+ACCOUNTS = 8
+KILL_S = 60
+
+
+@pytest.fixture
+def place(kafka: Kafka, topic: str, source_dsn: str, tmp_path: Path) -> Iterator[Place]:
+    """Yield a place with a database of its own; the accounts are new."""
+    with psycopg.connect(source_dsn) as connection:
+        accounts.prepare(connection, ACCOUNTS)
+    with temporary_database(source_dsn, "drill") as dsn:
+        yield Place(kafka, dsn, topic, tmp_path, "cell")
+
+
+def test_effects_equal_the_ledger_after_each_member_was_killed(place: Place, source_dsn: str) -> None:
+    committed: list[Event] = []
+    with Receivers(place, "1") as receivers:
+
+        def kill(number: int) -> Observation[bool]:
+            """Produce until the member has applied events and was killed."""
+            events, before = write_accounts(source_dsn, count=ACCOUNTS), receivers.kills
+            produce(place.kafka, place.topic, *events)
+            committed.extend(events)
+            receivers.kill(number)
+            return Observation(receivers.kills > before or None, "the member is not ready")
+
+        for number in range(MEMBERS):
+            wait_for(f"the kill of member {number}", lambda number=number: kill(number), seconds=KILL_S)  # type: ignore[misc]
+        produce(place.kafka, place.topic, committed[0])
+        deliveries = read_deliveries(place.kafka, place.topic)
+        assert receivers.drain(deliveries) == []
+    ledger = ledger_of((committed, Outcome.COMMITTED))
+    verdict = judge(ledger, deliveries)
+    found = receivers.count_effects(ledger)
+    assert (len(found), verdict.duplicated, receivers.kills) == (len(STRATEGIES), 1, MEMBERS)
+    assert [name for counts in found for name, count in broken_by_receivers(counts, verdict).items() if count > 0] == []
+    repeated = {counts.strategy: counts.repeated for counts in found}
+    assert repeated.pop("without-deduplication") >= 1
+    assert repeated == {"processed-events": 0, "bloom-before-table": 0, "stored-offsets": 1}
+
+
+def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source_dsn: str) -> None:
+    events = write_accounts(source_dsn, count=ACCOUNTS)
+    phantoms = write_accounts(source_dsn, roll_back=True)
+    produce(place.kafka, place.topic, *events, *phantoms)
+    skipped = read_deliveries(place.kafka, place.topic)[0]
+    duplicate = next(event for event in events if event.event_id != skipped.event_id)
+    produce(place.kafka, place.topic, duplicate)
+    deliveries = read_deliveries(place.kafka, place.topic)
+    # As a consumer does that commits an offset before the effects, and crashes in between.
+    offsets = {skipped.partition: (skipped.offset + 1, "")}
+    KafkaClient(place.kafka).commit_offsets(f"{place.topic}.processed-events", place.topic, offsets)
+    with Receivers(place, "1", ["processed-events", "without-deduplication"]) as receivers:
+        assert receivers.drain(deliveries) == []
+    ledger = ledger_of((events, Outcome.COMMITTED), (phantoms, Outcome.ROLLED_BACK))
+    [skipping, repeating] = receivers.count_effects(ledger)
+    assert (skipping.missing_events, skipping.phantom) == ((skipped.event_id,), len(phantoms))
+    assert broken_by_receivers(skipping, judge(ledger, deliveries))["missing"] == 1
+    assert repeating.repeated_events == (duplicate.event_id,)
+    sabotaged = count_effects(
+        "processed-events", ledger, tables.read_effects(place.dsn, f"{place.topic}.without-deduplication")
+    )
+    assert broken_by_receivers(sabotaged, judge(ledger, deliveries))["repeated"] == 1
+
+
+def test_a_wait_for_the_end_of_the_topic_tells_what_is_missing(
+    place: Place, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers_module, "END_S", 0)
+    produce(place.kafka, place.topic, *write_accounts(source_dsn, count=ACCOUNTS))
+    [delivery, *_] = read_deliveries(place.kafka, place.topic)
+    receivers = Receivers(place, "1", ["processed-events"])  # not started
+    [note] = receivers.drain([delivery])
+    assert f"partition {delivery.partition} at None of {delivery.offset + 1}" in note
