@@ -90,7 +90,8 @@ def _run_pending(drill: DrillStack, cells: Sequence[CellSettings], progress: Rep
         finally:
             durations.append(time.monotonic() - started)
         write_result(result_file(drill.project, cell), result)
-        progress(summary(result))
+        for line in (summary(result), *effect_lines(result)):
+            progress(line)
 
 
 def _time_left(durations: Sequence[float], cells: int) -> str:
@@ -100,24 +101,22 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 
 
 def summary(result: CellResult) -> str:
-    """Return the counts of a result, with one more line for each strategy of the receivers."""
+    """Return the counts of a result in one line."""
     verdict = result.verdict
     counts = *COUNTS, "wrong", "unresolved", "undone"
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
     detected = f", detected ({result.detected})" if result.detected else ""
-    delivered = f"  {verdict.committed} committed, {verdict.delivered} delivered"
-    return f"{delivered}: {text}{tables}{detected}{_note(result)}{_effects(result)}"
+    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{detected}{_note(result)}"
 
 
-def _effects(result: CellResult) -> str:
-    """Return the counts of each strategy, in lines of their own."""
-    lines = [
-        f"\n  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
+def effect_lines(result: CellResult) -> list[str]:
+    """Return the counts of each strategy in one line."""
+    return [
+        f"  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
         + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
         for counts in result.effects
     ]
-    return "".join(lines)
 
 
 def _note(result: CellResult) -> str:
