@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive
 
-.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres requirements
+.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -70,6 +70,14 @@ $(STAMPS)/postgres-%: compose/runtime/pom.xml compose/runtime/postgres/pom.xml |
 	@rm -rf build/postgres/$*
 	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.version=$* \
 		-Druntime.directory="$(CURDIR)/build/postgres/$*"
+	@mkdir -p $(STAMPS) && touch $@
+
+wiremock: $(STAMPS)/wiremock ## Resolve WireMock, which tests use as a service with failures, into build/wiremock.
+
+$(STAMPS)/wiremock: tests/wiremock/pom.xml | prerequisites
+	@echo "resolving WireMock into build/wiremock (about 19 MB)"
+	@rm -rf build/wiremock
+	@$(MVN) -f tests/wiremock/pom.xml package -Dwiremock.directory="$(CURDIR)/build/wiremock"
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
@@ -161,7 +169,7 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: check older-postgres test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
+test: check older-postgres wiremock test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 --dist loadfile tests/integration --durations=10 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory drill

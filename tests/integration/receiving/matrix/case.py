@@ -32,6 +32,15 @@ LAST = [f"last{partition}" for partition in range(PARTITIONS)]
 """Events that are sent after the failure: when they are settled, every event before them is."""
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Addresses of Kafka, PostgreSQL and WireMock."""
+
+    bootstrap: str
+    dsn: str
+    wiremock: str
+
+
 @dataclass
 class Case:
     """A failure that a strategy goes through."""
@@ -94,7 +103,7 @@ class Case:
         expected = {f"e{number}" for number in range(EVENTS)} - {MARKED}
         others = {name: effects[name] for name in expected if effects[name] != 1}
         others |= {name: number for name, number in effects.items() if name not in {*expected, MARKED, *LAST}}
-        calls = self.dependency.calls[MARKED] if self.counts_calls else 0
+        calls = self.dependency.calls(MARKED) if self.counts_calls else 0
         letters = count_values(self.setup.bootstrap, self.dead_letter_topic, 1)[MARKED] if self.has_dead_letters else 0
         return Outcome(effects[MARKED], calls, letters, others)
 
@@ -104,21 +113,20 @@ class Case:
 
 
 @contextmanager
-def opened(bootstrap: str, dsn: str, folder: Path, entry: Entry) -> Iterator[Case]:
+def opened(servers: Servers, folder: Path, entry: Entry) -> Iterator[Case]:
     """Yield a case whose topic has the events. Its members are stopped at the end."""
     name = f"matrix-{uuid4().hex[:10]}"
-    setup = Setup(bootstrap, dsn, f"{name}.events", name, str(folder / name))
-    with Dependency().running() as dependency:
-        case = Case(setup, entry, dependency)
-        case.create_topic(setup.topic, PARTITIONS)
-        if entry.sends:
-            case.create_topic(setup.output, 1)
-        case.send(*(f"e{number}" for number in range(EVENTS)))
-        try:
-            yield case
-        finally:
-            for member in case.members:
-                member.stop()
+    setup = Setup(servers.bootstrap, servers.dsn, f"{name}.events", name, str(folder / name))
+    case = Case(setup, entry, Dependency(servers.wiremock, name))
+    case.create_topic(setup.topic, PARTITIONS)
+    if entry.sends:
+        case.create_topic(setup.output, 1)
+    case.send(*(f"e{number}" for number in range(EVENTS)))
+    try:
+        yield case
+    finally:
+        for member in case.members:
+            member.stop()
 
 
 def is_blocked(case: Case) -> bool:

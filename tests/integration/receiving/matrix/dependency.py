@@ -1,58 +1,63 @@
-"""HTTP service that handlers call. The test decides how long it takes and what it answers."""
+"""The service that handlers call, in one case: a path of its own on the WireMock server."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from dataclasses import dataclass
+from typing import Any
 
 import requests
 
 SECONDS = 60
 
 
-class Dependency:
-    """Counts the calls by event. `answer` gets an event id and the number of its call, and returns the status."""
+@dataclass(frozen=True)
+class Answer:
+    """How the service answers a call."""
 
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self.answer: Callable[[str, int], int] = lambda _event_id, _number: 200
-        self.url = ""
-        self._lock = Lock()
+    status: int = 200
+    delay_s: float = 0
+
+
+class Dependency:
+    """Answers each call with status 200, unless a test decides otherwise, and counts the calls by event."""
+
+    def __init__(self, server: str, name: str) -> None:
+        self._server = server
+        self._path = f"/{name}"
+        self.answer(Answer())
 
     def call(self, event_id: str) -> None:
         """Call the service. Raises requests.HTTPError for a status of 400 and above."""
-        requests.post(f"{self.url}/{event_id}", timeout=SECONDS).raise_for_status()
+        requests.post(f"{self._server}{self._path}/{event_id}", timeout=SECONDS).raise_for_status()
 
-    def respond(self, event_id: str) -> int:
-        """Count a call; return its status."""
-        with self._lock:
-            self.calls[event_id] += 1
-            number = self.calls[event_id]
-        return self.answer(event_id, number)
+    def answer(self, *answers: Answer, event_id: str = "") -> None:
+        """Answer the calls for an event, by default for each event, in turn; the last answer is repeated.
 
-    @contextmanager
-    def running(self) -> Iterator[Dependency]:
-        """Serve on a free port of the loopback interface."""
-        dependency = self
+        The answers precede those that were given before.
+        """
+        for number, answer in enumerate(answers):
+            mapping = {
+                "request": self._pattern(event_id),
+                "response": {"status": answer.status, "fixedDelayMilliseconds": round(answer.delay_s * 1000)},
+            }
+            if len(answers) > 1:
+                following = min(number + 1, len(answers) - 1)
+                mapping |= {
+                    "scenarioName": f"{self._path}/{event_id}",
+                    "requiredScenarioState": f"answer {number}" if number else "Started",
+                    "newScenarioState": f"answer {following}",
+                }
+            self._admin("mappings", mapping)
 
-        class Call(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.send_response(dependency.respond(self.path.strip("/")))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+    def calls(self, event_id: str = "") -> int:
+        """Return the number of calls for an event, by default for all events, including those without an answer yet."""
+        return int(self._admin("requests/count", self._pattern(event_id))["count"])
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Calls are counted, not logged."""
+    def _pattern(self, event_id: str) -> dict[str, str]:
+        return {"method": "POST", "urlPathPattern": f"{self._path}/{event_id or '.*'}"}
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Call) as server:
-            self.url = f"http://127.0.0.1:{server.server_port}"
-            thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-            thread.start()
-            try:
-                yield self
-            finally:
-                server.shutdown()
-                thread.join(SECONDS)
+    def _admin(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+        response = requests.post(f"{self._server}/__admin/{operation}", json=body, timeout=SECONDS)
+        response.raise_for_status()
+        result: dict[str, Any] = response.json()
+        return result

@@ -20,6 +20,7 @@ from tests.integration.receiving.matrix.case import (
     Case,
     is_blocked,
 )
+from tests.integration.receiving.matrix.dependency import Answer
 from tests.integration.receiving.matrix.members import SECONDS
 from tests.integration.receiving.matrix.outcomes import DEAD_LETTER, ONCE, Outcome
 from tests.integration.receiving.matrix.victim import crash
@@ -56,21 +57,22 @@ def crash_after_commit(case: Case) -> None:
 
 
 def poll_timeout(case: Case) -> None:
-    """Hold the first receiver in its handler until the partition is assigned to the second."""
+    """Let the dependency answer the retry of a call later than max.poll.interval.ms."""
     taken = Signal()
+    case.dependency.answer(Answer(503), Answer(delay_s=POLL_SECONDS + 1), Answer(), event_id=MARKED)
 
-    def hold(event_id: str, number: int) -> int:
-        if (event_id, number) == (MARKED, 1):
-            assert taken.wait(SECONDS)
-        return 200
+    def call_slowly(event: Event) -> None:
+        case.dependency.call(event.event_id)
+        # On a slow machine the group takes longer than the answer to assign the partition to the second receiver.
+        assert event.event_id != MARKED or taken.wait(SECONDS)
 
-    case.dependency.answer = hold
     # It ends after the event, since its return to the group would be a failure of its own: a rebalance.
-    case.join(handle=call(case), settings={"max.poll.interval.ms": POLL_SECONDS * 1000}, until={MARKED})
-    case.wait("the call of the dependency", lambda: case.dependency.calls[MARKED] == 1)
+    case.join(handle=call_slowly, settings={"max.poll.interval.ms": POLL_SECONDS * 1000}, until={MARKED})
+    case.wait("the retry of the call", lambda: case.dependency.calls(MARKED) == 2)
     second = case.join(handle=call(case))
     place = (case.setup.topic, MARKED_PARTITION)
-    case.wait("the second receiver", lambda: place in second.strategy.partitions)
+    # With stored offsets, the second waits for the transaction of the first while it accepts the partition.
+    case.wait("the second receiver", lambda: place in second.strategy.partitions or is_blocked(case))
     taken.set()
     case.settle()
 
@@ -84,19 +86,22 @@ def first_rolls_back(case: Case) -> None:
 
 
 def deliver_twice(case: Case, first_status: int) -> None:
-    """Deliver the event to two receivers. The dependency answers the first when the second has called or waits."""
+    """Deliver the event to two receivers. The handler of the first ends when the second has called, or waits."""
     case.counts_calls = True
+    case.dependency.answer(Answer(first_status), Answer(), event_id=MARKED)
 
-    def answer(event_id: str, number: int) -> int:
-        if (event_id, number) != (MARKED, 1):
-            return 200
-        both = lambda: Observation(True if case.dependency.calls[MARKED] > 1 or is_blocked(case) else None, "")  # noqa: E731
-        wait_for("the second delivery", both, seconds=SECONDS, interval=0.05)
-        return first_status
+    def both_delivered() -> Observation[bool]:
+        return Observation(True if case.dependency.calls(MARKED) > 1 or is_blocked(case) else None, "")
 
-    case.dependency.answer = answer
-    first = case.join(handle=call(case))
-    case.wait("the first delivery", lambda: case.dependency.calls[MARKED] == 1)
+    def call_and_wait(event: Event) -> None:
+        try:
+            case.dependency.call(event.event_id)
+        finally:
+            if event.event_id == MARKED:
+                wait_for("the second delivery", both_delivered, seconds=SECONDS, interval=0.05)
+
+    first = case.join(handle=call_and_wait)
+    case.wait("the first delivery", lambda: case.dependency.calls(MARKED) == 1)
     again = f"{case.setup.group}-again"
     start_group_at_marked(case, again)
     until = {MARKED, LAST[MARKED_PARTITION]}  # a stored position can be after the event
@@ -169,17 +174,14 @@ def poison(case: Case) -> None:
 
 
 def dependency_down(case: Case) -> None:
-    """Let the dependency answer 503 to the first calls, more often than an event has attempts."""
-
-    def answer(event_id: str, number: int) -> int:
-        del event_id, number
-        return 503 if sum(case.dependency.calls.values()) <= UNAVAILABLE_CALLS else 200
-
-    case.dependency.answer = answer
+    """Let the dependency answer 503, to more calls than an event has attempts."""
+    case.dependency.answer(Answer(503))
     patient = Retries(attempts=1, first_delay_s=0.1, jitter=0, reaction=wait_for_dependency)
     case.join(handle=call(case), retries=patient)
+    case.wait("calls without success", lambda: case.dependency.calls() >= UNAVAILABLE_CALLS)
+    case.dependency.answer(Answer())
     case.settle()
-    assert sum(case.dependency.calls.values()) >= UNAVAILABLE_CALLS + EVENTS
+    assert case.dependency.calls() >= UNAVAILABLE_CALLS + EVENTS
 
 
 def wait_for_dependency(error: Exception) -> Reaction:
@@ -207,15 +209,31 @@ def call(case: Case) -> Callable[[Event], None]:
 
 
 FAILURES = [
-    Failure("crash-before-commit", "crash before the commit of the database", crash_before_commit),
-    Failure("crash-after-commit", "crash between the commits of database and offset", crash_after_commit),
-    Failure("poll-timeout", "poll timeout: a slow call lets another receiver take over", poll_timeout),
-    Failure("concurrent-deliveries", "two deliveries at once", concurrent_deliveries, replace(ONCE, calls=1)),
-    Failure("first-rolls-back", "the same, and the first rolls back", first_rolls_back, replace(ONCE, calls=2)),
-    Failure("produced-twice", "produced twice with one id", produced_twice),
-    Failure("rebalance-eager", "rebalance in a batch, assignor range", rebalance_eager),
-    Failure("rebalance-cooperative", "rebalance in a batch, assignor cooperative-sticky", rebalance_cooperative),
-    Failure("poison", "an event that no attempt applies", poison, DEAD_LETTER),
-    Failure("dependency-down", "dependency answers 503 for a while", dependency_down),
-    Failure("connection-terminated", "the database ends the connection in a batch", connection_terminated),
+    Failure("crash-before-commit", "the process ends before the commit of the transaction", crash_before_commit),
+    Failure("crash-after-commit", "the process ends between this commit and that of the offset", crash_after_commit),
+    Failure(
+        "poll-timeout",
+        "the dependency answers 503, and a retry later than `max.poll.interval.ms`: another receiver takes over",
+        poll_timeout,
+    ),
+    Failure(
+        "two-deliveries",
+        "another receiver gets the event while the first one handles it",
+        concurrent_deliveries,
+        replace(ONCE, calls=1),
+    ),
+    Failure(
+        "first-rolls-back",
+        "the same, but the dependency answers 500 to the first one, which rolls back",
+        first_rolls_back,
+        replace(ONCE, calls=2),
+    ),
+    Failure("produced-twice", "the topic contains the event twice, with one id", produced_twice),
+    Failure("rebalance-range", "a receiver joins during a batch, assignor `range`", rebalance_eager),
+    Failure(
+        "rebalance-sticky", "a receiver joins during a batch, assignor `cooperative-sticky`", rebalance_cooperative
+    ),
+    Failure("poison", "no attempt can apply the event; it is in the dead letter topic once", poison, DEAD_LETTER),
+    Failure("dependency-down", "the dependency answers 503 to more calls than an event has attempts", dependency_down),
+    Failure("connection-lost", "the database ends the connection during a batch", connection_terminated),
 ]

@@ -24,8 +24,8 @@ class Outcome:
     """Effects of other events that were not applied once."""
 
     @property
-    def text(self) -> str:
-        """Return the outcome as the table shows it."""
+    def effect(self) -> str:
+        """Return the number of effects as the table shows it."""
         words = WORDS.get(self.effects, f"{self.effects} times")
         if self.others:
             words += f", {len(self.others)} others not once"

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.integration.receiving.matrix.case import opened
+from tests.integration.receiving.matrix.case import Servers, opened
 from tests.integration.receiving.matrix.entries import ENTRIES, Entry
 from tests.integration.receiving.matrix.failures import FAILURES, Failure
 from tests.integration.receiving.matrix.outcomes import Cell, Outcome
@@ -32,9 +32,8 @@ CELLS = {
 class Runs:
     """Outcomes by failure and strategy."""
 
-    def __init__(self, bootstrap: str, dsn: str, folder: Path, pool: ThreadPoolExecutor) -> None:
-        self._bootstrap = bootstrap
-        self._dsn = dsn
+    def __init__(self, servers: Servers, folder: Path, pool: ThreadPoolExecutor) -> None:
+        self._servers = servers
         self._folder = folder
         self._pool = pool
         self._running: dict[Cell, Future[Outcome]] = {}
@@ -46,7 +45,7 @@ class Runs:
         return self._running[cell]
 
     def _run(self, failure: Failure, entry: Entry) -> Outcome:
-        with opened(self._bootstrap, self._dsn, self._folder, entry) as case:
+        with opened(self._servers, self._folder, entry) as case:
             failure.run(case)
         return case.outcome()
 

@@ -1,39 +1,39 @@
-"""Markdown table of the outcomes, for docs/receiving-matrix.md."""
+"""Markdown tables of the outcomes, for docs/receiving-matrix.md: a row per failure, a column per strategy."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tests.integration.receiving.matrix.entries import ENTRIES
-from tests.integration.receiving.matrix.failures import FAILURES
+from tests.integration.receiving.matrix.failures import FAILURES, Failure
 from tests.integration.receiving.matrix.outcomes import Cell, Outcome
 
 START, END = "<!-- matrix -->\n", "<!-- end of matrix -->"
 
 
 def render(outcomes: Mapping[Cell, Outcome]) -> str:
-    """Return the table of effects, the numbered failures, and the calls of the dependency."""
-    numbers = range(1, len(FAILURES) + 1)
-    lines = [row("strategy", *map(str, numbers)), row("---", *("---" for _ in numbers))]
-    for entry in ENTRIES:
-        cells = (outcomes.get((failure.name, entry.name)) for failure in FAILURES)
-        lines.append(row(entry.name, *(cell.text if cell else "-" for cell in cells)))
-    names = [f"{number}. {failure.text}" for number, failure in enumerate(FAILURES, 1)]
-    return "\n".join([*lines, "", *names, "", *calls(outcomes), ""])
+    """Return the tables of effects and of calls, and what the names of failures and strategies stand for."""
+    counted = [failure for failure in FAILURES if failure.usual.calls]
+    effects = table("effects", FAILURES, outcomes, lambda outcome: outcome.effect)
+    calls = table("calls", counted, outcomes, lambda outcome: str(outcome.calls))
+    failures = [f"- `{failure.name}`: {failure.text}" for failure in FAILURES]
+    strategies = [f"- `{entry.name}`: {entry.text}" for entry in ENTRIES]
+    return "\n".join([*effects, "", *calls, "", "Failures:", "", *failures, "", "Strategies:", "", *strategies, ""])
 
 
-def calls(outcomes: Mapping[Cell, Outcome]) -> list[str]:
-    """Return the table of calls of the dependency, for the failures that count them."""
-    counted = {failure.name: number for number, failure in enumerate(FAILURES, 1) if failure.usual.calls}
-    lines = [
-        row("calls of the dependency", *(f"failure {number}" for number in counted.values())),
-        row("---", *("---:" for _ in counted)),
-    ]
-    for entry in ENTRIES:
-        cells = [outcomes.get((name, entry.name)) for name in counted]
-        if any(cells):
-            lines.append(row(entry.name, *(str(cell.calls) if cell else "-" for cell in cells)))
+def table(
+    title: str, failures: Iterable[Failure], outcomes: Mapping[Cell, Outcome], text: Callable[[Outcome], str]
+) -> list[str]:
+    """Return the lines of a table. Cells that differ from the failure's usual outcome are bold."""
+    lines = [row(title, *(entry.name for entry in ENTRIES)), row("---", *("---" for _ in ENTRIES))]
+    for failure in failures:
+        cells = []
+        for entry in ENTRIES:
+            outcome = outcomes.get((failure.name, entry.name))
+            shown = text(outcome) if outcome else "-"
+            cells.append(shown if shown in {"-", text(failure.usual)} else f"**{shown}**")
+        lines.append(row(failure.name, *cells))
     return lines
 
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.integration.receiving.matrix import table
+from tests.integration.receiving.matrix import table, wiremock
+from tests.integration.receiving.matrix.case import Servers
 from tests.integration.receiving.matrix.outcomes import Cell
 from tests.integration.receiving.matrix.runs import AT_ONCE, CELLS, Runs, promise
 
@@ -16,12 +17,16 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "receiving-matrix.md"
 
 
 @pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bootstrap: str, service_dsn: str
-) -> Iterator[Runs]:
+def servers(bootstrap: str, service_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with wiremock.running(tmp_path_factory.mktemp("wiremock")) as url:
+        yield Servers(bootstrap, service_dsn, url)
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Start the cells of the selected tests."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = Runs(bootstrap, service_dsn, tmp_path_factory.mktemp("filters"), pool)
+        runs = Runs(servers, tmp_path_factory.mktemp("filters"), pool)
         for item in request.session.items:
             if item.path == request.path and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
                 runs.start(item.callspec.params["cell"])
