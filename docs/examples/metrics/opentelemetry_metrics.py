@@ -1,0 +1,48 @@
+"""Metrics of a receiver for OpenTelemetry.
+
+metrics = ReceiverMetrics(get_meter("rental"))
+with Receiver(..., counters=Counters(hook=metrics.count)) as receiver:
+    run(receiver, metrics, stop)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from threading import Event as StopEvent
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from outbox_kit.receiving import Receiver
+
+
+class ReceiverMetrics:
+    """Counts what a receiver does, and reports its lag."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.lag: Mapping[tuple[str, int], int] = {}
+        """The last result of `Receiver.lag()`."""
+        self._events = meter.create_counter(
+            "outbox.receiver.events", description="What the receiver did, by name of the counter."
+        )
+        meter.create_observable_gauge(
+            "outbox.receiver.lag", [self._observe], unit="{record}", description="Records after the position."
+        )
+
+    def count(self, name: str, number: int) -> None:
+        """Add to a counter: the hook of `Counters`."""
+        self._events.add(number, {"counter": name})
+
+    def _observe(self, _options: CallbackOptions) -> Iterator[Observation]:
+        for (topic, partition), records in self.lag.items():
+            yield Observation(records, {"topic": topic, "partition": partition})
+
+
+def run(receiver: Receiver[Any], metrics: ReceiverMetrics, stop: StopEvent) -> None:
+    """Receive events until `stop` is set. The lag is read here, since `lag()` must not run while another thread closes.
+
+    OpenTelemetry collects in a thread of its own, which reads the stored lag.
+    """
+    while not stop.is_set():
+        receiver.poll()
+        metrics.lag = receiver.lag()
