@@ -6,7 +6,7 @@
     def count_loan(event: Event, connection: psycopg.Connection) -> None:
         connection.execute("update book set loans = loans + 1 where id = %s", [event.aggregate_id])
 
-    once = ProcessedEvents(lambda: psycopg.connect(dsn), group="statistics")
+    once = ProcessedEvents(lambda: psycopg.connect(dsn))
     with Receiver({"bootstrap.servers": ..., "group.id": "statistics"}, ["library.book"], once, handlers) as receiver:
         receiver.run(stop)
 

@@ -90,14 +90,24 @@ def header_id(event: Event) -> str:
 
 
 def position_id(event: Event) -> str:
-    """Return TOPIC/PARTITION/OFFSET: recognizes a repeated delivery, but not a record that was produced twice."""
+    """Return TOPIC/PARTITION/OFFSET: recognizes a repeated delivery, but not a record that was produced twice.
+
+    Records of a topic that was deleted and created again have the ids of the old records, and would be taken for
+    duplicates: delete the ids of the group first.
+    """
     return event.place
 
 
-def payload_id(field_name: str) -> Identify:
-    """Return a function that reads the id from a field of the decoded value."""
+def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identify:
+    """Return a function that reads the id from a field of the decoded value.
+
+    A tombstone has no fields. Without a function for `tombstones`, such as `header_id` or `position_id`, it is a record
+    without an id, which goes to the recoverer.
+    """
 
     def identify(event: Event) -> str:
+        if event.value is None and tombstones is not None:
+            return tombstones(event)
         value = event.value.get(field_name) if isinstance(event.value, Mapping) else None
         if value is None:
             raise InvalidRecordError(f"record {event.place} has no field {field_name}")

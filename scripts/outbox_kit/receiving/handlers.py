@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import Any, Generic
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event
@@ -31,6 +32,7 @@ class Handlers(Generic[Context]):
         """Register a handler for these event types. Raises ConfigurationError for a type that has a handler."""
 
         def register(handler: Handler[Context]) -> Handler[Context]:
+            _refuse_async(handler)
             for event_type in event_types:
                 if event_type in self._handlers:
                     raise ConfigurationError(f"event type {event_type} has two handlers")
@@ -41,11 +43,13 @@ class Handlers(Generic[Context]):
 
     def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler of all event types without a handler of their own. Without it they are counted only."""
+        _refuse_async(handler)
         self._other = handler
         return handler
 
     def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler of events that were applied before, for example to send the stored response again."""
+        _refuse_async(handler)
         self._duplicate = handler
         return handler
 
@@ -60,3 +64,10 @@ class Handlers(Generic[Context]):
         """Call the handler of duplicates, if there is one."""
         if self._duplicate is not None:
             self._duplicate(event, context)
+
+
+def _refuse_async(handler: Handler[Any]) -> None:
+    """Raise ConfigurationError for a function whose call only creates a coroutine or generator, without any effect."""
+    if iscoroutinefunction(handler) or isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        message = f"the body of handler {getattr(handler, '__qualname__', handler)} would never run"
+        raise ConfigurationError(message, "define it by `def` and without yield; call asynchronous code by asyncio.run")

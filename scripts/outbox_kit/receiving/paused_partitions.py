@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from outbox_kit.receiving.event import Event
+from outbox_kit.sending.producing import offsets
 
 Partition = tuple[str, int]
 
@@ -45,8 +45,7 @@ class PausedPartitions:
         """Pause the partition of the event until `pause.due`."""
         event = pause.event
         self._pauses[event.source] = self._last[event.source] = pause
-        with suppress(KafkaException):  # the partition was revoked
-            self._consumer.pause([TopicPartition(*event.source)])
+        self._consumer.pause([TopicPartition(*event.source)])
 
     def last(self, event: Event) -> Pause | None:
         """Return the last pause for this event."""
@@ -58,10 +57,10 @@ class PausedPartitions:
         now = time.monotonic()
         for partition, pause in list(self._pauses.items()):
             if pause.due <= now:
+                # Before it is resumed: a later event could be received in between.
+                offsets.seek(self._consumer, [TopicPartition(*partition, pause.event.offset)])
+                self._consumer.resume([TopicPartition(*partition)])
                 del self._pauses[partition]
-                with suppress(KafkaException):
-                    self._consumer.resume([TopicPartition(*partition)])
-                    self._consumer.seek(TopicPartition(*partition, pause.event.offset))
 
     def seconds_left(self, limit: float) -> float:
         """Return the seconds until the next partition is due, at most `limit`."""
@@ -72,8 +71,8 @@ class PausedPartitions:
         """Forget partitions that were assigned or revoked: attempts start again."""
         for partition in partitions:
             if self._pauses.pop((partition.topic, partition.partition), None):
-                with suppress(KafkaException):  # the client keeps the pause when the partition is assigned again
-                    self._consumer.resume([TopicPartition(partition.topic, partition.partition)])
+                # The client would keep the pause when the partition is assigned again.
+                self._consumer.resume([TopicPartition(partition.topic, partition.partition)])
             self._last.pop((partition.topic, partition.partition), None)
 
     def succeeded(self, events: Iterable[Event]) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event as StopEvent
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.receiving.assignments import Assignments
 from outbox_kit.receiving.counters import Counters
 from outbox_kit.receiving.event import Decode, Event, from_message
 from outbox_kit.receiving.handlers import Handlers
+from outbox_kit.receiving.outages import is_kafka_outage
 from outbox_kit.receiving.paused_partitions import Partition, Pause, PausedPartitions
 from outbox_kit.receiving.recoverers import Failure, ReceiverStoppedError, Recoverer, describe, stop
 from outbox_kit.receiving.retries import Reaction, Retries
@@ -22,22 +24,18 @@ from outbox_kit.receiving.strategy import Context, Strategy
 from outbox_kit.sending.producing import offsets
 
 log = logging.getLogger("outbox_kit.receiving")
+Argument = TypeVar("Argument")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-FIXED: dict[str, Any] = {"enable.auto.offset.store": False}
-# The end of a partition, an interrupted connection, and a batch that took longer than max.poll.interval.ms are no
-# reason to stop: the client continues itself, in the last case by joining the group again.
-TRANSIENT = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._MAX_POLL_EXCEEDED,
-)
+# The client commits the offsets that the receiver stores.
+FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+# No reason to stop: after a batch that took longer than max.poll.interval.ms, the client joins the group again.
+EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 
 
 class Receiver(Generic[Context]):
     """Consumer of a group that applies events by a strategy. Serves one thread.
 
-        with Receiver(settings, ["library.book"], ProcessedEvents(connect, group="rental"), handlers) as receiver:
+        with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
             receiver.run(stop)
 
     `settings` are those of a confluent-kafka Consumer. Up to `batch_size` events share one transaction. If it fails,
@@ -68,17 +66,14 @@ class Receiver(Generic[Context]):
         self._batch_size = batch_size
         merged = _merged(settings, strategy.settings)
         self._group = str(merged["group.id"])
-        self._stores_offsets = bool(merged.get("enable.auto.commit", True))
-        self._is_incremental = (
-            "cooperative" in str(merged.get("partition.assignment.strategy", ""))
-            or merged.get("group.protocol") == "consumer"
-        )
+        self._stores_offsets = bool(merged["enable.auto.commit"])
         self._unfinished: dict[Partition, int] = {}
         self._revoked_now: set[Partition] = set()
-        self._callback_error: Exception | None = None
+        self._revocation_error: Exception | None = None
         self.consumer = Consumer(merged)
         self.paused = PausedPartitions(self.consumer)
-        strategy.bind(self.consumer)
+        self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
+        strategy.bind(self.consumer, self._group)
         self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def __enter__(self) -> Self:
@@ -97,11 +92,13 @@ class Receiver(Generic[Context]):
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events and apply one batch; return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops, and KafkaException for an error of the consumer that the
-        client does not solve itself.
+        Raises ReceiverStoppedError if the recoverer stops, KafkaException for an error of the consumer that the client
+        does not solve itself, and errors of the strategy when partitions are assigned or revoked.
         """
+        self._raise_revocation_error()
+        self._assignments.assign_due()
         self.paused.resume_due()
-        events, error = self._receive(self.paused.seconds_left(seconds))
+        events, error = self._receive(self._assignments.seconds_left(self.paused.seconds_left(seconds)))
         if events:
             self.counters.add("received", len(events))
             self._apply(events)
@@ -111,16 +108,25 @@ class Receiver(Generic[Context]):
 
     def close(self) -> None:
         """Commit the stored offsets, leave the group and close the strategy."""
-        self.consumer.close()
-        self._strategy.close()
+        try:
+            self.consumer.close()
+        finally:
+            self._strategy.close()
+        self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the number of records after the position, by topic and partition, as far as the client knows it."""
+        """Return the number of records after the position, by topic and partition, as far as the client knows it.
+
+        The position of a paused partition is that of the event that waits.
+        """
+        waiting = {pause.event.source: pause.event.offset for pause in self.paused}
         result: dict[tuple[str, int], int] = {}
         for place in self.consumer.position(self.consumer.assignment()):
+            source = (place.topic, place.partition)
+            position = waiting.get(source, place.offset)
             _, end = self.consumer.get_watermark_offsets(place, cached=True)
-            if place.offset >= 0 and end >= 0:
-                result[place.topic, place.partition] = max(0, end - place.offset)
+            if position >= 0 and end >= 0:
+                result[source] = max(0, end - position)
         return result
 
     def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
@@ -133,11 +139,9 @@ class Receiver(Generic[Context]):
             error = message.error()
             if error is None:
                 events.append(from_message(message, self._decode))
-            elif error.code() not in TRANSIENT and not error.retriable():
+            elif error.code() not in EXPECTED and not is_kafka_outage(error):
                 failure = error
-        kept = [event for event in events if event.source not in self.paused]
-        self._raise_callback_error(kept)
-        return kept, failure
+        return [event for event in events if event.source not in self.paused], failure
 
     def _poll(self, seconds: float) -> list[Message]:
         first = self.consumer.poll(seconds)
@@ -148,14 +152,10 @@ class Receiver(Generic[Context]):
         # `consume` can revoke the partition of the first event, which its next owner receives too.
         return rest if (first.topic(), first.partition()) in self._revoked_now else [first, *rest]
 
-    def _raise_callback_error(self, events: Sequence[Event]) -> None:
-        """Raise the error of a rebalance, and receive the events again: the client has moved behind them.
-
-        It is raised by each poll until partitions are assigned without an error, because nothing may be applied before.
-        """
-        if self._callback_error is not None:
-            self._rewind(_first_offsets(events))
-            raise self._callback_error
+    def _raise_revocation_error(self) -> None:
+        error, self._revocation_error = self._revocation_error, None
+        if error is not None:
+            raise error
 
     def _rewind(self, positions: Mapping[Partition, int]) -> None:
         offsets.seek(self.consumer, (TopicPartition(*source, offset) for source, offset in positions.items()))
@@ -172,15 +172,11 @@ class Receiver(Generic[Context]):
     def _apply_batch(self, events: Sequence[Event]) -> None:
         """Apply the events in one transaction or, if that fails, each in its own."""
         if len(events) > 1 and not any(map(self.paused.last, events)):
-            try:
-                self._in_transaction(events)
-            except ReceiverStoppedError:
-                raise
-            except Exception as error:
-                if self._retries.reaction(error) is Reaction.WAIT:
-                    self._wait(events, error)
-                    return
-            else:
+            error = _error_of(self._in_transaction, events)
+            if error is None:
+                return
+            if self._retries.reaction(error) is Reaction.WAIT:
+                self._wait(events, error)
                 return
         for number, event in enumerate(events):
             if event.source not in self.paused:
@@ -192,16 +188,14 @@ class Receiver(Generic[Context]):
         if last is not None and last.is_recovering:
             self._recover(event, last.error, last.attempts)
             return
-        try:
-            self._in_transaction([event])
-        except ReceiverStoppedError:
-            raise
-        except Exception as error:
-            reaction = self._retries.reaction(error)
-            if reaction is Reaction.WAIT:
-                self._wait([event, *following], error)
-            else:
-                self._failed(event, error, reaction)
+        error = _error_of(self._in_transaction, [event])
+        if error is None:
+            return
+        reaction = self._retries.reaction(error)
+        if reaction is Reaction.WAIT:
+            self._wait([event, *following], error)
+        else:
+            self._failed(event, error, reaction)
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
         unhandled = 0
@@ -238,18 +232,18 @@ class Receiver(Generic[Context]):
 
     def _recover(self, event: Event, error: Exception, attempts: int) -> None:
         """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
-        try:
-            with self._strategy.recovery(event) as context:
-                self._recoverer(Failure(event, error, attempts, self._group), context)
-        except ReceiverStoppedError:
-            raise
-        except Exception as recoverer_error:
+        recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
+        if recoverer_error is None:
+            self._done([event])
+            self.counters.add("recovered")
+        else:
             self.counters.add("recoverer_errors")
             log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error))
             self._pause(event, error, attempts, is_recovering=True)
-        else:
-            self._done([event])
-            self.counters.add("recovered")
+
+    def _run_recoverer(self, failure: Failure) -> None:
+        with self._strategy.recovery(failure.event) as context:
+            self._recoverer(failure, context)
 
     def _pause(self, event: Event, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
         last = self.paused.last(event)
@@ -266,15 +260,9 @@ class Receiver(Generic[Context]):
             offsets.store_positions(self.consumer, [TopicPartition(*source, end) for source, end in ends.items()])
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        del consumer
         self.paused.forget(partitions)
-        try:
-            starts = self._strategy.assigned(partitions)
-        except Exception as error:  # raised after the poll: the client would lose the records that it has polled
-            self._callback_error = error
-            return
-        self._callback_error = None
-        if starts is not None:
-            (consumer.incremental_assign if self._is_incremental else consumer.assign)(starts)
+        self._assignments.add(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
@@ -282,8 +270,20 @@ class Receiver(Generic[Context]):
         self.paused.forget(partitions)
         try:
             self._strategy.revoked(partitions)
-        except Exception as error:
-            self._callback_error = error
+        except Exception as error:  # raised by the next poll: here, the client would lose polled records
+            self._revocation_error = error
+        self._assignments.remove(partitions)
+
+
+def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
+    """Run an action; return its error. Raises ReceiverStoppedError, to which no retry and no recoverer applies."""
+    try:
+        action(argument)
+    except ReceiverStoppedError:
+        raise
+    except Exception as error:
+        return error
+    return None
 
 
 def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:

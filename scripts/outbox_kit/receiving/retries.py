@@ -7,12 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-import psycopg
-from confluent_kafka import KafkaException
-
-from outbox_kit.errors import OutboxKitError, UnreachableError
-from outbox_kit.receiving.event import InvalidRecordError
-from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.receiving.outages import is_outage
 
 MAX_EXPONENT = 30
 
@@ -28,25 +24,14 @@ class Reaction(Enum):
     """Recover at once: no retry can succeed."""
 
 
-OUTAGES = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    KafkaException,
-    UnreachableError,
-    NotCommittedError,
-    UnknownOutcomeError,
-)
-
-
 def default_reaction(error: Exception) -> Reaction:
-    """Return WAIT for outages and deadlocks, RECOVER for records that cannot be used, otherwise RETRY.
+    """Return WAIT for outages, RECOVER for records that cannot be used, otherwise RETRY.
 
     Errors of an HTTP client are RETRY: pass a function of your own to wait for a dependency without a limit.
     """
-    cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps the errors of its drivers
-    if isinstance(cause, OUTAGES):
+    if is_outage(error):
         return Reaction.WAIT
-    if isinstance(cause, InvalidRecordError) or (isinstance(cause, OutboxKitError) and not cause.transient):
+    if isinstance(error, OutboxKitError) and not error.transient:
         return Reaction.RECOVER
     return Reaction.RETRY
 

@@ -32,14 +32,18 @@ class Strategy(Protocol[Context]):
     def settings(self) -> Mapping[str, Any]:
         """Settings of the consumer that the strategy requires."""
 
-    def bind(self, consumer: Consumer) -> None:
-        """Accept the consumer, before it subscribes."""
+    def bind(self, consumer: Consumer, group: str) -> None:
+        """Accept the consumer and its group.id, before it subscribes."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
-        """Return the partitions with the offsets at which to start; None for the group's committed offsets."""
+        """Return the partitions with the offsets at which to start; None for the group's committed offsets.
+
+        No event of the partitions is received before. After an exception that the retries take for an outage, it is
+        called again; another one ends `run()`.
+        """
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Give up partitions, whose events another process may handle from now on."""
+        """Give up partitions, whose events another process may handle from now on. An exception ends `run()`."""
 
     def transaction(self, events: Sequence[Event]) -> AbstractContextManager[Work[Context]]:
         """Open a transaction for these events. It commits at the end of the block, and rolls back after an error."""
@@ -58,7 +62,7 @@ class ConsumerOffsets:
     def settings(self) -> Mapping[str, Any]:
         return {}
 
-    def bind(self, consumer: Consumer) -> None:
+    def bind(self, consumer: Consumer, group: str) -> None:
         """Positions are committed by the receiver."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:

@@ -171,6 +171,31 @@ def test_a_record_that_is_too_large_does_not_block_its_partition(
     assert service.outputs() == ["small"]
 
 
+@pytest.mark.parametrize("config", [{"max.message.bytes": "2000"}, {"cleanup.policy": "compact"}])
+@pytest.mark.parametrize("sends_more", [False, True])
+def test_an_event_whose_output_the_broker_rejects_becomes_a_dead_letter(
+    bootstrap: str, create_topic: Callable[..., str], config: dict[str, str], sends_more: bool
+) -> None:
+    service = new_service(bootstrap, "", create_topic)
+    letters, strict = create_topic(f"{service.group}.dead-letter"), create_topic(**config)
+
+    @service.handlers.otherwise
+    def send_invalid(event: Event, transaction: KafkaTransaction) -> None:
+        if event.event_id == "bad":
+            transaction.send(Record(strict, None, bytes(5000)))
+            while sends_more:  # until the producer knows that the transaction has failed
+                service.forward(event, transaction)
+        service.forward(event, transaction)
+
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    recoverer = DeadLetterTopic(Producer({"bootstrap.servers": bootstrap}), letters)
+    with service.receiver(service.strategy(), retries=FAST, recoverer=recoverer) as receiver:
+        run_to_end(service, receiver, 3)
+        assert receiver.counters.recovered == 1
+    assert service.outputs() == ["1", "2"]
+    assert read(bootstrap, letters) == ["bad"]
+
+
 @pytest.mark.parametrize("point", ["before commit", "after commit"])
 def test_the_dead_letter_and_the_offset_are_one_transaction(
     bootstrap: str, create_topic: Callable[..., str], point: str

@@ -14,7 +14,7 @@ import sqlalchemy
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests.integration.receiving.service import SECONDS, Service
 
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_kit.receiving import claim, claim_async, processed_table
 from outbox_kit.waiting import Observation, wait_for
 
@@ -98,6 +98,26 @@ def test_many_threads_claim_each_id_once_without_a_deadlock(service: Service) ->
         counts = list(pool.map(process, range(THREADS)))
     assert sum(counts) == IDS
     assert sorted(service.effects()) == sorted(ids)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(("setting", "wait"), [("0", "50ms"), ("50ms", "1h")])
+def test_the_wait_for_another_transaction_is_limited(
+    service: Service, monkeypatch: pytest.MonkeyPatch, setting: str, wait: str, is_async: bool
+) -> None:
+    monkeypatch.setattr(processed_table, "WAIT", wait)
+    options = f"-c lock_timeout={setting}"
+
+    async def claim_by_async_connection() -> None:
+        async with await psycopg.AsyncConnection.connect(service.dsn, options=options) as connection:
+            await claim_async(connection, service.group, ["a"])
+
+    with service.connect() as first, psycopg.connect(service.dsn, options=options) as second:
+        claim(first, service.group, ["a"])
+        assert claim(second, service.group, ["b"]) == {"b"}
+        assert second.execute("show lock_timeout").fetchall() == [(setting,)]
+        with pytest.raises(WaitTimeoutError):
+            asyncio.run(claim_by_async_connection()) if is_async else claim(second, service.group, ["a"])
 
 
 def test_groups_claim_ids_of_their_own(service: Service) -> None:

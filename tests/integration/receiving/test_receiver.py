@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from threading import Event as StopEvent
+from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.integration.receiving.service import Service, run_until
 
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving import (
     DeadLetterTopic,
     Event,
@@ -25,7 +27,7 @@ FAST = Retries(attempts=3, first_delay_s=0.05, jitter=0)
 
 
 def once(service: Service) -> ProcessedEvents[psycopg.Connection]:
-    return ProcessedEvents(service.connect, service.group)
+    return ProcessedEvents(service.connect)
 
 
 def test_applies_each_event_once_and_in_order(service: Service) -> None:
@@ -215,6 +217,76 @@ def test_a_paused_partition_is_received_after_a_rebalance(service: Service) -> N
             run_until(first, "the rebalance", has_joined)
         broken = False
         run_until(first, "the effect", lambda: service.effects() == ["1"])
+
+
+class FailingSeek:
+    """A consumer whose next seek fails."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._error: KafkaException | None = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def seek(self, place: TopicPartition) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        self._consumer.seek(place)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._consumer, name)
+
+
+def test_an_event_is_not_skipped_if_the_consumer_cannot_go_back_to_it(service: Service) -> None:
+    calls: list[str] = []
+
+    @service.handlers.otherwise
+    def fail_once(event: Event, connection: psycopg.Connection) -> None:
+        calls.append(event.event_id)
+        if calls == ["1"]:
+            raise ValueError("broken")
+        service.write_effect(event, connection)
+
+    service.send(("a", "1"), ("a", "2"), partition=0)
+    with service.receiver(once(service), retries=FAST, batch_size=1) as receiver:
+        receiver.paused._consumer = FailingSeek(receiver.consumer)  # type: ignore[assignment]
+        with pytest.raises(KafkaException):
+            run_until(receiver, "never", lambda: False)
+        run_until(receiver, "the effects", lambda: service.effects() == ["1", "2"])
+
+
+def test_the_lag_of_a_paused_partition_includes_the_event_that_waits(service: Service) -> None:
+    @service.handlers.otherwise
+    def fail(event: Event, _: psycopg.Connection) -> None:
+        raise ValueError(event.event_id)
+
+    service.send(*(("a", str(number)) for number in range(5)), partition=0)
+    late = Retries(attempts=9, first_delay_s=3600, jitter=0)
+    with service.receiver(once(service), retries=late) as receiver:
+        run_until(receiver, "the failure", lambda: receiver.counters.retries == 1)
+        assert receiver.lag()[service.topic, 0] == 5
+
+
+def test_consumers_with_different_group_ids_can_share_ids(service: Service) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(("a", "1"))
+    with service.receiver(once(service)) as receiver:
+        run_until(receiver, "the event", lambda: receiver.counters.handled == 1)
+    renamed = {"group.id": f"{service.group}-renamed"}
+    with service.receiver(ProcessedEvents(service.connect, service.group), settings=renamed) as receiver:
+        run_until(receiver, "the duplicate", lambda: receiver.counters.duplicates == 1)
+    with service.receiver(once(service), settings=renamed) as receiver:
+        service.send(("a", "2"))
+        run_until(receiver, "the event", lambda: receiver.counters.received == 1)
+    with service.connect() as connection:
+        claimed = connection.execute("select consumer_group from processed_event where event_id = '2'").fetchall()
+    assert (renamed["group.id"],) in claimed
+
+
+def test_refuses_settings_that_would_leave_offsets_uncommitted(service: Service) -> None:
+    for name in ("enable.auto.commit", "enable.auto.offset.store"):
+        value = name != "enable.auto.commit"
+        with pytest.raises(ConfigurationError, match=name):
+            service.receiver(once(service), settings={name: value})
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])

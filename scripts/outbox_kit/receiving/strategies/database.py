@@ -10,6 +10,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from outbox_kit.errors import RejectedError
+from outbox_kit.receiving.outages import is_outage
 from outbox_kit.receiving.recoverers import ReceiverStoppedError
 
 SAVEPOINT_HINT = "execute a statement that may fail in a savepoint: `with connection.transaction():`"
@@ -57,12 +58,17 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         message = "the connection has an open transaction, with which the effects would be rolled back"
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
-    with connection.transaction():
-        yield
-        if _has_status(connection, TransactionStatus.INERROR):
-            raise RejectedError(
-                "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
-            )
+    try:
+        with connection.transaction():
+            yield
+            if _has_status(connection, TransactionStatus.INERROR):
+                raise RejectedError(
+                    "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
+                )
+    except Exception as error:
+        if is_outage(error):
+            connection.close()  # after a failover, the server at its other end can be read-only for good
+        raise
 
 
 def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, UnreachableError
 from outbox_kit.receiving.event import Event
 from outbox_kit.receiving.recoverers import ReceiverStoppedError
 from outbox_kit.receiving.strategies.transaction_offsets import TransactionOffsets
@@ -28,7 +28,6 @@ from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import (
     FENCED_CODES,
     NotCommittedError,
-    NotDeliveredError,
     ProducerUnusableError,
     UnknownOutcomeError,
     kafka_error,
@@ -80,8 +79,9 @@ class KafkaTransactions:
         """Settings without which the offsets would not belong to the transaction."""
         return SETTINGS
 
-    def bind(self, consumer: Consumer) -> None:
+    def bind(self, consumer: Consumer, group: str) -> None:
         """Create the producer, which ends an open transaction of an earlier process with this transactional.id."""
+        del group  # the transactions name the group of the consumer
         self._offsets = TransactionOffsets(consumer, self._seconds)
         self._new_producer()
 
@@ -132,9 +132,8 @@ class KafkaTransactions:
                 self._offsets.read_committed()
                 self._is_uncertain = False
             yield transaction
-        except BaseException as error:
+        except BaseException:
             transaction.abort()
-            _raise_if_too_large(error)
             raise
 
     def _begin(self) -> KafkaTransaction:
@@ -181,19 +180,8 @@ class KafkaTransactions:
             producer.purge()  # otherwise the end of the last reference would wait for the brokers
 
 
-def _raise_if_too_large(error: BaseException) -> None:
-    """Raise RejectedError for a record that is too large: unlike other failed deliveries, it never succeeds."""
-    if isinstance(error, NotDeliveredError) and _code(error) == KafkaError.MSG_SIZE_TOO_LARGE:
-        raise RejectedError(error.message, "send smaller records, or raise message.max.bytes") from error
-
-
 def _stop_if_fenced(error: OutboxKitError) -> None:
     """Raise ReceiverStoppedError if another producer has the transactional.id: a new one would fence it in turn."""
-    if _code(error) in FENCED_CODES:
-        raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error
-
-
-def _code(error: BaseException) -> int | None:
-    """Return the code of the Kafka error that is the cause."""
     cause = error.__cause__
-    return kafka_error(cause).code() if isinstance(cause, KafkaException) else None
+    if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
+        raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic
 
+from confluent_kafka import Consumer
+
 from outbox_kit.receiving.event import Event, Identify, header_id
 from outbox_kit.receiving.strategies import processed_table
 from outbox_kit.receiving.strategies.database import Connected, Database
@@ -23,16 +25,24 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
     def __init__(
         self,
         connect: Callable[[], Connected],
-        group: str,
+        group: str | None = None,
         *,
         table: str = DEFAULT_TABLE,
         identify: Identify = header_id,
     ) -> None:
-        """`connect` returns a psycopg Connection or a SQLAlchemy Session. `group` separates the ids of services."""
+        """`connect` returns a psycopg Connection or a SQLAlchemy Session.
+
+        `group` separates the ids of services in the table, and is the group.id of the Receiver unless it is given.
+        """
         self.database = Database(connect)
-        self.group = group
+        self.group = group or ""
         self.table = table
         self.identify = identify
+
+    def bind(self, consumer: Consumer, group: str) -> None:
+        """Use the consumer's group, unless another was given."""
+        del consumer
+        self.group = self.group or group
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:

@@ -6,13 +6,16 @@ second sees a duplicate, and if the first rolls back, the second goes on.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from outbox_kit.errors import WaitTimeoutError
+from outbox_kit.receiving.outages import driver_error
 from outbox_kit.receiving.strategies.statements import composed, execute
 from outbox_kit.sending.psycopg_writer import refuse_autocommit
 
@@ -20,11 +23,20 @@ if TYPE_CHECKING:
     from outbox_kit.receiving.strategies.statements import SyncConnection
 
 DEFAULT_TABLE = "public.processed_event"
-# Sorted, so that two processes with the same events cannot wait for each other.
+WAIT = "30s"
+"""Limit of each wait for another transaction, as lock_timeout, unless the connection has one."""
+LOCK_NOT_AVAILABLE = "55P03"
+# Sorted, so that two processes with the same events cannot wait for each other. Each step needs the rows of the one
+# before it, so lock_timeout is set before the first insert, and set back after the last.
 CLAIM = """
-    insert into {table} (consumer_group, event_id)
-    select cast({group} as text), id from unnest(cast({ids} as text[])) as id order by id
-    on conflict do nothing returning event_id"""
+    with setting as materialized (select current_setting('lock_timeout') as before),
+    changed as materialized (
+        select set_config('lock_timeout', case before when '0' then {wait} else before end, true) from setting),
+    claimed as (
+        insert into {table} (consumer_group, event_id)
+        select cast({group} as text), id from changed, unnest(cast({ids} as text[])) as id order by id
+        on conflict do nothing returning event_id)
+    select array_agg(event_id), set_config('lock_timeout', (select before from setting), true) from claimed"""
 # One probe of one partition per id; `event_id = any(ids)` would look for every id in every partition.
 KNOWN = """
     select id from unnest(cast({ids} as text[])) as id
@@ -43,9 +55,12 @@ def claim(
     """Insert the ids in the open transaction; return those that were not processed before by this group.
 
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. Waits for another transaction
-    that has inserted one of the ids. Raises RefusedError if the ids would be committed on their own.
+    that has inserted one of the ids. Raises RefusedError if the ids would be committed on their own, and
+    WaitTimeoutError if the other transaction does not end within the connection's lock_timeout, or 30 s without one.
     """
-    return {row[0] for row in execute(connection, CLAIM, table, group=group, ids=list(event_ids))}
+    with _limited_wait(table):
+        ((claimed, _),) = execute(connection, CLAIM, table, group=group, ids=list(event_ids), wait=WAIT)
+    return set(claimed or ())
 
 
 async def claim_async(
@@ -57,8 +72,23 @@ async def claim_async(
     """
     refuse_autocommit(connection)
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(composed(CLAIM, table, ("group", "ids")), {"group": group, "ids": list(event_ids)})
-        return {row[0] for row in await cursor.fetchall()}
+        values = {"group": group, "ids": list(event_ids), "wait": WAIT}
+        with _limited_wait(table):
+            await cursor.execute(composed(CLAIM, table, tuple(values)), values)
+        ((claimed, _),) = await cursor.fetchall()
+    return set(claimed or ())
+
+
+@contextmanager
+def _limited_wait(table: str) -> Iterator[None]:
+    """Raise WaitTimeoutError for the end of a wait for another transaction."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(driver_error(error), "sqlstate", None) == LOCK_NOT_AVAILABLE:
+            message = f"another transaction has inserted the id of an event into {table} and has not ended"
+            raise WaitTimeoutError(message, "find it by pg_blocking_pids(), and end it") from error
+        raise
 
 
 def known(

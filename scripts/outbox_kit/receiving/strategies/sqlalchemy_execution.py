@@ -10,6 +10,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.receiving.outages import is_outage
 
 ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
 
@@ -29,12 +30,16 @@ def committed(session: Session) -> Iterator[Session]:
 
     event.listen(session, "before_commit", refuse)
     with session, session.begin() as transaction:
-        yield session
-        if not transaction.is_active:
-            raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
-        session.execute(
-            text("select 1")
-        )  # fails after an error that a handler ignored: COMMIT would roll back silently
+        try:
+            yield session
+            if not transaction.is_active:
+                raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
+            # Fails after an error that a handler ignored: COMMIT would roll back silently.
+            session.execute(text("select 1"))
+        except Exception as error:
+            if is_outage(error):
+                session.invalidate()  # after a failover, the server at the other end can be read-only for good
+            raise
         is_complete = True
 
 

@@ -37,7 +37,7 @@ class StoredOffsets(Generic[Connected]):
     def __init__(
         self,
         connect: Callable[[], Connected],
-        group: str,
+        group: str | None = None,
         *,
         admin: AdminClient,
         table: str = DEFAULT_TABLE,
@@ -48,7 +48,7 @@ class StoredOffsets(Generic[Connected]):
         `start` applies to a partition with neither a stored position nor a committed offset of the group.
         """
         self.database = Database(connect)
-        self.group = group
+        self.group = group or ""
         self.table = table
         self._admin = admin
         self._start = start
@@ -61,8 +61,9 @@ class StoredOffsets(Generic[Connected]):
         """A reset would skip or repeat records if retention overtakes the consumer."""
         return {"auto.offset.reset": "error"}
 
-    def bind(self, consumer: Consumer) -> None:
+    def bind(self, consumer: Consumer, group: str) -> None:
         """Keep the consumer, which reads the bounds of the partitions."""
+        self.group = self.group or group
         self._consumer = consumer
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

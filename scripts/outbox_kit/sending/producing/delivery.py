@@ -41,6 +41,8 @@ class Deliveries:
                     raise NotDeliveredError(message, "check the brokers") from None
                 self._poll()
             except KafkaException as error:
+                self._poll(0)  # after a failed delivery, the producer only reports that its transaction has failed
+                self._raise_failure()
                 message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
                 raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
             else:
@@ -58,9 +60,9 @@ class Deliveries:
         self._pending += 1
         self._topics.add(record.topic)
 
-    def _poll(self) -> None:
+    def _poll(self, seconds: float = POLL_S) -> None:
         try:
-            self._producer.poll(POLL_S)
+            self._producer.poll(seconds)
         except (KafkaException, SystemError) as error:
             raise _fatal(error) from error
 
@@ -76,19 +78,26 @@ class Deliveries:
         return self._failure is not None
 
     def wait(self) -> None:
-        """Wait until every record is confirmed. Raises NotDeliveredError for the first that is not."""
+        """Wait until every record is confirmed.
+
+        Raises NotDeliveredError for the first that is not, with the KafkaException as cause if the brokers rejected it.
+        """
         try:
             self._producer.flush(self._seconds)
         except (KafkaException, SystemError) as error:
             raise _fatal(error) from error
-        if self._failure is not None:
-            hint = hint_for(self._failure, "check the topic and brokers")
-            raise NotDeliveredError(f"a record was not delivered: {self._failure.str()}", hint)
+        self._raise_failure()
         if self._pending:
             message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
             topics = ", ".join(sorted(self._topics))
             hint = f"check that the brokers respond and that these topics exist: {topics}"
             raise NotDeliveredError(message, hint)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            message = f"a record was not delivered: {self._failure.str()}"
+            hint = hint_for(self._failure, "check the topic and brokers")
+            raise NotDeliveredError(message, hint) from KafkaException(self._failure)
 
 
 def _fatal(error: KafkaException | SystemError) -> Exception:

@@ -39,7 +39,12 @@ def hint_for(cause: KafkaError, otherwise: str) -> str:
     """Return the hint for an error of a producer: `otherwise` if the producer can be used again."""
     if cause.code() in FENCED_CODES:
         return FENCED_HINT
-    return UNUSABLE_HINT if cause.fatal() or cause.code() == KafkaError._FATAL else otherwise
+    return UNUSABLE_HINT if is_unusable(cause) else otherwise
+
+
+def is_unusable(cause: KafkaError) -> bool:
+    """Return whether the producer cannot be used after this error."""
+    return cause.fatal() or cause.code() in (*FENCED_CODES, KafkaError._FATAL)
 
 
 def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -40,10 +39,14 @@ def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
 
 
 def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
-    """Continue at the positions, in partitions that are still assigned."""
+    """Continue at the positions, in partitions that are still assigned. Raises KafkaException."""
     for position in positions:
-        with suppress(KafkaException):  # the partition was revoked
+        try:
             consumer.seek(position)
+        except KafkaException:
+            assigned = {(partition.topic, partition.partition) for partition in consumer.assignment()}
+            if (position.topic, position.partition) in assigned:
+                raise
 
 
 def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:

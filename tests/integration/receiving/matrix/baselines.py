@@ -27,7 +27,8 @@ class OffsetFirst(WithoutDeduplication[psycopg.Connection]):
     def settings(self) -> Mapping[str, Any]:
         return {"enable.auto.commit": False}
 
-    def bind(self, consumer: Consumer) -> None:
+    def bind(self, consumer: Consumer, group: str) -> None:
+        del group
         self._consumer = consumer
 
     @contextmanager

@@ -59,7 +59,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         """
         if capacity < 1 or not 0 < error_rate < 1:
             raise ConfigurationError(f"capacity is {capacity} and error_rate {error_rate}, not > 0 and between 0 and 1")
-        if behind is not None and (connect is not None or behind.group != group):
+        if behind is not None and (connect is not None or behind.group not in ("", group)):
             raise ConfigurationError(
                 f"the table behind the filter has its own connection, and the group {behind.group}"
             )
@@ -73,8 +73,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self._unverified: set[Partition] = set()
         """Partitions whose assignment failed. The client continues there at the committed offset."""
 
-    def bind(self, consumer: Consumer) -> None:
+    def bind(self, consumer: Consumer, group: str) -> None:
         """Keep the consumer, which reads the committed offsets."""
+        if self._behind is not None:
+            self._behind.bind(consumer, group)
         self._consumer = consumer
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:

@@ -1,0 +1,55 @@
+"""Which errors the receiver waits for, which it tries again, and which it recovers at once."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import sqlalchemy
+from confluent_kafka import KafkaError, KafkaException
+
+from outbox_kit.errors import UnreachableError
+from outbox_kit.receiving import InvalidRecordError, Reaction, default_reaction
+from outbox_kit.sending.producing import NotDeliveredError
+
+WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
+RETRY = ["22P02", "23505", "40001", "40P01", "42P01", "53400", "54000", "55P03", "57014"]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [*((state, Reaction.WAIT) for state in WAIT), *((state, Reaction.RETRY) for state in RETRY)]
+)
+def test_errors_of_postgresql(state: str, expected: Reaction) -> None:
+    error = psycopg.errors.lookup(state)("failed")
+    assert default_reaction(error) is expected
+    assert default_reaction(sqlalchemy.exc.DBAPIError("select 1", None, error)) is expected
+
+
+def test_a_lost_connection_is_an_outage_and_a_closed_cursor_is_not() -> None:
+    assert default_reaction(psycopg.OperationalError("the connection is lost")) is Reaction.WAIT
+    assert default_reaction(psycopg.InterfaceError("the cursor is closed")) is Reaction.RETRY
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError._TRANSPORT, Reaction.WAIT),
+        (KafkaError._MSG_TIMED_OUT, Reaction.WAIT),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, Reaction.WAIT),
+        (KafkaError.MSG_SIZE_TOO_LARGE, Reaction.RETRY),
+        (KafkaError.INVALID_RECORD, Reaction.RETRY),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Reaction.RETRY),
+    ],
+)
+def test_errors_of_kafka(code: int, expected: Reaction) -> None:
+    error = KafkaException(KafkaError(code))
+    assert default_reaction(error) is expected
+    failure = NotDeliveredError("a record was not delivered")
+    failure.__cause__ = error
+    assert default_reaction(failure) is expected
+
+
+def test_errors_of_the_kit() -> None:
+    assert default_reaction(UnreachableError("the registry does not respond")) is Reaction.WAIT
+    assert default_reaction(NotDeliveredError("not confirmed in time")) is Reaction.WAIT
+    assert default_reaction(InvalidRecordError("no id")) is Reaction.RECOVER
+    assert default_reaction(ValueError("broken")) is Reaction.RETRY
