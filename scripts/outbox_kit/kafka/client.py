@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -28,13 +22,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
-from outbox_kit.topic_ids import known_id
+from outbox_kit.topic_requests import EARLIEST, LATEST, ClientErrors
 
 REQUEST_TIMEOUT_S = 20
-# After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
-TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 READ_TOPIC_HINT = "run `outbox apply` if the topic does not exist, otherwise check the brokers and kafka.client"
 
 T = TypeVar("T")
@@ -59,16 +52,6 @@ class Bounds:
 
     first: int
     end: int
-
-
-class ClientErrors:
-    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or an unknown host."""
-
-    cause = ""
-
-    def __call__(self, error: KafkaError) -> None:
-        if error.code() in TIMEOUT_CAUSES:
-            self.cause = error.str()
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
@@ -126,21 +109,11 @@ class KafkaClient:
     def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
         """Return the actual state of the topics that exist, by name."""
         topics = self.topics()
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in topics]
-        if not resources:
-            return {}
-        ids = self._topic_ids([resource.name for resource in resources])
-        actual_topics = {}
-        for resource, future in self._admin.describe_configs(resources, request_timeout=self._timeout_s).items():
-            entries = self._result(future, f"describe topic {resource.name}")
-            config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
-            actual_topics[resource.name] = ActualTopic(*topics[resource.name], config, ids[resource.name])
-        return actual_topics
-
-    def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
-        results = {name: self._result(future, f"describe topic {name}") for name, future in futures.items()}
-        return {name: known_id(result.topic_id) for name, result in results.items()}
+        existing = [name for name in names if name in topics]
+        with self._request(f"describe topics {', '.join(existing)}"):
+            described = topic_requests.describe(self._admin, existing, self._timeout_s)
+            configs = topic_requests.configs(self._admin, existing, seconds=self._timeout_s)
+        return {name: ActualTopic(*topics[name], configs[name], described[name][0]) for name in existing}
 
     def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
@@ -171,21 +144,21 @@ class KafkaClient:
 
     def has_records(self, topic: str, partitions: int) -> bool:
         """Return whether a topic has records, of which some may be uncommitted, or transaction markers."""
-        first_offsets = self._offsets(topic, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        return first_offsets != self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(topic, range(partitions), EARLIEST) != self._offsets(topic, range(partitions), LATEST)
 
     def end_offset(self, topic: str) -> int | None:
         """Return the end offset of partition 0, None if the topic does not exist."""
         if topic not in self.metadata().topics:
             return None
-        return self._offsets(topic, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
+        return self._offsets(topic, [0], LATEST)[0]
 
     def topic_id(self, topic: str) -> str:
         """Return the id of a topic, which differs from that of an earlier topic with the same name.
 
         It is empty if the cluster assigns no ids.
         """
-        return self._topic_ids([topic])[topic]
+        with self._request(f"describe topic {topic}"):
+            return topic_requests.describe(self._admin, [topic], self._timeout_s)[topic][0]
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
         """Return the bounds of every partition, by its number. Raises UnreachableError if the topic does not exist."""
@@ -195,9 +168,8 @@ class KafkaClient:
             reason = "it does not exist" if is_missing else metadata.error.str()
             raise UnreachableError(f"cannot read topic {topic}: {reason}", READ_TOPIC_HINT)
         partitions = sorted(metadata.partitions)
-        first_offsets = self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        latest_spec, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
-        end_offsets = self._offsets(topic, partitions, latest_spec, isolation_level=level)
+        first_offsets = self._offsets(topic, partitions, EARLIEST)
+        end_offsets = self._offsets(topic, partitions, LATEST, IsolationLevel.READ_COMMITTED)
         return {number: Bounds(first_offsets[number], end_offsets[number]) for number in partitions}
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
@@ -205,11 +177,10 @@ class KafkaClient:
 
         It is the offset of the first record of the oldest open transaction.
         """
-        latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
         found: dict[tuple[str, int], int] = {}
         for topic, count in topics.items():
-            stable_offsets = self._offsets(topic, range(count), latest, isolation_level=level)
-            end_offsets = self._offsets(topic, range(count), latest)
+            stable_offsets = self._offsets(topic, range(count), LATEST, IsolationLevel.READ_COMMITTED)
+            end_offsets = self._offsets(topic, range(count), LATEST)
             found |= {(topic, n): offset for n, offset in stable_offsets.items() if offset < end_offsets[n]}
         return found
 
@@ -240,18 +211,24 @@ class KafkaClient:
             self._result(future, f"delete records of topic {topic}")
 
     def _offsets(
-        self, topic: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
-        request = {TopicPartition(topic, number): spec for number in partitions}
-        futures = self._admin.list_offsets(request, request_timeout=self._timeout_s, **options)
-        return {
-            partition.partition: self._result(future, f"read offsets of topic {topic}").offset
-            for partition, future in futures.items()
-        }
+        with self._request(f"read offsets of topic {topic}"):
+            return topic_requests.offsets(self._admin, topic, partitions, spec, level, self._timeout_s)
 
     def _result(self, future: Future[T], action: str) -> T:
-        try:
+        with self._request(action):
             return future.result(timeout=self._timeout_s + 5)
+
+    @contextmanager
+    def _request(self, action: str) -> Iterator[None]:
+        """Translate the errors of a request."""
+        try:
+            yield
         except KafkaException as error:
             raise self._rejected(action, error.args[0].str()) from None
         except TimeoutError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-PATTERN = re.compile(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})")
+from outbox_kit.record_headers import SOURCE_SEQUENCE
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class WalPosition:
 
 def _latest_position(sequence: str) -> WalPosition | None:
     """Return the higher position of a source_sequence; None if it is malformed."""
-    match = PATTERN.fullmatch(sequence)
+    match = SOURCE_SEQUENCE.fullmatch(sequence)
     if match is None:
         return None
     epoch, last_commit_lsn, event_lsn = (int(digits, 16) for digits in match.groups())

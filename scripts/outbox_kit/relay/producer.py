@@ -8,9 +8,10 @@ from contextlib import suppress
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from outbox_kit.errors import RejectedError, UnreachableError
-from outbox_kit.kafka.client import ClientErrors, client_settings
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_kit.topic_requests import ClientErrors
 from outbox_kit.waiting import Deadline
 
 PARTITIONER = -1

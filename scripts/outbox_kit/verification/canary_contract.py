@@ -10,9 +10,9 @@ import fastavro
 from confluent_kafka import Message
 
 from outbox_kit import wire_format
-from outbox_kit.kafka import source_sequence
 from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
+from outbox_kit.record_headers import SOURCE_SEQUENCE
 
 KEY = "outbox-canary"
 NOT_A_STATE = "the value is null, so that the record is a tombstone and not a state"
@@ -42,7 +42,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     if headers.get("aggregate_type") != CANARY_AGGREGATE:
         problems.append("header aggregate_type is missing or wrong")
     sequence = headers.get("source_sequence", "")
-    if not source_sequence.PATTERN.fullmatch(sequence):
+    if not SOURCE_SEQUENCE.fullmatch(sequence):
         problems.append("header source_sequence is missing or malformed")
     elif int(sequence[:4], 16) != contract.source_epoch:
         problems.append(f"source epoch {int(sequence[:4], 16)}, not {contract.source_epoch}")

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, UnreachableError
-from outbox_kit.topic_ids import known_id
+from outbox_kit.topic_requests import EARLIEST, LATEST, ClientErrors
 
 _READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
-# After these errors librdkafka retries until the request times out. The timeout error does not contain the cause.
-_TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _NO_LEADER = frozenset(
     {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
 )
 _RETRY_S = 0.1
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
-T = TypeVar("T")
 
 
 class NoLeaderError(UnreachableError):
@@ -51,16 +49,12 @@ class TopicRequests:
     def __init__(self, settings: Mapping[str, Any], topic: str, seconds: float) -> None:
         self._topic = topic
         self._seconds = seconds
-        self._cause = ""  # of a timeout, such as a wrong password
+        self._errors = ClientErrors()
         try:
-            own: dict[str, Any] = {"error_cb": self._on_error, **settings, "log_level": 0}
+            own: dict[str, Any] = {"error_cb": self._errors, **settings, "log_level": 0}
             self._admin = AdminClient(own)
         except KafkaException as error:
             raise invalid_settings(error) from None
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() in _TIMEOUT_CAUSES:
-            self._cause = error.str()
 
     def describe(self) -> TopicDescription:
         """Return the identity and the bounds. Repeats the requests while a partition has no leader."""
@@ -73,39 +67,37 @@ class TopicRequests:
         return self._describe()
 
     def _describe(self) -> TopicDescription:
-        future = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._seconds)
-        described = self._result(future[self._topic])
-        numbers = [partition.id for partition in described.partitions]
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        topic_id = known_id(described.topic_id)
-        return TopicDescription(topic_id, self._offsets(numbers, earliest), self._offsets(numbers, latest))
+        with self._request():
+            topic_id, numbers = topic_requests.describe(self._admin, [self._topic], self._seconds)[self._topic]
+            level = IsolationLevel.READ_COMMITTED
+            starts, ends = (
+                topic_requests.offsets(self._admin, self._topic, numbers, spec, level, self._seconds)
+                for spec in (EARLIEST, LATEST)
+            )
+        return TopicDescription(topic_id, starts, ends)
 
     def delete_retention_s(self) -> float:
         """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone.
 
         Without the permission to read the settings of the topic, this is Kafka's default.
         """
-        resource = ConfigResource(ResourceType.TOPIC, self._topic)
-        future = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
-        try:
-            return int(future.result(self._seconds + 5)["delete.retention.ms"].value) / 1000
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise unreadable(self._topic, error.args[0]) from None
-            return _DEFAULT_DELETE_RETENTION_S
+        with self._request():
+            try:
+                config = topic_requests.configs(self._admin, [self._topic], seconds=self._seconds)[self._topic]
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                return _DEFAULT_DELETE_RETENTION_S
+        return int(config["delete.retention.ms"]) / 1000
 
-    def _offsets(self, numbers: list[int], spec: OffsetSpec) -> dict[int, int]:
-        request = {TopicPartition(self._topic, number): spec for number in numbers}
-        level = IsolationLevel.READ_COMMITTED
-        futures = self._admin.list_offsets(request, isolation_level=level, request_timeout=self._seconds)
-        return {partition.partition: self._result(future).offset for partition, future in futures.items()}
-
-    def _result(self, future: Future[T]) -> T:
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """Translate the errors of requests."""
         try:
-            return future.result(timeout=self._seconds + 5)
+            yield
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb
-            raise unreadable(self._topic, error.args[0], self._cause) from None
+            self._admin.poll(0)  # calls error_cb, which stores the cause
+            raise unreadable(self._topic, error.args[0], self._errors.cause) from None
         except TimeoutError:
             message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
             raise UnreachableError(message, _READ_HINT) from None

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from outbox_kit import topic_requests
 from outbox_kit.receiving.strategies.positions import Partition, PartitionState
-from outbox_kit.topic_ids import known_id
-
-REQUEST_S = 20.0
-
-
-def topic_ids(admin: AdminClient, partitions: Sequence[TopicPartition]) -> dict[str, str]:
-    """Return the ids of the topics, which differ from those of earlier topics of the same name.
-
-    An id is empty if the cluster assigns no ids. Raises KafkaException.
-    """
-    names = sorted({partition.topic for partition in partitions})
-    if not names:
-        return {}
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_S)
-    return {name: known_id(future.result(REQUEST_S).topic_id) for name, future in futures.items()}
+from outbox_kit.topic_requests import REQUEST_S
 
 
 def read(
     consumer: Consumer, admin: AdminClient, partitions: Sequence[TopicPartition]
 ) -> dict[Partition, PartitionState]:
     """Return the states of the partitions. Raises KafkaException."""
-    ids = topic_ids(admin, partitions)
+    topics = topic_requests.describe(admin, {partition.topic for partition in partitions})
     states = {}
     for partition in partitions:
         first, end = consumer.get_watermark_offsets(
             TopicPartition(partition.topic, partition.partition), timeout=REQUEST_S, cached=False
         )
-        states[partition.topic, partition.partition] = PartitionState(ids[partition.topic], first, end)
+        states[partition.topic, partition.partition] = PartitionState(topics[partition.topic][0], first, end)
     return states
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ResourceType
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_kit.receiving.retries import Retries
 from outbox_kit.receiving.strategies.processed_table import DEFAULT_TABLE
 from outbox_kit.sending.producing.errors import kafka_error
+from outbox_kit.topic_requests import REQUEST_S
 
 KEEP = timedelta(days=7)
-REQUEST_S = 20.0
 ROWS_PER_PAGE = 64
 # A table without shards is not in pg_partition_tree.
 SHARDS = """
@@ -136,10 +137,8 @@ def _offsets_retention(admin: AdminClient) -> timedelta:
 
 def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
     """Return the settings of a topic or broker."""
-    resource = ConfigResource(kind, name)
     try:
-        entries = admin.describe_configs([resource], request_timeout=REQUEST_S)[resource].result(REQUEST_S)
+        return topic_requests.configs(admin, [name], kind)[name]
     except KafkaException as error:
         message = f"cannot read the settings of {kind.name.lower()} {name}: {kafka_error(error).str()}"
         raise UnreachableError(message, "check the name, bootstrap.servers and the ACLs (DescribeConfigs)") from None
-    return {key: entry.value for key, entry in entries.items() if entry.value is not None}
