@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
 from dataclasses import replace
@@ -119,7 +120,7 @@ def test_failed_save_leaves_the_previous_file(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(snapshot.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError):  # noqa: PT011 - the error of the operating system
         snapshot.save(path, POSITION, states_of(b"b"))
     assert restored_keys(path) == {b"a"}

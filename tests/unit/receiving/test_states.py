@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,3 +137,25 @@ def test_record_without_a_place_in_the_order_is_replaced_by_a_newer_one() -> Non
 def test_record_without_a_key_is_ignored() -> None:
     states, positions = read([KeylessMessage(1, True, (0, 7))])
     assert (states.entries, states.ignored, positions) == ({}, 1, {0: 8})
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_newer_record_replaces_the_state_before_its_key_counts_as_ordered(has_state: bool) -> None:
+    """Another thread that finds the key ordered must not find the earlier state."""
+    states, _ = read([FakeMessage(1, True, (0, 0)), OtherMessage(2, True, (0, 1))])
+    found: list[tuple[bytes | None, bool]] = []
+
+    class Observed(dict[bytes, Any]):
+        """The entries, and what another thread finds before each change."""
+
+        def __setitem__(self, key: bytes, value: Any) -> None:  # noqa: ANN401
+            found.append((self[key][-1], key in states.unordered))
+            super().__setitem__(key, value)
+
+        def pop(self, key: bytes, *default: Any) -> Any:  # noqa: ANN401
+            found.append((self[key][-1], key in states.unordered))
+            return super().pop(key, *default)
+
+    states.entries = Observed(states.entries)
+    read([FakeMessage(3, has_state, (0, 2))], states=states)
+    assert (found, states.unordered) == ([(b"1", True)], set())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
-from outbox_kit.progress import Reporter, silent
 from outbox_kit.receiving.event import Decode, Event, InvalidRecordError
 from outbox_kit.receiving.latest_state import snapshot as snapshots
 from outbox_kit.receiving.latest_state.follower import Follower
@@ -23,9 +22,7 @@ from outbox_kit.receiving.values import raw
 _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
 POLL_S = 0.2
-PROGRESS_S = 5.0
-MIN_PAUSE_S = 60.0
-"""Shorter pauses between two polls do not cause a rebuild, even if tombstones are removed sooner."""
+RESEND_HINT = "send the current state again: `outbox republish`"
 # surrogateescape: each key has a text, and different keys have different texts.
 KEY_ERRORS = "surrogateescape"
 
@@ -78,31 +75,25 @@ class LatestState:
         self._follower = Follower(f"latest state of {topic}", self._follow_step)
         self._lock = threading.Lock()  # one thread reads at a time
         self._is_started = self._is_closed = False
-        self._max_pause_s = MIN_PAUSE_S
-        self._polled_at = self._checked_at = self._saved_at = 0.0
+        self._checked_at = self._saved_at = 0.0
         self._undecodable: dict[bytes, Entry] = {}
 
     # --- reading of the topic
 
-    def load(self, *, seconds: float = 60, progress: Reporter = silent) -> None:
+    def load(self, *, seconds: float = 60) -> None:
         """Read everything that was written before the call.
 
         Raises WaitTimeoutError with the number of unread offsets after `seconds`; a further call continues. Raises
         UnreachableError.
         """
-        begin = time.time()
-        end, next_report = time.monotonic() + seconds, time.monotonic() + PROGRESS_S
+        begin, deadline = time.time(), time.monotonic() + seconds
         with self._reading():
             self._start()
             while (self._reader.read_until or 0) < begin:
-                self._step(is_due=not self._reader.is_awaiting)
-                now = time.monotonic()
-                if now >= end and (self._reader.read_until or 0) < begin:
+                if time.monotonic() >= deadline:
                     message = f"waited {seconds:g} s for the end of topic {self.topic}; {self._progress()}"
                     raise WaitTimeoutError(message, "call load() again, which continues, or set `seconds`")
-                if now >= next_report:
-                    next_report = now + PROGRESS_S
-                    progress(f"reading topic {self.topic}: {self._progress()}")
+                self._step(is_due=not self._reader.unread)
 
     def poll(self, seconds: float = 0) -> int:
         """Apply the records that arrive within `seconds`, and return their number. Raises UnreachableError."""
@@ -145,35 +136,34 @@ class LatestState:
 
         Raises StaleStateError if the newest record of the key cannot be decoded, and the errors of the decoder.
         """
-        entries = self._current_entries()
         key_bytes = key.encode(errors=KEY_ERRORS)
-        entry = entries.get(key_bytes)
-        if key_bytes in self._states.unordered:
-            hint = "send the current state again: `outbox republish`"
-            raise StaleStateError(f"a record of key {key} has no valid source_sequence", hint)
+        entry = self._entry(key_bytes)
         return default if entry is None else self._decoded(key_bytes, entry)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.encode(errors=KEY_ERRORS) in self._current_entries()
+        return isinstance(key, str) and self._entry(key.encode(errors=KEY_ERRORS)) is not None
 
     def __len__(self) -> int:
-        return len(self._current_entries())
+        return len(self._current()[0])
 
     def keys(self) -> list[str]:
         """Return the aggregate ids."""
-        return [key.decode(errors=KEY_ERRORS) for key in list(self._current_entries())]
+        return [key.decode(errors=KEY_ERRORS) for key in list(self._current()[0])]
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Yield aggregate id and state of each aggregate at the time of the call. Raises the errors of get()."""
+        entries, unordered = self._current()
+        for key in list(unordered):
+            raise _unordered(key)
         # list() copies the entries at once, while another thread may write.
-        for key, entry in list(self._current_entries().items()):
-            text = key.decode(errors=KEY_ERRORS)
-            yield (text, self.get(text)) if key in self._states.unordered else (text, self._decoded(key, entry))
+        copied = list(entries.items())
+        return ((key.decode(errors=KEY_ERRORS), self._decoded(key, entry)) for key, entry in copied)
 
     def stale_keys(self) -> list[str]:
         """Decode every state, and return the keys for which get() raises StaleStateError."""
-        stale = set(self._states.unordered)
-        for key, entry in list(self._current_entries().items()):
+        entries, unordered = self._current()
+        stale = set(unordered)
+        for key, entry in list(entries.items()):
             try:
                 self._decoded(key, entry)
             except StaleStateError:
@@ -218,8 +208,8 @@ class LatestState:
             self._reader.restart(description)
         else:
             self._reader.resume(description, position.offsets)
-        self._max_pause_s = max(MIN_PAUSE_S, max_age_s)
-        self._polled_at = self._saved_at = time.time()
+        self._reader.max_gap_s = max_age_s
+        self._saved_at = time.time()
         self._is_started = True
 
     def _follow_step(self) -> bool:
@@ -233,15 +223,12 @@ class LatestState:
         Return the number of records, and whether the topic was checked. `is_due`: check it now.
         """
         now = time.time()
-        if now - self._polled_at > self._max_pause_s:
-            self._reader.restart_at_check()  # tombstones may have been missed
         is_due = is_due or abs(now - self._checked_at) >= self._check_interval_s
         if is_due:
-            self._checked_at = now
             self._reader.check()
+            self._checked_at = now
             self._states.forget_tombstones()
         count = self._reader.poll(seconds)
-        self._polled_at = time.time()
         if abs(now - self._saved_at) >= self._snapshot_interval_s:
             self._save()
         return count, is_due
@@ -266,20 +253,27 @@ class LatestState:
             f"{len(self._states.entries)} keys, {sum(left.values())} unread offsets in partitions {numbers or '(none)'}"
         )
 
-    def _current_entries(self) -> dict[bytes, Entry]:
-        """Return the entries. Raises StaleStateError unless they are known to be the latest."""
-        # Before the checks: a rebuild replaces the dictionary, and the earlier one was current until then.
-        entries, read_until, follower = self._states.entries, self._reader.read_until, self._follower
+    def _entry(self, key: bytes) -> Entry | None:
+        entries, unordered = self._current()
+        if key in unordered:  # before the entry is read: a newer record replaces the entry first
+            raise _unordered(key)
+        return entries.get(key)
+
+    def _current(self) -> tuple[dict[bytes, Entry], set[bytes]]:
+        """Return the entries and the keys without a known order. Raises StaleStateError for outdated ones."""
+        # Before the checks: a rebuild replaces both, and the earlier ones were current until then.
+        unordered, entries = self._states.unordered, self._states.entries
+        read_until, follower = self._reader.read_until, self._follower
         if follower.has_failed:
             message = f"the thread that reads topic {self.topic} has ended: {type(follower.error).__name__}"
             raise StaleStateError(message, "see the log, then call stop() and follow()") from follower.error
         if read_until is None:
             raise StaleStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
-        age_s = time.time() - read_until
+        age_s = abs(time.time() - read_until)  # a clock that was set back proves nothing either
         if follower.is_running and self._max_staleness_s is not None and age_s > self._max_staleness_s:
             message = f"the end of topic {self.topic} was last confirmed {age_s:.0f} s ago; {self._progress()}"
             raise StaleStateError(message, "check the brokers, or set max_staleness_s") from follower.error
-        return entries
+        return entries, unordered
 
     def _decoded(self, key: bytes, entry: Entry) -> Any:  # noqa: ANN401 - the decoder decides
         sequence, _, offset, partition, value = entry
@@ -290,7 +284,12 @@ class LatestState:
             self._undecodable[key] = entry
             text = key.decode(errors="replace")
             message = f"the newest record of key {text} cannot be decoded: {error.message}"
-            raise StaleStateError(message, error.hint or "send the current state again: `outbox republish`") from error
+            raise StaleStateError(message, error.hint or RESEND_HINT) from error
         if self._undecodable:
             self._undecodable.pop(key, None)
         return decoded
+
+
+def _unordered(key: bytes) -> StaleStateError:
+    message = f"a record of key {key.decode(errors='replace')} has no valid source_sequence"
+    return StaleStateError(message, RESEND_HINT)

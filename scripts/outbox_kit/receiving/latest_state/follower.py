@@ -25,18 +25,21 @@ class Follower:
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
         """Last error of a step that was not followed by a success."""
-        self.has_failed = False
-        """Whether an unexpected error has ended the thread."""
 
     @property
     def is_running(self) -> bool:
         return self._thread is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an unexpected error has ended the thread."""
+        return self.error is not None and not isinstance(self.error, OutboxKitError)
+
     def start(self) -> None:
         """Start the thread, unless it runs."""
         if self._thread is not None:
             return
-        self.error, self.has_failed = None, False
+        self.error = None
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
@@ -61,6 +64,6 @@ class Follower:
                 _LOG.warning("%s: %s", self._name, error)
                 self._stopping.wait(RETRY_S)
             except Exception as error:
-                self.error, self.has_failed = error, True
+                self.error = error
                 _LOG.exception("%s has ended", self._name)
                 return

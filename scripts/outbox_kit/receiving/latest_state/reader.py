@@ -14,6 +14,8 @@ from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicReque
 
 BATCH = 10_000
 REQUEST_S = 5.0
+MIN_GAP_S = 60.0
+"""Shorter gaps in the reading do not cause a rebuild, even if tombstones are removed sooner."""
 
 
 class TopicReader:
@@ -31,6 +33,9 @@ class TopicReader:
         self.read_until: float | None = None
         """Everything written before this time, in seconds since 1970, has been read; None before the first end."""
         self.restarts = 0
+        self.max_gap_s = 0.0
+        """Time after which unread tombstones may have been removed."""
+        self._received_at = 0.0
         self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of a check
         self._must_restart = False
         self.requests = TopicRequests(settings, topic, REQUEST_S)
@@ -53,6 +58,7 @@ class TopicReader:
     def resume(self, description: TopicDescription, positions: Mapping[int, int]) -> None:
         """Continue at the positions of a snapshot; partitions without one are read from their beginning."""
         self.topic_id = description.id
+        self._received_at = time.time()
         self._assign({**dict.fromkeys(description.starts, OFFSET_BEGINNING), **positions})
         self.positions = {**description.starts, **positions}
 
@@ -63,7 +69,7 @@ class TopicReader:
         self.resume(description, {})
 
     def restart_at_check(self) -> None:
-        """Read the topic from its beginning at the next check. Until then nothing counts as read."""
+        """Read the topic from its beginning at the next check. Until its end is reached nothing counts as read."""
         self.read_until, self._awaited, self._must_restart = None, None, True
 
     def check(self) -> TopicDescription:
@@ -87,25 +93,25 @@ class TopicReader:
 
     def poll(self, seconds: float) -> int:
         """Apply the records that arrive within `seconds`. Return their number. Raises UnreachableError."""
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return 0
         try:
-            first = self._consumer.poll(seconds)
-            if first is None:
-                return 0
             # With a time limit, consume() would wait until the batch is full.
             messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
-        except KafkaException as error:
-            raise unreadable(self.topic, error.args[0]) from None
-        others = self._states.apply(messages, self.positions)
+            others = self._states.apply(messages, self.positions)
+        except BaseException as error:
+            self.restart_at_check()  # the consumer does not return the records of this batch again
+            if isinstance(error, KafkaException):
+                raise unreadable(self.topic, error.args[0]) from None
+            raise
+        if len(others) < len(messages):
+            self._received_at = time.time()
         errors = [error for error in map(self._process, others) if error is not None]
         self._confirm()
         if errors:  # after the other messages, because no message is received twice
             raise unreadable(self.topic, errors[0])
         return len(messages) - len(others)
-
-    @property
-    def is_awaiting(self) -> bool:
-        """Return whether the ends of the last check are not reached yet."""
-        return self._awaited is not None
 
     @property
     def unread(self) -> dict[int, int]:
@@ -123,10 +129,12 @@ class TopicReader:
         self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])
 
     def _is_other(self, description: TopicDescription) -> bool:
-        """Return whether the topic was recreated, or records were deleted before or after the positions."""
+        """Return whether the topic was recreated, or records, also tombstones, can have been deleted unread."""
         if self._must_restart or description.id != self.topic_id:
             return True
-        return not description.contains(self.positions)
+        # A first reading can last longer than tombstones are kept, but must make progress.
+        gap_s = time.time() - (self.read_until or self._received_at)
+        return gap_s > max(MIN_GAP_S, self.max_gap_s) or not description.contains(self.positions)
 
     def _process(self, message: Message) -> KafkaError | None:
         """Note the end of a partition, or an offset that does not exist. Return any other error."""

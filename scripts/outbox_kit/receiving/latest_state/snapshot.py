@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sqlite3
 import time
 import zlib
@@ -47,7 +46,7 @@ class Position:
 
 def save(path: Path, position: Position, states: States) -> None:
     """Replace the snapshot by the states, all at once. Raises OSError and sqlite3.Error; the earlier file remains."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")  # replaces what an earlier process left
     temporary.unlink(missing_ok=True)
     try:
         temporary.touch(mode=0o600)  # the states may be personal data

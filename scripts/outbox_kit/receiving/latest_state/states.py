@@ -9,8 +9,10 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from outbox_kit.record_headers import SOURCE_SEQUENCE
+
 _SEQUENCE_HEADER = "source_sequence"
-_SEQUENCE = re.compile(rb"[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}")
+_SEQUENCE = re.compile(SOURCE_SEQUENCE.pattern.encode())
 
 Entry = tuple[bytes, int, int, int, bytes]
 """source_sequence (empty without the header), partition epoch, offset, partition, value. A tuple takes little memory,
@@ -66,8 +68,8 @@ class States:
         return others
 
     def _replace(self, key: bytes, value: bytes | None, version: tuple[bytes, int, int, int]) -> None:
-        if key in self.unordered and version[0] > self.entries.get(key, (b"",))[0]:
-            self.unordered.discard(key)  # not by another copy of the state before the record without a place
+        # Another copy of the state before the record without a place does not end the uncertainty.
+        is_ordered = key in self.unordered and version[0] > self.entries.get(key, (b"",))[0]
         if self.tombstones:
             self.tombstones.pop(key, None)  # also before it is added again, because the order is that of the times
         if value is not None:
@@ -75,6 +77,8 @@ class States:
         else:
             self.tombstones[key] = (*version, time.time() + self._tombstone_ttl_s)
             self.entries.pop(key, None)
+        if is_ordered:
+            self.unordered.discard(key)  # last, so that no other thread takes the earlier state for the latest
 
     def _ignore(self, key: bytes, sequence: bytes, current: Entry | Tombstone) -> None:
         """Count an older record. Without source_sequence it cannot be compared with a state that has one."""

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,8 @@ from tests.integration.support import Deploy
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.receiving.latest_state import LatestState, StaleStateError
+from outbox_kit.receiving.latest_state.states import States
+from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests
 from outbox_kit.receiving.values import AvroValues, json_value
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
@@ -304,6 +306,50 @@ def test_unexpected_error_of_the_thread_is_raised(
     cache.stop()
     cache.follow()
     wait_value(cache, "a", None, polls=False)
+
+
+def test_an_outage_in_which_tombstones_can_disappear_causes_a_rebuild(
+    topic: CompactedTopic, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_kit.receiving.latest_state.reader.MIN_GAP_S", 1)
+    cache = opened(topic, snapshot_max_age_s=0, check_interval_s=0.2)
+    load(cache)
+
+    def unreachable(_: TopicRequests) -> TopicDescription:
+        raise UnreachableError("the brokers are not reachable")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(TopicRequests, "describe", unreachable)
+
+        def poll() -> Observation[bool]:
+            with suppress(UnreachableError):
+                cache.poll(0.02)
+            behind = cache.status().seconds_behind
+            return Observation(behind is None or behind > 1.5 or None, str(behind))
+
+        wait_for("an outage", poll, seconds=WAIT_S, interval=0.02)
+    cache.load(seconds=WAIT_S)
+    assert cache.status().rebuilds == 1
+
+
+def test_an_interrupted_poll_causes_a_rebuild(
+    topic: CompactedTopic, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = opened(topic, snapshot=tmp_path / "snapshot")
+    load(cache)
+    topic.send("a", state(1), 1)
+    topic.send("b", state(2), 2)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(States, "apply", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            wait_value(cache, "a", {"n": 1})
+    with pytest.raises(StaleStateError):
+        cache.get("a")
+    assert load(cache) == {"a": {"n": 1}, "b": {"n": 2}}
 
 
 # --- snapshots
