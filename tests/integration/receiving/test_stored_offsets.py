@@ -17,6 +17,7 @@ from tests.integration.receiving.service import SECONDS, Service, run_until
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.receiving import Event, Receiver, ReceiverStoppedError, Retries, StoredOffsets, recoverers
+from outbox_kit.receiving.recoverers import Failure
 from outbox_kit.waiting import Observation, wait_for
 
 POSITIONS = "select sum(next_offset) from consumer_offset where consumer_group = %s"
@@ -242,6 +243,34 @@ def test_the_position_follows_a_recovered_event(service: Service, admin: AdminCl
     with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
         run_until(receiver, "the last event", lambda: service.effects() == ["0", "2", "3"])
         assert receiver.counters.received == 1
+
+
+def test_no_recoverer_runs_for_an_event_that_another_consumer_applied(service: Service, admin: AdminClient) -> None:
+    is_broken, recovered = [True], list[str]()
+
+    @service.handlers.otherwise
+    def write(event: Event, connection: psycopg.Connection) -> None:
+        if is_broken:
+            raise ValueError
+        service.write_effect(event, connection)
+
+    def recover(failure: Failure, _: object, /) -> None:
+        recovered.append(failure.event.event_id)
+        raise OSError  # the recoverer is called again, later
+
+    def consumer(name: str, **options: object) -> Receiver[psycopg.Connection]:
+        strategy = StoredOffsets(service.connect, service.group, admin=admin)
+        return service.receiver(strategy, settings={"group.id": f"{service.group}-{name}"}, **options)
+
+    service.send(("a", "0"), partition=0)
+    with consumer("zombie", retries=Retries(attempts=1, first_delay_s=0), recoverer=recover) as zombie:
+        run_until(zombie, "a failed recovery", lambda: bool(recovered))
+        is_broken.clear()
+        with consumer("owner") as owner:
+            run_until(owner, "the effect", lambda: applied(service, 1))
+        with pytest.raises(ReceiverStoppedError, match="applied by another consumer"):
+            run_until(zombie, "never", lambda: False)
+    assert (service.effects(), recovered) == (["0"], ["0"])
 
 
 def test_sessions_of_sqlalchemy(service: Service, admin: AdminClient) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from outbox_kit.receiving.event import Event
+from outbox_kit.receiving.recoverers import ReceiverStoppedError
 from outbox_kit.receiving.strategies import partition_states, position_table
 from outbox_kit.receiving.strategies.database import Connected, Database
 from outbox_kit.receiving.strategies.position_table import DEFAULT_TABLE
@@ -101,9 +102,15 @@ class StoredOffsets(Generic[Connected]):
 
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction that advances the position over the event."""
+        """Open a transaction that advances the position over the event.
+
+        Raises ReceiverStoppedError if another consumer has applied the event: nothing must be recovered.
+        """
         with self.database.transaction() as connection:
             division = self._advance(connection, [event])
+            if not division.new:
+                message = f"event {event.place} was applied by another consumer"
+                raise ReceiverStoppedError(message, "start the receiver again, which continues after it")
             yield connection
         self._remember(division)
 
