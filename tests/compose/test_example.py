@@ -12,9 +12,13 @@ from tests.integration.support import run
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
-@pytest.mark.parametrize(("example", "passed"), [("shop", 3), ("notes", 1)])
-def test_component_tests_of_the_examples_pass(example: str, passed: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}"]
-    done = run(command, EXAMPLES / example)
+# One run with both services starts one stack.
+SERVICES = ["-c", "book_rental/pyproject.toml", "book_management", "book_rental"]
+
+
+@pytest.mark.parametrize(("arguments", "passed"), [(SERVICES, 11), (["notes"], 1)])
+def test_component_tests_of_the_examples_pass(arguments: list[str], passed: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", *arguments]
+    done = run(command, EXAMPLES)
     assert done.code == 0, done.output
     assert f"{passed} passed" in done.stdout

@@ -119,9 +119,9 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
         archive.extractall(tmp_path / "plugins")
     empty = tmp_path / "empty"
     empty.mkdir()
-    project = tmp_path / "shop"
+    project = tmp_path / "books"
     for name in ("connectors", "schemas"):
-        shutil.copytree(REPOSITORY / "docs" / "examples" / "shop" / name, project / name)
+        shutil.copytree(REPOSITORY / "docs" / "examples" / "book_management" / name, project / name)
     # The mounts hide the transforms of the image: the worker loads those of the zip.
     mounts = {
         tmp_path / "plugins" / "outbox-smt": f"{PLUGINS}/outbox-smt",
@@ -141,7 +141,7 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
 
         def command(name: str, *options: str) -> CommandResult:
             prefix = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
-            return run([*prefix, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
+            return run([*prefix, "-p", "connectors/books.yaml", "-e", "prod", name, *options], project)
 
         for name, options in (("apply", ["--yes"]), ("verify", []), ("plan", [])):
             done = command(name, *options)

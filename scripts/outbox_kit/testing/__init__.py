@@ -1,8 +1,8 @@
 """The stack in containers, for component tests of services that use outbox-kit.
 
     with OutboxStack() as stack:
-        stack.apply(Path("connectors/shop.yaml"))
-        place_order(stack.source_dsn, ...)
+        stack.apply(Path("connectors/books.yaml"))
+        add_book(stack.source_dsn, ...)
 
 or, in a conftest.py, `pytest_plugins = ["outbox_kit.testing.fixtures"]` and the fixture `outbox_stack`.
 

@@ -13,7 +13,7 @@ from outbox_kit import __version__
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-SHOP = ROOT / "docs" / "examples" / "shop"
+EXAMPLES = ROOT / "docs" / "examples"
 # A path such as `tests/test_notes.py`, followed by a block with the content of the file.
 FILE_BLOCK = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MULTILINE)
 
@@ -32,14 +32,14 @@ def guide(*, without_files: bool = True) -> str:
 
 
 def test_testing_guide_contains_every_file_of_the_smallest_project() -> None:
-    notes = SHOP.parent / "notes"
+    notes = EXAMPLES / "notes"
     files = {path for path in notes.rglob("*.*") if path.suffix in {".yaml", ".avsc", ".py", ".toml"}}
     visible = {notes / name: code for name, code in FILE_BLOCK.findall(guide(without_files=False))}
     assert visible == {path: path.read_text(encoding="utf-8") for path in files}
 
 
 def test_code_of_the_testing_guide_is_that_of_the_examples() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((SHOP / "tests").glob("*.py")))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("book_*/tests/*.py")))
     visible = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
     assert len(visible) > 10
     assert [line for line in visible if line.strip() and not line.startswith("# ") and line not in code] == []

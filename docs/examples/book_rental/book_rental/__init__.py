@@ -1,0 +1,1 @@
+"""Service that rents the books of the book management to readers."""

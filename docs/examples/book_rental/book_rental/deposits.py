@@ -1,0 +1,42 @@
+"""Client of the service that charges the deposit of a rental."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import requests
+
+from outbox_kit.receiving import Reaction, StaleStateError, default_reaction
+
+TIMEOUT_S = (3.0, 10.0)  # to connect, to receive
+UNAVAILABLE = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+class Deposits:
+    """Charges a deposit once per key, however often it is requested."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def charge(self, reader: str, *, key: str) -> None:
+        """Charge the deposit. Raises requests.RequestException, and the deposit is charged or not."""
+        headers = {"Idempotency-Key": key}
+        response = requests.post(f"{self.url}/deposits", json={"reader": reader}, headers=headers, timeout=TIMEOUT_S)
+        response.raise_for_status()
+
+
+def reaction(error: Exception) -> Reaction:
+    """Wait for a service that is unavailable; give up at once if it rejects the request."""
+    if isinstance(error, requests.ConnectionError | requests.Timeout | StaleStateError):
+        return Reaction.WAIT
+    if isinstance(error, requests.HTTPError):
+        if error.response.status_code in UNAVAILABLE:
+            return Reaction.WAIT
+        is_rejected = error.response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+        return Reaction.RECOVER if is_rejected else Reaction.RETRY
+    return default_reaction(error)

@@ -1,1 +1,0 @@
-"""A service that sends events through an outbox table and consumes them."""

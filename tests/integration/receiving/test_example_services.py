@@ -1,0 +1,31 @@
+"""The tests of the example services pass on the embedded stack, with the environment files of the examples."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tests.integration.support import run
+
+from outbox_kit.stack import Stack
+
+REPOSITORY = Path(__file__).parents[3]
+SERVICES = ("book_management", "book_rental")
+CONFTEST = "from tests.integration.receiving.embedded_services import outbox_stack\n"
+
+
+def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path: Path) -> None:
+    del stack  # must be running
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name in SERVICES:
+        shutil.copytree(REPOSITORY / "docs" / "examples" / name, tmp_path / name)
+        (tmp_path / name / "build").mkdir()
+        (tmp_path / name / "build" / "stack").symlink_to(project / "build" / "stack")
+    options = ["-q", "-p", "no:cacheprovider", "-c", "book_rental/pyproject.toml", "--confcutdir=.", "--durations=20"]
+    command = [sys.executable, "-m", "pytest", *options, f"--basetemp={tmp_path / 'base'}", *SERVICES]
+    done = run(command, tmp_path, PYTHONPATH=os.pathsep.join([str(REPOSITORY), *sys.path]))
+    assert done.code == 0, done.output
+    print(done.stdout)
+    assert "11 passed" in done.stdout
