@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from book_rental.settings import Settings
 from outbox_kit.receiving import AvroValues, LatestState
@@ -17,8 +16,7 @@ BOOK = {
 AUTHOR = {"type": "record", "name": "Author", "fields": [{"name": "name", "type": "string"}]}
 
 
-@dataclass(frozen=True)
-class Book:
+class Book(NamedTuple):
     """A book that can be rented."""
 
     title: str

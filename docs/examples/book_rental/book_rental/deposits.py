@@ -9,12 +9,7 @@ import requests
 from outbox_kit.receiving import Reaction, StaleStateError, default_reaction
 
 TIMEOUT_S = (3.0, 10.0)  # to connect, to receive
-UNAVAILABLE = (
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+UNAVAILABLE = {429, 502, 503, 504}
 
 
 class Deposits:
@@ -24,7 +19,7 @@ class Deposits:
         self.url = url
 
     def charge(self, reader: str, *, key: str) -> None:
-        """Charge the deposit. Raises requests.RequestException, and the deposit is charged or not."""
+        """Charge the deposit. After requests.RequestException it is unknown whether the deposit was charged."""
         headers = {"Idempotency-Key": key}
         response = requests.post(f"{self.url}/deposits", json={"reader": reader}, headers=headers, timeout=TIMEOUT_S)
         response.raise_for_status()
@@ -37,6 +32,6 @@ def reaction(error: Exception) -> Reaction:
     if isinstance(error, requests.HTTPError):
         if error.response.status_code in UNAVAILABLE:
             return Reaction.WAIT
-        is_rejected = error.response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
-        return Reaction.RECOVER if is_rejected else Reaction.RETRY
+        if error.response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Reaction.RECOVER
     return default_reaction(error)

@@ -32,13 +32,6 @@ def reject(connection: Connection, rental_id: str, reason: str) -> None:
 def _emit_state(connection: Connection, event_type: str, rental: Row | None) -> UUID:
     if rental is None:
         raise LookupError("no such rental")
-    rental_id: UUID = rental["id"]
-    emit(
-        connection,
-        aggregate_type="rental",
-        aggregate_id=rental_id,
-        event_type=event_type,
-        payload=rental,
-        table=OUTBOX,
-    )
-    return rental_id
+    key: UUID = rental["id"]
+    emit(connection, aggregate_type="rental", aggregate_id=key, event_type=event_type, payload=rental, table=OUTBOX)
+    return key

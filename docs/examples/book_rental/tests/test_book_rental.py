@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event as StopEvent
 from uuid import UUID, uuid4
 
 import pytest
@@ -228,8 +227,10 @@ def test_accepts_once_after_a_crash(
     deposits: DepositServer,
 ) -> None:
     rental = request(settings, book)
-    with closing(Service(settings, strategy)) as crashing, pytest.raises(KeyboardInterrupt):
-        crashing.run(StopEvent())
+    with closing(Service(settings, strategy)) as crashing:
+        crashing.catalogue.follow()
+        with pytest.raises(KeyboardInterrupt):
+            run_until(crashing, "crash", lambda: False)
     with closing(Service(settings)) as restarted:
         restarted.catalogue.follow()
         counters = restarted.receiver.counters
