@@ -43,9 +43,9 @@ class ReceiverMetrics(Collector):
 
 
 def run(receiver: Receiver[Any], metrics: ReceiverMetrics, stop: StopEvent) -> None:
-    """Receive events until `stop` is set. The lag is read here, since `lag()` must not run while another thread closes.
+    """Receive events until `stop` is set, and store the lag after each batch.
 
-    Prometheus collects in a thread of its own, which reads the stored lag.
+    Prometheus collects in a thread of its own, which must not call `lag()`: the receiver could close meanwhile.
     """
     while not stop.is_set():
         receiver.poll()
