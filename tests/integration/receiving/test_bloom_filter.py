@@ -96,6 +96,25 @@ def test_after_a_crash_events_since_the_save_complete_the_filter(
     assert handled_ids(handled) == list(range(40))
 
 
+def test_a_crash_while_the_filter_is_completed_repeats_nothing(
+    service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.send(*events(0, 10), partition=0)
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 10)
+    service.send(*events(10, 30), partition=0)
+    for count in (20, 5):  # the second process has completed the filter for 5 of 20 events
+        strategy = alone(service, admin, tmp_path)
+        with service.receiver(strategy, batch_size=5) as receiver:
+            receive(receiver, count)
+            monkeypatch.setattr(strategy.filters, "save", lambda _: None)  # the process ends without a save
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 20)
+        assert receiver.counters.duplicates == 20
+        run_until(receiver, "the group's commit", lambda: committed(receiver) == {0: 30})
+    assert handled_ids(handled) == list(range(30))
+
+
 def test_events_after_the_last_commit_are_applied_at_least_once(
     service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from outbox_kit.receiving.strategies.bloom import filter_files
 from outbox_kit.receiving.strategies.bloom.bloom_generations import Generations, stable_hash
 from outbox_kit.receiving.strategies.bloom.filter_files import InvalidFilterError, SavedFilter
 from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
+from outbox_kit.receiving.strategies.positions import PartitionState
 
 SOURCE = ("topic", 3)
+STATE = PartitionState("id", 0, 1000)
 
 
 def filled(capacity: int, error_rate: float, count: int) -> Generations:
@@ -68,33 +71,49 @@ def test_hashes_are_equal_in_every_process() -> None:
 @pytest.mark.parametrize("count", [50, 150])
 def test_a_saved_filter_is_restored_with_its_position(tmp_path: Path, count: int) -> None:
     before = filters(tmp_path)
-    opened = before.open(SOURCE, "id", None)
+    opened = before.open(SOURCE, STATE, None)
     for number in range(count):
         opened.learn(f"id-{number}", number)
     before.save([SOURCE])
-    restored = filters(tmp_path).open(SOURCE, "id", count)
+    restored = filters(tmp_path).open(SOURCE, STATE, count)
     assert restored.next_offset == count
     assert restored.generations.count == opened.generations.count
     assert all(f"id-{number}" in restored.generations for number in range(count))
     assert "other" not in restored.generations
 
 
+def test_a_filter_of_another_capacity_is_not_overfilled(tmp_path: Path) -> None:
+    before = filters(tmp_path, capacity=10)
+    before.open(SOURCE, STATE, None).learn("1", 0)
+    before.save([SOURCE])
+    restored = filters(tmp_path, capacity=10_000).open(SOURCE, STATE, 1).generations
+    for number in range(2, 2000):
+        restored.add(str(number))
+    assert all(str(number) in restored for number in range(1, 2000))
+    assert not any(f"other-{number}" in restored for number in range(1000))
+
+
+def test_events_after_the_end_of_a_partition_that_lost_records_are_new(tmp_path: Path) -> None:
+    assert filters(tmp_path).open(SOURCE, STATE, 900).handled_before == 900
+    assert filters(tmp_path).open(SOURCE, replace(STATE, end=500), 900).handled_before == 500
+
+
 def test_a_file_of_another_topic_id_is_discarded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = filters(tmp_path)
-    before.open(SOURCE, "id", None).learn("1", 0)
+    before.open(SOURCE, STATE, None).learn("1", 0)
     before.save(before)
-    opened = filters(tmp_path).open(SOURCE, "another id", None)
+    opened = filters(tmp_path).open(SOURCE, replace(STATE, topic_id="another id"), None)
     assert (opened.next_offset, "1" in opened.generations) == (None, False)
     assert "starting with an empty filter" in caplog.text
     with pytest.raises(RefusedError, match="partition 3"):
-        filters(tmp_path, "refuse").open(SOURCE, "another id", None)
+        filters(tmp_path, "refuse").open(SOURCE, replace(STATE, topic_id="another id"), None)
 
 
 @pytest.mark.parametrize("changed", [0, 20, 60, -1])
 def test_a_damaged_file_is_discarded(tmp_path: Path, changed: int) -> None:
     path = filter_files.path_of(tmp_path, "g", SOURCE)
-    filter_files.write(path, SavedFilter("id", 5, 1, b"newer", b"older"))
-    assert filter_files.read(path) == SavedFilter("id", 5, 1, b"newer", b"older")
+    filter_files.write(path, SavedFilter("id", 5, 0, 1, 10, b"newer", b"older"))
+    assert filter_files.read(path) == SavedFilter("id", 5, 0, 1, 10, b"newer", b"older")
     content = bytearray(path.read_bytes())
     content[changed] ^= 1
     path.write_bytes(content)
@@ -106,9 +125,9 @@ def test_a_damaged_file_is_discarded(tmp_path: Path, changed: int) -> None:
 
 
 def test_a_missing_file_is_refused_only_if_events_were_handled(tmp_path: Path) -> None:
-    filters(tmp_path, "refuse").open(SOURCE, "id", None)
+    filters(tmp_path, "refuse").open(SOURCE, STATE, None)
     with pytest.raises(RefusedError, match="does not exist"):
-        filters(tmp_path, "refuse").open(SOURCE, "id", 5)
+        filters(tmp_path, "refuse").open(SOURCE, STATE, 5)
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_the_consumer(
@@ -117,9 +136,9 @@ def test_a_folder_that_cannot_be_written_does_not_stop_the_consumer(
     (tmp_path / "file").write_text("")
     unusable = filters(tmp_path / "file" / "folder", capacity=10)
     with pytest.raises(NotADirectoryError):
-        unusable.open(SOURCE, "id", None)
+        unusable.open(SOURCE, STATE, None)
     writable = filters(tmp_path / "folder", capacity=10)
-    writable.open(SOURCE, "id", None).learn("1", 0)
+    writable.open(SOURCE, STATE, None).learn("1", 0)
     (tmp_path / "folder").write_text("")
     writable.save([SOURCE])
     assert "cannot save the filter" in caplog.text

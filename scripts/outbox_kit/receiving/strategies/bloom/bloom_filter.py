@@ -91,7 +91,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         committed = partition_states.committed(self._consumer, partitions)
         starts = []
         for source, state in states.items():
-            saved = self.filters.open(source, state.topic_id, committed.get(source)).next_offset
+            saved = self.filters.open(source, state, committed.get(source)).next_offset
             # Before the first offset the client would apply auto.offset.reset, which can be the end.
             known = [] if saved is None else [max(saved, state.first)]
             known += [committed[source]] if source in committed else []

@@ -28,6 +28,8 @@ class Generations:
         self.error_rate = error_rate
         self.count = 0
         """Number of ids in the newer filter."""
+        self.limit = capacity
+        """Number of ids for which the newer filter was created."""
         self.newer = self._empty()
         self.older: Bloom | None = None
 
@@ -36,8 +38,8 @@ class Generations:
 
     def add(self, event_id: str) -> None:
         """Add an id, in a new generation if the newer filter is full."""
-        if self.count >= self.capacity:
-            self.older, self.newer, self.count = self.newer, self._empty(), 0
+        if self.count >= self.limit:
+            self.older, self.newer, self.count, self.limit = self.newer, self._empty(), 0, self.capacity
         self.newer.add(event_id)
         self.count += 1
 
@@ -50,11 +52,14 @@ class Generations:
         """Return the newer and the older filter; the older one is empty if there is none."""
         return self.newer.save_bytes(), self.older.save_bytes() if self.older is not None else b""
 
-    def load(self, newer: bytes, older: bytes, count: int) -> None:
-        """Continue with saved filters. They may have had another capacity or error rate. Raises ValueError."""
-        self.newer = Bloom.load_bytes(newer, stable_hash)
+    def load(self, newer: bytes, older: bytes, count: int, limit: int) -> None:
+        """Continue with saved filters, whose capacity and error rate remain until each is dropped.
+
+        Raises ValueError.
+        """
+        restored = Bloom.load_bytes(newer, stable_hash)
         self.older = Bloom.load_bytes(older, stable_hash) if older else None
-        self.count = count
+        self.newer, self.count, self.limit = restored, count, limit
 
     def _empty(self) -> Bloom:
         return Bloom(self.capacity, self.error_rate / 2, stable_hash)

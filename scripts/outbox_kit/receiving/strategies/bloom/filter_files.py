@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
+from uuid import uuid4
 
 from outbox_kit.receiving.durable_files import replace_durably
 from outbox_kit.receiving.strategies.positions import Partition
@@ -26,7 +26,10 @@ class SavedFilter:
 
     topic_id: str
     next_offset: int
+    handled_before: int
+    """Offset before which the group has handled all events, if that is more than the filters contain; otherwise 0."""
     count: int
+    limit: int
     newer: bytes
     older: bytes
 
@@ -41,9 +44,12 @@ def write(path: Path, saved: SavedFilter) -> None:
     header = asdict(saved) | {"newer": len(saved.newer), "older": len(saved.older)}
     body = json.dumps(header).encode() + b"\n" + saved.newer + saved.older
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary_file = path.with_suffix(f".{os.getpid()}.partial")
-    temporary_file.write_bytes(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
-    replace_durably(temporary_file, path)
+    temporary_file = path.with_suffix(f".{uuid4().hex}.partial")  # processes of several hosts can share the folder
+    try:
+        temporary_file.write_bytes(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
+        replace_durably(temporary_file, path)
+    finally:
+        temporary_file.unlink(missing_ok=True)
 
 
 def read(path: Path) -> SavedFilter | None:
@@ -59,4 +65,4 @@ def read(path: Path) -> SavedFilter | None:
     line, _, filters = body.partition(b"\n")
     header = json.loads(line)
     newer, older = filters[: header["newer"]], filters[header["newer"] :]
-    return SavedFilter(header["topic_id"], header["next_offset"], header["count"], newer, older)
+    return SavedFilter(**header | {"newer": newer, "older": older})

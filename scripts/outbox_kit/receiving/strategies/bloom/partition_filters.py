@@ -12,8 +12,8 @@ from typing import Literal
 from outbox_kit.errors import RefusedError
 from outbox_kit.receiving.strategies.bloom import filter_files
 from outbox_kit.receiving.strategies.bloom.bloom_generations import Generations
-from outbox_kit.receiving.strategies.bloom.filter_files import InvalidFilterError, SavedFilter
-from outbox_kit.receiving.strategies.positions import Partition
+from outbox_kit.receiving.strategies.bloom.filter_files import SavedFilter
+from outbox_kit.receiving.strategies.positions import Partition, PartitionState
 
 log = logging.getLogger("outbox_kit.receiving")
 Missing = Literal["start-empty", "refuse"]
@@ -28,7 +28,7 @@ class PartitionFilter:
     next_offset: int | None = None
     """None until an event of the partition was handled."""
     handled_before: int = 0
-    """Offset before which the group has handled all events, also those that the filter does not contain."""
+    """Offset before which the group had handled all events at the assignment, also those not in the filter."""
     is_changed: bool = False
 
     def learn(self, event_id: str, offset: int) -> None:
@@ -59,13 +59,14 @@ class PartitionFilters:
         """Return the filter of an assigned partition; None if it was revoked."""
         return self._filters.get(source)
 
-    def open(self, source: Partition, topic_id: str, committed: int | None) -> PartitionFilter:
+    def open(self, source: Partition, state: PartitionState, committed: int | None) -> PartitionFilter:
         """Restore the filter of an assigned partition, or begin an empty one.
 
         Raises RefusedError if the policy is "refuse" and the group has handled events that no filter contains.
         """
         path = filter_files.path_of(self._folder, self._group, source)
-        opened = PartitionFilter(topic_id, Generations(self._capacity, self._error_rate), handled_before=committed or 0)
+        opened = PartitionFilter(state.topic_id, Generations(self._capacity, self._error_rate))
+        opened.handled_before = committed or 0
         reason = self._restore(path, opened)
         if reason and (committed is not None or path.exists()):
             text = f"topic {source[0]}, partition {source[1]}: no usable filter in {path}: {reason}"
@@ -74,7 +75,13 @@ class PartitionFilters:
                     text, 'restore the file, or pass missing="start-empty" to recognize later events only'
                 )
             log.warning("%s; starting with an empty filter", text)
+        # A partition that has lost its last records will have new ones at the offsets after its end.
+        opened.handled_before = min(opened.handled_before, state.end)
         self._filters[source] = opened
+        if opened.next_offset is not None and opened.next_offset < opened.handled_before:
+            # The consumer goes back to complete the filter, and with it the group's offset: a crash must not lose it.
+            opened.is_changed = True
+            self.save([source])
         return opened
 
     def _restore(self, path: Path, opened: PartitionFilter) -> str:
@@ -85,10 +92,11 @@ class PartitionFilters:
                 return "the file does not exist"
             if saved.topic_id and opened.topic_id and saved.topic_id != opened.topic_id:
                 return f"it belongs to topic id {saved.topic_id}, and the topic was created again as {opened.topic_id}"
-            opened.generations.load(saved.newer, saved.older, saved.count)
-        except InvalidFilterError as error:
+            opened.generations.load(saved.newer, saved.older, saved.count, saved.limit)
+        except ValueError as error:
             return str(error)
         opened.next_offset = saved.next_offset
+        opened.handled_before = max(opened.handled_before, saved.handled_before)
         return ""
 
     def save_due(self, interval_s: float) -> None:
@@ -104,8 +112,9 @@ class PartitionFilters:
         for source in sources:
             kept = self._filters.get(source)
             if kept is not None and kept.is_changed and kept.next_offset is not None:
-                newer, older = kept.generations.save()
-                saved = SavedFilter(kept.topic_id, kept.next_offset, kept.generations.count, newer, older)
+                handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0
+                place, filters = (kept.topic_id, kept.next_offset, handled_before), kept.generations
+                saved = SavedFilter(*place, filters.count, filters.limit, *filters.save())
                 path = filter_files.path_of(self._folder, self._group, source)
                 try:
                     filter_files.write(path, saved)
