@@ -134,7 +134,8 @@ class LatestState:
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the decoder decides
         """Return the decoded state; `default` if there is no such aggregate or it was deleted.
 
-        Raises StaleStateError if the newest record of the key cannot be decoded, and the errors of the decoder.
+        Raises StaleStateError if the newest record of the key is not known or cannot be decoded, and the errors of the
+        decoder.
         """
         key_bytes = key.encode(errors=KEY_ERRORS)
         entry = self._entry(key_bytes)
@@ -208,7 +209,7 @@ class LatestState:
             self._reader.restart(description)
         else:
             self._reader.resume(description, position.offsets)
-        self._reader.max_gap_s = max_age_s
+        self._reader.max_gap_s = max(max_age_s, 3 * self._check_interval_s)
         self._saved_at = time.time()
         self._is_started = True
 
@@ -254,6 +255,7 @@ class LatestState:
         )
 
     def _entry(self, key: bytes) -> Entry | None:
+        """Return the entry of a key. Raises StaleStateError if it is not known to be the latest."""
         entries, unordered = self._current()
         if key in unordered:  # before the entry is read: a newer record replaces the entry first
             raise _unordered(key)

@@ -72,7 +72,7 @@ class TopicReader:
         """Read the topic from its beginning at the next check. Until its end is reached nothing counts as read."""
         self.read_until, self._awaited, self._must_restart = None, None, True
 
-    def check(self) -> TopicDescription:
+    def check(self) -> None:
         """Request identity and ends of the topic. Read added partitions too, and start again if the topic is another.
 
         Raises UnreachableError.
@@ -89,19 +89,20 @@ class TopicReader:
         if self._awaited is None or added:
             self._awaited = checked_at, description.ends
         self._confirm()
-        return description
 
     def poll(self, seconds: float) -> int:
         """Apply the records that arrive within `seconds`. Return their number. Raises UnreachableError."""
-        first = self._consumer.poll(seconds)
-        if first is None:
-            return 0
+        messages: list[Message] = []
         try:
-            # With a time limit, consume() would wait until the batch is full.
-            messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
+            first = self._consumer.poll(seconds)
+            if first is None:
+                return 0
+            messages.append(first)
+            messages += self._consumer.consume(BATCH - 1, timeout=0)  # with a time limit it waits for a full batch
             others = self._states.apply(messages, self.positions)
         except BaseException as error:
-            self.restart_at_check()  # the consumer does not return the records of this batch again
+            if messages:
+                self.restart_at_check()  # the consumer does not return the records of this batch again
             if isinstance(error, KafkaException):
                 raise unreadable(self.topic, error.args[0]) from None
             raise
