@@ -214,8 +214,9 @@ def test_record_without_a_place_in_the_order(topic: CompactedTopic, opened: Open
     cache.close()
     cache = opened(topic, snapshot=tmp_path / "snapshot")
     cache.load(seconds=WAIT_S)
-    with pytest.raises(StaleStateError):
-        cache.get("a")
+    for access in (lambda: cache.get("a"), lambda: "a" in cache, cache.items):
+        with pytest.raises(StaleStateError):
+            access()
     assert (cache.get("b"), cache.status().undecodable, cache.stale_keys()) == ({"n": 1}, 1, ["a"])
     topic.send("a", state(3), 3)
     wait_value(cache, "a", {"n": 3})
