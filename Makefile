@@ -217,7 +217,7 @@ bench-sending: setup ## Measure the costs of the ways to send; build/bench/sendi
 bench-receiving: setup ## Measure the strategies of the receiving library; build/bench/receiving.json. About 5 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/run.py
 
-bench-receiving-table: setup ## Measure layouts of the table of processed events; build/bench/receiving-table.json. About 3 minutes.
+bench-receiving-table: setup ## Measure layouts and settings of the table of processed events; build/bench/receiving-table.json. About 6 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/table_settings.py
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Layouts of the table of processed events: ids per second of concurrent claims, size, and time to expire old ids.
+"""Layouts and settings of the table of processed events: rate of concurrent claims, size, and removal of old ids.
 
-Settings: ROWS (old ids in each table, default 200000), SECONDS (of each sample, 4), ROUNDS (2), ONLY (layouts).
+Settings: ROWS (old ids in each table, default 500000), SECONDS (of each sample, 4), ROUNDS (2), ONLY (layouts),
+SESSIONS (8).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import LiteralString, cast
 from uuid import uuid4
 
 import psycopg
 from tests.benchmarks.benchmark_stack import print_progress
+from tests.benchmarks.receiving import vacuum_settings
+from tests.benchmarks.receiving.vacuum_settings import Connection, execute, size_of
 from tests.benchmarks.report import document, machine, markdown, publish, spread
 from tests.conftest import make_project
 
@@ -28,20 +31,27 @@ from outbox_kit.receiving import processed_table
 from outbox_kit.receiving.strategies.processed_retention import expire
 from outbox_kit.stack import Stack
 
-ROWS = int(os.environ.get("ROWS") or 200_000)
+ROWS = int(os.environ.get("ROWS") or 500_000)
 SECONDS = float(os.environ.get("SECONDS") or 4)
 ROUNDS = int(os.environ.get("ROUNDS") or 2)
 ONLY = tuple(name for name in os.environ.get("ONLY", "").split(",") if name)
-SESSIONS, BATCH, DAYS = 4, 100, 10
+SESSIONS = int(os.environ.get("SESSIONS") or 8)
+BATCH, KEEP_DAYS, OLD_DAYS = 100, 7, 10
 CLAIM = """
     insert into {table} (consumer_group, event_id) select 'bench', id from unnest(%s::text[]) id order by id
     on conflict do nothing returning event_id"""
 FILL = """
     insert into {table} (consumer_group, event_id, processed_at)
-    select 'bench', gen_random_uuid()::text, now() - interval '1 day' * (8 + n * 10 / {rows})
+    select 'bench', gen_random_uuid()::text, now() - interval '1 day' * (8 + n % 10)
     from generate_series(0, {rows} - 1) n"""
 DAY_CLAIM = CLAIM.replace("event_id) select", "event_id, day) select").replace("id from", "id, current_date from")
-DAY_FILL = FILL.replace("processed_at)", "processed_at, day)").replace("from gen", ", current_date - n % 10 from gen")
+# The key contains the day, so that an id of an earlier day is found by a query only, which sees no concurrent claim.
+ALL_DAYS_CLAIM = DAY_CLAIM.replace(
+    " order by", " where not exists (select from {table} where consumer_group = 'bench' and event_id = id) order by"
+)
+DAY_FILL = FILL.replace("processed_at)", "processed_at, day)").replace(
+    "from gen", ", current_date - 8 - n % 10 from gen"
+)
 
 
 @dataclass(frozen=True)
@@ -55,25 +65,17 @@ class Layout:
     is_by_day: bool = False
 
 
-def sharded(shards: int, more: str = "") -> Callable[[str], str]:
+def created(shards: int = 1, more: str = "") -> Callable[[str], str]:
     """Return the DDL of the library, and one more statement."""
     return lambda table: (
         f"{processed_table.create_table_sql(table, shards=shards).as_string()};" + more.format(table=table)
     )
 
 
-def flat(storage: str = "") -> Callable[[str], str]:
-    """Return the DDL of a table without shards."""
-    return lambda table: (
-        f"create table {table} (consumer_group text not null, event_id text not null, processed_at timestamptz "
-        f"not null default now(), response bytea, primary key (event_id, consumer_group) {storage})"
-    )
-
-
 def by_day(table: str) -> str:
-    """Return the DDL of a table with a partition per day."""
+    """Return the DDL of a table with partitions of the last days that are kept, and of the old ones."""
     today = datetime.now(UTC).date()
-    days = [today - timedelta(days=number) for number in range(DAYS)]
+    days = [today - timedelta(days=number) for number in range(KEEP_DAYS + 1 + OLD_DAYS)]
     parts = [
         f"create table {table}_{number} partition of {table} for values from ('{day}') to ('{day + timedelta(days=1)}')"
         for number, day in enumerate(days)
@@ -87,14 +89,14 @@ def by_day(table: str) -> str:
 
 
 LAYOUTS = (
-    Layout("no shards", flat()),
-    Layout("no shards, fillfactor 70", flat("with (fillfactor = 70)")),
-    Layout("4 shards", sharded(4)),
-    Layout("8 shards", sharded(8)),
-    Layout("16 shards", sharded(16)),
-    Layout("8 shards, BRIN", sharded(8, "create index on {table} using brin (processed_at)")),
-    Layout("8 shards, B-tree", sharded(8, "create index on {table} (processed_at)")),
-    Layout("partition per day", by_day, DAY_CLAIM, DAY_FILL, is_by_day=True),
+    Layout("one table", created()),
+    Layout(
+        "one table (fillfactor 70)", lambda table: created()(table).replace("group))", "group) with (fillfactor = 70))")
+    ),
+    Layout("one table (index on processed_at)", created(more="create index on {table} (processed_at)")),
+    Layout("8 shards", created(8)),
+    Layout("partition per day (ids of one day)", by_day, DAY_CLAIM, DAY_FILL, is_by_day=True),
+    Layout("partition per day (all days searched)", by_day, ALL_DAYS_CLAIM, DAY_FILL, is_by_day=True),
 )
 
 
@@ -116,13 +118,14 @@ def main() -> int:
         stack = Stack(make_project(Path(folder) / "project"))
         try:
             dsn = stack.up(print_progress, services=["postgres"]).postgres
+            vacuums = [] if ONLY else vacuum_settings.measure(dsn, created())
             for round_number in range(ROUNDS):
                 for layout in chosen if round_number % 2 else chosen[::-1]:
                     results[layout.name].append(measure(dsn, layout))
                     print_progress(f"{layout.name}: {results[layout.name][-1]}")
         finally:
             stack.down(print_progress, purge=True)
-    report(results, machine_info)
+    report({layout.name: results[layout.name] for layout in chosen}, vacuums, machine_info)
     return 0
 
 
@@ -134,21 +137,27 @@ def measure(dsn: str, layout: Layout) -> Result:
         execute(connection, layout.fill.format(table=table, rows=ROWS))
         execute(connection, f"vacuum analyze {table}")
         execute(connection, "checkpoint")
+        statement = layout.claim.format(table=table)
         with ThreadPoolExecutor(SESSIONS) as pool:
-            counts = list(pool.map(lambda _: claims(dsn, layout.claim.format(table=table)), range(SESSIONS)))
-        size = "select sum(pg_total_relation_size(relid)) from pg_partition_tree(%s::regclass)"
-        total = connection.execute(size, [table]).fetchall()[0][0] or _flat_size(connection, table)
+            counts = list(pool.map(lambda _: claims(dsn, statement), range(SESSIONS)))
+        bytes_per_id = size_of(connection, table) / (ROWS + sum(counts))
         started = time.perf_counter()
-        if layout.is_by_day:
-            execute(connection, "; ".join(f"drop table {table}_{number}" for number in range(1, DAYS)))
-        else:
-            expire(connection, keep=timedelta(days=7), table=table)
+        remove_old(connection, layout, table)
         expired = time.perf_counter()
         execute(connection, f"vacuum {table}")
         vacuumed = time.perf_counter()
+        assert connection.execute(cast(LiteralString, f"select count(*) from {table}")).fetchall() == [(sum(counts),)]
         execute(connection, f"drop table {table}")
-    bytes_per_id = float(total) / (ROWS + sum(counts))
     return Result(sum(counts) / SECONDS, bytes_per_id, expired - started, vacuumed - expired)
+
+
+def remove_old(connection: Connection, layout: Layout, table: str) -> None:
+    """Delete the ids that are older than KEEP_DAYS, or drop their partitions."""
+    if layout.is_by_day:
+        old = range(KEEP_DAYS + 1, KEEP_DAYS + 1 + OLD_DAYS)
+        execute(connection, "; ".join(f"drop table {table}_{number}" for number in old))
+    else:
+        expire(connection, keep=timedelta(days=KEEP_DAYS), table=table)
 
 
 def claims(dsn: str, statement: str) -> int:
@@ -162,17 +171,9 @@ def claims(dsn: str, statement: str) -> int:
     return count
 
 
-def _flat_size(connection: psycopg.Connection[Any], table: str) -> float:
-    return float(connection.execute("select pg_total_relation_size(%s::regclass)", [table]).fetchall()[0][0])
-
-
-def execute(connection: psycopg.Connection[Any], statement: str) -> None:
-    """Execute statements of this module, one by one."""
-    for part in filter(str.strip, statement.split(";")):
-        connection.execute(cast(LiteralString, part))
-
-
-def report(results: dict[str, list[Result]], machine_info: dict[str, object]) -> None:
+def report(
+    results: dict[str, list[Result]], vacuums: list[vacuum_settings.Result], machine_info: dict[str, object]
+) -> None:
     """Publish the medians."""
     measures = {
         name: {key: spread(getattr(sample, key) for sample in samples) for key in Result.__annotations__}
@@ -185,12 +186,16 @@ def report(results: dict[str, list[Result]], machine_info: dict[str, object]) ->
         ratios={},
         values={},
         rows=ROWS,
+        sessions=SESSIONS,
+        vacuums=[vars(result) for result in vacuums],
     )
     rows = []
     for name, by_key in measures.items():
         figures = [by_key[key]["median"] for key in ("rate", "size", "expire_s", "vacuum_s")]
         rows.append([name, f"{figures[0]:,.0f}", f"{figures[1]:,.0f}", f"{figures[2]:.2f}", f"{figures[3]:.2f}"])
-    publish("receiving-table", content, markdown(["layout", "ids/s", "bytes per id", "expire s", "vacuum s"], rows))
+    tables = [markdown(["layout", "ids/s", "bytes per id", "expire s", "vacuum s"], rows)]
+    tables += [vacuum_settings.table(vacuums)] if vacuums else []
+    publish("receiving-table", content, "\n\n".join(tables))
 
 
 if __name__ == "__main__":

@@ -111,25 +111,24 @@ def response(connection: SyncConnection, group: str, event_id: str, *, table: st
     return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 8) -> sql.Composed:
+def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 1) -> sql.Composed:
     """Return the statements that create the table, if it does not exist, with `shards` partitions by hash of the id.
 
-    Shards are for vacuum and maintenance of large tables: with four sessions they did not raise the rate of inserts.
+    Several shards serve the maintenance of a very large table, and make claims slower (docs/performance.md). Autovacuum
+    follows each daily `expire`, so that new ids take the room of deleted ones.
     """
-    name = sql.Identifier(*table.split("."))
-    statements = [
-        sql.SQL(
-            "create table if not exists {} (consumer_group text not null, event_id text not null, "
-            "processed_at timestamptz not null default now(), response bytea, "
-            "primary key (event_id, consumer_group)) partition by hash (event_id)"
-        ).format(name)
-    ]
+    name, storage = sql.Identifier(*table.split(".")), sql.SQL("with (autovacuum_vacuum_scale_factor = 0.05)")
+    whole = sql.SQL(
+        "create table if not exists {} (consumer_group text not null, event_id text not null, "
+        "processed_at timestamptz not null default now(), response bytea, primary key (event_id, consumer_group)) {}"
+    )
+    if shards == 1:
+        return whole.format(name, storage)
     *schema, base = table.split(".")
-    for number in range(shards):
-        shard = sql.Identifier(*schema, f"{base}_{number}")
-        statements.append(
-            sql.SQL("create table if not exists {} partition of {} for values with (modulus {}, remainder {})").format(
-                shard, name, sql.Literal(shards), sql.Literal(number)
-            )
+    parts = [
+        sql.SQL("create table if not exists {} partition of {} for values with (modulus {}, remainder {}) {}").format(
+            sql.Identifier(*schema, f"{base}_{number}"), name, sql.Literal(shards), sql.Literal(number), storage
         )
-    return sql.SQL("; ").join(statements)
+        for number in range(shards)
+    ]
+    return sql.SQL("; ").join([whole.format(name, sql.SQL("partition by hash (event_id)")), *parts])
