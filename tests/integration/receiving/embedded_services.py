@@ -33,8 +33,8 @@ class EmbeddedStack:
 
 @pytest.fixture(scope="session")
 def outbox_stack(request: pytest.FixtureRequest) -> Iterator[EmbeddedStack]:
-    """Return the stack of the folder that contains the projects."""
-    state = Stack(request.config.rootpath).state()
+    """Return the stack whose state file the examples read, in the folder in which pytest was started."""
+    state = Stack(request.config.invocation_params.dir / "book_rental").state()
     assert state is not None
     stack = EmbeddedStack(state.postgres, state.kafka, state.registry)
     with stack.cleanup:

@@ -23,9 +23,8 @@ def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path: Path) 
         shutil.copytree(REPOSITORY / "docs" / "examples" / name, tmp_path / name)
         (tmp_path / name / "build").mkdir()
         (tmp_path / name / "build" / "stack").symlink_to(project / "build" / "stack")
-    options = ["-q", "-p", "no:cacheprovider", "-c", "book_rental/pyproject.toml", "--confcutdir=.", "--durations=20"]
+    options = ["-q", "-p", "no:cacheprovider", "-c", "book_rental/pyproject.toml", "--confcutdir=."]
     command = [sys.executable, "-m", "pytest", *options, f"--basetemp={tmp_path / 'base'}", *SERVICES]
     done = run(command, tmp_path, PYTHONPATH=os.pathsep.join([str(REPOSITORY), *sys.path]))
     assert done.code == 0, done.output
-    print(done.stdout)
     assert "11 passed" in done.stdout
