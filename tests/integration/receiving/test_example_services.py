@@ -20,7 +20,8 @@ def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path: Path) 
     del stack  # must be running
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in SERVICES:
-        shutil.copytree(REPOSITORY / "docs" / "examples" / name, tmp_path / name)
+        ignored = shutil.ignore_patterns("build", "__pycache__")
+        shutil.copytree(REPOSITORY / "docs" / "examples" / name, tmp_path / name, ignore=ignored)
         (tmp_path / name / "build").mkdir()
         (tmp_path / name / "build" / "stack").symlink_to(project / "build" / "stack")
     options = ["-q", "-p", "no:cacheprovider", "-c", "book_rental/pyproject.toml", "--confcutdir=."]
