@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
-from tests.integration.receiving.crashes import committed, crash, crashing, create_again, events
 from tests.integration.receiving.service import SECONDS, Service, run_until
+from tests.integration.receiving.strategies.crashes import committed, crash, crashing, create_again, events
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.receiving import Event, Receiver, ReceiverStoppedError, Retries, StoredOffsets, recoverers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from tests.integration.receiving.transforming import TransformingService
+from tests.integration.receiving.strategies.transforming import TransformingService
 
 from outbox_kit.receiving import Event
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction

@@ -12,7 +12,7 @@ from threading import Event as StopEvent
 import pytest
 from confluent_kafka import Producer
 from tests.integration.receiving.service import run_until
-from tests.integration.receiving.transforming import (
+from tests.integration.receiving.strategies.transforming import (
     UNCOMMITTED,
     CuttingProxy,
     InterruptedProducer,

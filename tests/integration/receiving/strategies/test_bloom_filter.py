@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.integration.receiving.crashes import (
+from tests.integration.receiving.service import Service, run_until
+from tests.integration.receiving.strategies.crashes import (
     CrashError,
     committed,
     crash,
@@ -19,7 +20,6 @@ from tests.integration.receiving.crashes import (
     events,
     handled_ids,
 )
-from tests.integration.receiving.service import Service, run_until
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver
