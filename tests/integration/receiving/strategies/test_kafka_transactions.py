@@ -35,7 +35,7 @@ from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
 from outbox_kit.sending.record import Record
 
 CHILD = Path(__file__).with_name("transforming_process.py")
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 FAST = Retries(attempts=1, first_delay_s=0.05, jitter=0)
 IDS = [str(number) for number in range(30)]
 
