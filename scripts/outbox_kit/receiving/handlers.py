@@ -32,7 +32,7 @@ class Handlers(Generic[Context]):
         """Register a handler for these event types. Raises ConfigurationError for a type that has a handler."""
 
         def register(handler: Handler[Context]) -> Handler[Context]:
-            _refuse_async(handler)
+            refuse_async(handler)
             for event_type in event_types:
                 if event_type in self._handlers:
                     raise ConfigurationError(f"event type {event_type} has two handlers")
@@ -43,13 +43,13 @@ class Handlers(Generic[Context]):
 
     def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler of all event types without a handler of their own. Without it they are counted only."""
-        _refuse_async(handler)
+        refuse_async(handler)
         self._other = handler
         return handler
 
     def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler of events that were applied before, for example to send the stored response again."""
-        _refuse_async(handler)
+        refuse_async(handler)
         self._duplicate = handler
         return handler
 
@@ -66,8 +66,10 @@ class Handlers(Generic[Context]):
             self._duplicate(event, context)
 
 
-def _refuse_async(handler: Handler[Any]) -> None:
+def refuse_async(function: Callable[..., Any]) -> None:
     """Raise ConfigurationError for a function whose call only creates a coroutine or generator, without any effect."""
-    if iscoroutinefunction(handler) or isgeneratorfunction(handler) or isasyncgenfunction(handler):
-        message = f"the body of handler {getattr(handler, '__qualname__', handler)} would never run"
-        raise ConfigurationError(message, "define it by `def` and without yield; call asynchronous code by asyncio.run")
+    for called in (function, type(function).__call__):
+        if iscoroutinefunction(called) or isgeneratorfunction(called) or isasyncgenfunction(called):
+            message = f"the body of {getattr(function, '__qualname__', function)} would never run"
+            hint = "define it by `def` and without yield; call asynchronous code by asyncio.run"
+            raise ConfigurationError(message, hint)

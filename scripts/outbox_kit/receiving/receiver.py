@@ -15,7 +15,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.assignments import Assignments
 from outbox_kit.receiving.counters import Counters
 from outbox_kit.receiving.event import Decode, Event, from_message
-from outbox_kit.receiving.handlers import Handlers
+from outbox_kit.receiving.handlers import Handlers, refuse_async
 from outbox_kit.receiving.outages import is_kafka_outage
 from outbox_kit.receiving.paused_partitions import Partition, Pause, PausedPartitions
 from outbox_kit.receiving.recoverers import Failure, ReceiverStoppedError, Recoverer, describe, stop
@@ -57,6 +57,7 @@ class Receiver(Generic[Context]):
         counters: Counters | None = None,
     ) -> None:
         """Subscribe. Raises ConfigurationError for a setting that contradicts the strategy."""
+        refuse_async(recoverer)
         self.counters = counters or Counters()
         self._strategy = strategy
         self._handlers = handlers
@@ -259,13 +260,11 @@ class Receiver(Generic[Context]):
         if self._stores_offsets:
             offsets.store_positions(self.consumer, [TopicPartition(*source, end) for source, end in ends.items()])
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        del consumer
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.paused.forget(partitions)
         self._assignments.add(partitions)
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        del consumer
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._revoked_now |= {(partition.topic, partition.partition) for partition in partitions}
         self.paused.forget(partitions)
         try:

@@ -23,7 +23,12 @@ def generator(event: Event, context: None) -> Iterator[None]:
     yield context
 
 
-@pytest.mark.parametrize("handler", [coroutine, generator])
+class Asynchronous:
+    async def __call__(self, event: Event, context: None) -> None:
+        del event, context
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator, Asynchronous()])
 def test_refuses_functions_whose_body_would_not_run(handler: object) -> None:
     handlers = Handlers[None]()
     for register in (handlers.on("Lent"), handlers.otherwise, handlers.on_duplicate):
