@@ -14,6 +14,8 @@ from outbox_kit.receiving.recoverers import describe
 from outbox_kit.receiving.retries import Reaction, Retries
 from outbox_kit.receiving.strategy import Strategy
 
+LEAVE_S = 10.0
+DROPPED_RECORDS = 1000  # per call
 log = logging.getLogger("outbox_kit.receiving")
 
 
@@ -33,13 +35,16 @@ class Assignments:
         self._consumer = consumer
         self._strategy = strategy
         self._retries = retries
+        self._owned: set[tuple[str, int]] = set()
         self._waiting: dict[tuple[str, int], TopicPartition] = {}
         self._failures = 0
         self._due = 0.0
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign partitions, during a rebalance, or let them wait after an error."""
-        self._waiting |= {(partition.topic, partition.partition): partition for partition in partitions}
+        added = {(partition.topic, partition.partition): partition for partition in partitions}
+        self._owned |= added.keys()
+        self._waiting |= added
         self._failures, self._due = 0, 0.0
         with suppress(Exception):  # the next poll raises it: in a rebalance the client would lose polled records
             self.assign_due()
@@ -48,6 +53,7 @@ class Assignments:
 
     def remove(self, partitions: Sequence[TopicPartition]) -> None:
         """Forget partitions, while they are revoked."""
+        self._owned -= {(place.topic, place.partition) for place in partitions}
         known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
             self._consumer.incremental_unassign(known)  # by default the client would fail to unassign the others
@@ -68,6 +74,18 @@ class Assignments:
         else:
             self._assign(partitions if starts is None else starts)
             self._waiting.clear()
+
+    def leave(self, seconds: float = LEAVE_S) -> None:
+        """Leave the group, and poll until all partitions are revoked, at most `seconds`.
+
+        A rebalance that the client finishes within `Consumer.close` can block the process without a limit
+        (https://github.com/confluentinc/librdkafka/issues/4884).
+        """
+        self._consumer.unsubscribe()
+        self._consumer.consume(DROPPED_RECORDS, timeout=0)  # serves an assignment that was not polled yet
+        end = time.monotonic() + seconds
+        while self._owned and time.monotonic() < end:
+            self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
         """Return the seconds until the next attempt, at most `limit`."""

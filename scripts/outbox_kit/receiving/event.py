@@ -26,7 +26,7 @@ class Event:
     topic: str
     partition: int
     offset: int
-    key: bytes | None
+    key: bytes | None = field(repr=False)
     raw_value: bytes | None = field(repr=False)
     """Value as it is in the topic; None is a tombstone: the aggregate was deleted."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -19,7 +19,7 @@ class Pause:
     """A partition that waits at the position of an event."""
 
     event: Event
-    error: Exception
+    error: Exception = field(repr=False)
     attempts: int
     """How often the event was the cause of an error."""
     failures: int

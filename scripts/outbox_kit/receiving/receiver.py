@@ -18,7 +18,14 @@ from outbox_kit.receiving.event import Decode, Event, from_message
 from outbox_kit.receiving.handlers import Handlers, refuse_async
 from outbox_kit.receiving.outages import is_kafka_outage
 from outbox_kit.receiving.paused_partitions import Partition, Pause, PausedPartitions
-from outbox_kit.receiving.recoverers import Failure, ReceiverStoppedError, Recoverer, describe, stop
+from outbox_kit.receiving.recoverers import (
+    AlreadyAppliedError,
+    Failure,
+    ReceiverStoppedError,
+    Recoverer,
+    describe,
+    stop,
+)
 from outbox_kit.receiving.retries import Reaction, Retries
 from outbox_kit.receiving.strategy import Context, Strategy
 from outbox_kit.sending.producing import offsets
@@ -110,9 +117,12 @@ class Receiver(Generic[Context]):
     def close(self) -> None:
         """Commit the stored offsets, leave the group and close the strategy."""
         try:
-            self.consumer.close()
+            self._assignments.leave()
         finally:
-            self._strategy.close()
+            try:
+                self.consumer.close()
+            finally:
+                self._strategy.close()
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
@@ -234,9 +244,9 @@ class Receiver(Generic[Context]):
     def _recover(self, event: Event, error: Exception, attempts: int) -> None:
         """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
         recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
-        if recoverer_error is None:
+        if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
             self._done([event])
-            self.counters.add("recovered")
+            self.counters.add("duplicates" if recoverer_error else "recovered")
         else:
             self.counters.add("recoverer_errors")
             log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error))

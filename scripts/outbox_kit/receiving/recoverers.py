@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Protocol
 
-from confluent_kafka import Producer
+import psycopg
+from confluent_kafka import KafkaException, Producer
 
 from outbox_kit import dead_letter_headers
-from outbox_kit.errors import ConfigurationError, RejectedError
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RejectedError
 from outbox_kit.receiving.event import Event
+from outbox_kit.receiving.outages import driver_error
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
 from outbox_kit.sending.record import Record
 
 log = logging.getLogger("outbox_kit.receiving")
 MAX_MESSAGE_LENGTH = 500
+
+
+class AlreadyAppliedError(RejectedError):
+    """The position of a partition is behind the event, which needs no recovery."""
 
 
 class ReceiverStoppedError(RejectedError):
@@ -97,7 +105,15 @@ def dead_letter(failure: Failure, topic: str) -> Record:
     return Record(topic, event.key, event.raw_value, headers)
 
 
-def describe(error: Exception) -> str:
-    """Return class and first line of an error's text: the following lines of a database error contain values."""
-    first_line = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {first_line}"[:MAX_MESSAGE_LENGTH]
+def describe(error: BaseException) -> str:
+    """Return the class of an error and where it was raised, and its text if that cannot contain values of events."""
+    cause = driver_error(error)
+    if isinstance(cause, psycopg.Error):
+        facts = ("SQLSTATE", cause.sqlstate), ("constraint", cause.diag.constraint_name)
+        detail = ", ".join(f"{name} {value}" for name, value in facts if value)
+    elif isinstance(error, OutboxKitError | KafkaException):
+        detail = str(error).partition("\n")[0]
+    else:
+        frames = extract_tb(error.__traceback__)
+        detail = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(cause).__name__}: {detail}"[:MAX_MESSAGE_LENGTH] if detail else type(cause).__name__

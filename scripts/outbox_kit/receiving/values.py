@@ -12,7 +12,7 @@ import fastavro
 
 from outbox_common.http_session import HttpEndpoint
 from outbox_common.registry_reader import MissingReferenceError, RegistryReader
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.receiving.event import Event, InvalidRecordError
 from outbox_kit.wire_format import PREFIX, schema_id
 
@@ -63,8 +63,8 @@ class AvroValues:
     def __call__(self, event: Event) -> Any:  # noqa: ANN401 - any Avro value
         """Return the decoded value.
 
-        Raises InvalidRecordError if no retry can decode the value, and UnreachableError or RejectedError if the
-        registry did not return a schema that is not cached yet.
+        Raises InvalidRecordError if no retry can decode the value, and UnreachableError if the registry did not return
+        a schema that is not cached yet.
         """
         found_id = schema_id(event.raw_value)
         if found_id is None or event.raw_value is None:
@@ -93,7 +93,10 @@ class AvroValues:
 
     def _request(self, wanted_id: int, place: str) -> Schema:
         description, hint = f"schema id {wanted_id} of record {place}", f"check the registry at {self._registry.url}"
-        found = self._registry.by_id(wanted_id)
+        try:
+            found = self._registry.by_id(wanted_id)
+        except RejectedError as error:  # such as HTTP 401 or 503, of which no event is the cause
+            raise UnreachableError(error.message, error.hint) from error
         if found is None:
             raise InvalidRecordError(f"{description} is not in the registry", hint)
         if found.schema_type != "AVRO":

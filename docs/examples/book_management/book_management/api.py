@@ -43,9 +43,14 @@ class Request(BaseHTTPRequestHandler):
         try:
             status, body = HTTPStatus.OK, self._change()
         except LookupError as error:
-            status, body = HTTPStatus.NOT_FOUND, str(error)
-        except (ValueError, TypeError, psycopg.DataError, psycopg.IntegrityError) as error:
+            status, body = HTTPStatus.NOT_FOUND, str(error.args[0])
+        except (ValueError, TypeError) as error:
             status, body = HTTPStatus.BAD_REQUEST, str(error)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            status, body = HTTPStatus.BAD_REQUEST, error.diag.message_primary or "invalid value"
+        except psycopg.OperationalError:
+            logging.exception("the database is not available")
+            status, body = HTTPStatus.SERVICE_UNAVAILABLE, "try again later"
         content = json.dumps({"id" if status is HTTPStatus.OK else "error": body}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -58,7 +63,9 @@ class Request(BaseHTTPRequestHandler):
     def _change(self) -> str:
         """Return the id of the added or changed aggregate; empty if it was removed."""
         collection, *key = self.path.strip("/").split("/")
-        change = CHANGES[self.command, collection]
+        change = CHANGES.get((self.command, collection))
+        if change is None:
+            raise LookupError(f"no {self.command} of {collection}")
         fields = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "{}")
         with connect(self.server.dsn) as connection:  # commits at the end, and rolls back after an error
             call = signature(change).bind(connection, *key, **fields)

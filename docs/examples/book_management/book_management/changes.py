@@ -26,7 +26,7 @@ def change_author(connection: Connection, author_id: UUID, name: str, country: s
 
 def remove_author(connection: Connection, author_id: UUID) -> None:
     """Remove an author with all books. Raises LookupError."""
-    # The lock prevents that another transaction adds a book of this author.
+    # The lock prevents other transactions from adding books of this author.
     connection.execute("select from books.author where id = %s for update", [author_id])
     books = connection.execute("delete from books.book where author_id = %s returning id", [author_id]).fetchall()
     authors = connection.execute("delete from books.author where id = %s returning id", [author_id]).fetchall()

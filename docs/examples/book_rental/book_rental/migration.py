@@ -18,6 +18,7 @@ create table if not exists rental.rental (
 OUTBOX = "rental.outbox_event"  # created by `outbox apply`
 PROCESSED = "rental.processed_event"
 DEAD_LETTERS = "book-rental.dead-letter"
+DEAD_LETTER_BYTES = 2_000_000  # the record and the headers that tell the cause
 
 
 def migrate(settings: Settings) -> None:
@@ -25,7 +26,7 @@ def migrate(settings: Settings) -> None:
     with settings.connect() as connection:
         connection.execute(TABLES)
         connection.execute(processed_table.create_table_sql(PROCESSED))
-    config = {"cleanup.policy": "delete", "retention.ms": "-1"}
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(DEAD_LETTER_BYTES)}
     topic = NewTopic(DEAD_LETTERS, num_partitions=1, config=config)
     admin = AdminClient({"bootstrap.servers": settings.kafka})
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from threading import Event as StopEvent
 
 from confluent_kafka import Producer
@@ -11,7 +12,7 @@ from confluent_kafka import Producer
 from book_rental import rentals
 from book_rental.catalogue import Catalogue
 from book_rental.deposits import Deposits, reaction
-from book_rental.migration import DEAD_LETTERS, PROCESSED
+from book_rental.migration import DEAD_LETTER_BYTES, DEAD_LETTERS, PROCESSED
 from book_rental.settings import Connection, Settings
 from outbox_kit.receiving import AvroValues, DeadLetterTopic, Event, Handlers, ProcessedEvents, Receiver, Retries
 from outbox_kit.sending.record import PRODUCER_SETTINGS
@@ -22,23 +23,28 @@ HEALTH_S = 60.0
 
 
 class Service:
-    """Receives the requests from the service's own topic. Serves one thread."""
+    """Receives the requests from the service's own topic. Serves one thread.
+
+    `strategy` is a parameter for the tests, which crash it.
+    """
 
     def __init__(self, settings: Settings, strategy: type[ProcessedEvents[Connection]] = ProcessedEvents) -> None:
         self.catalogue = Catalogue(settings)
+        self.catalogue.follow()  # before the receiver joins the group, which would assign partitions to it
         self.deposits = Deposits(settings.deposits)
         # The topic also has the events that this service sends: they have no handler and are only counted.
         handlers = Handlers[Connection]()
         handlers.on("rental_requested")(self.decide)
         kafka = {"bootstrap.servers": settings.kafka}
+        producer = Producer({**kafka, **PRODUCER_SETTINGS, "message.max.bytes": DEAD_LETTER_BYTES})
         self.receiver = Receiver(
             {**kafka, "group.id": GROUP},
             ["rental.rental"],
-            strategy(settings.connect, GROUP, table=PROCESSED),
+            strategy(settings.connect, table=PROCESSED),
             handlers,
             decode=AvroValues(settings.registry),
             retries=Retries(attempts=5, first_delay_s=0.5, max_delay_s=30, reaction=reaction),
-            recoverer=DeadLetterTopic(Producer({**kafka, **PRODUCER_SETTINGS}), DEAD_LETTERS),
+            recoverer=DeadLetterTopic(producer, DEAD_LETTERS),
             batch_size=1,  # `decide` calls another service, which a rollback does not undo
         )
 
@@ -50,12 +56,13 @@ class Service:
             rentals.reject(connection, event.aggregate_id, "no such book")
             return
         # If the process crashes before the commit, the next delivery has the same key.
-        self.deposits.charge(request["reader"], key=event.event_id)
-        rentals.accept(connection, event.aggregate_id, book)
+        if self.deposits.charge(request["reader"], key=event.event_id):
+            rentals.accept(connection, event.aggregate_id, book)
+        else:
+            rentals.reject(connection, event.aggregate_id, "deposit refused")
 
     def run(self, stop: StopEvent) -> None:
-        """Load the catalogue, then handle requests until `stop` is set."""
-        self.catalogue.follow()
+        """Handle requests until `stop` is set."""
         logged_at = 0.0
         while not stop.is_set():
             self.receiver.poll(1.0)
@@ -67,7 +74,7 @@ class Service:
         """Return what the service has done, and how far it is behind."""
         return {
             "lag": self.receiver.lag(),
-            "paused": [str(pause) for pause in self.receiver.paused],
+            "paused": [pause.event.place for pause in self.receiver.paused],
             **self.receiver.counters.to_dict(),
             "books": self.catalogue.books.status(),
             "authors": self.catalogue.authors.status(),
@@ -75,5 +82,5 @@ class Service:
 
     def close(self) -> None:
         """Leave the group, and save the catalogue."""
-        self.receiver.close()
-        self.catalogue.close()
+        with closing(self.catalogue):
+            self.receiver.close()

@@ -92,7 +92,6 @@ def service(settings: Settings, book: str) -> Iterator[Service]:
     """Return the service, which has received the book."""
     del book
     with closing(Service(settings)) as service:
-        service.catalogue.follow()
         yield service
 
 
@@ -166,10 +165,19 @@ def test_waits_while_the_service_of_deposits_is_unavailable(
     assert sent(settings, rental) == ["rental_requested", "rental_accepted"]
 
 
-def test_sends_a_dead_letter_if_the_deposit_is_refused(
+def test_rejects_a_request_whose_deposit_is_refused(
+    service: Service, settings: Settings, book: str, deposits: DepositServer
+) -> None:
+    deposits.failures = [402]
+    rental = request(settings, book)
+    assert decide(service, settings, rental) == "REJECTED"
+    assert sent(settings, rental) == ["rental_requested", "rental_rejected"]
+
+
+def test_sends_a_dead_letter_if_the_service_cannot_read_the_request(
     service: Service, settings: Settings, book: str, received: Received, deposits: DepositServer
 ) -> None:
-    deposits.failures = [422]
+    deposits.failures = [400]
     rental = request(settings, book)
     run_until(service, f"dead letter of {rental}", lambda: service.receiver.counters.recovered == 1)
     [dead_letter] = received.wait(DEAD_LETTERS, rental)
@@ -227,12 +235,9 @@ def test_accepts_once_after_a_crash(
     deposits: DepositServer,
 ) -> None:
     rental = request(settings, book)
-    with closing(Service(settings, strategy)) as crashing:
-        crashing.catalogue.follow()
-        with pytest.raises(KeyboardInterrupt):
-            run_until(crashing, "crash", lambda: False)
+    with closing(Service(settings, strategy)) as crashing, pytest.raises(KeyboardInterrupt):
+        run_until(crashing, "crash", lambda: False)
     with closing(Service(settings)) as restarted:
-        restarted.catalogue.follow()
         counters = restarted.receiver.counters
         run_until(restarted, "second delivery", lambda: counters.handled + counters.duplicates == 1)
     assert (counters.handled, counters.duplicates) == (handled, duplicates)

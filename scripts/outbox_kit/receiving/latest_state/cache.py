@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
+from uuid import UUID
 
 from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_kit.receiving.event import Decode, Event, InvalidRecordError
@@ -131,18 +132,18 @@ class LatestState:
 
     # --- access
 
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - the decoder decides
+    def get(self, key: str | UUID, default: Any = None) -> Any:  # noqa: ANN401 - the decoder decides
         """Return the decoded state; `default` if there is no such aggregate or it was deleted.
 
         Raises StaleStateError if the newest record of the key is not known or cannot be decoded, and the errors of the
         decoder.
         """
-        key_bytes = key.encode(errors=KEY_ERRORS)
+        key_bytes = str(key).encode(errors=KEY_ERRORS)
         entry = self._entry(key_bytes)
         return default if entry is None else self._decoded(key_bytes, entry)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._entry(key.encode(errors=KEY_ERRORS)) is not None
+        return isinstance(key, str | UUID) and self._entry(str(key).encode(errors=KEY_ERRORS)) is not None
 
     def __len__(self) -> int:
         return len(self._current()[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from outbox_kit import topic_requests
@@ -30,4 +30,7 @@ def committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> dict[
     """Return the committed offsets of the group, of partitions that have one. Raises KafkaException."""
     asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
     answers = consumer.committed(asked, timeout=REQUEST_S) if asked else []
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
     return {(answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0}

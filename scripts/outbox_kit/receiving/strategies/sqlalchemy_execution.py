@@ -29,18 +29,21 @@ def committed(session: Session) -> Iterator[Session]:
             raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
 
     event.listen(session, "before_commit", refuse)
-    with session, session.begin() as transaction:
-        try:
-            yield session
-            if not transaction.is_active:
-                raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
-            # Fails after an error that a handler ignored: COMMIT would roll back silently.
-            session.execute(text("select 1"))
-        except Exception as error:
-            if is_outage(error):
-                session.invalidate()  # after a failover, the server at the other end can be read-only for good
-            raise
-        is_complete = True
+    try:
+        with session, session.begin() as transaction:
+            try:
+                yield session
+                if not transaction.is_active:
+                    raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
+                # Fails after an error that a handler ignored: COMMIT would roll back silently.
+                session.execute(text("select 1"))
+            except Exception as error:
+                if is_outage(error):
+                    session.invalidate()  # after a failover, the server at the other end can be read-only for good
+                raise
+            is_complete = True
+    finally:
+        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
 
 
 def execute(

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from outbox_kit.receiving.event import Event
-from outbox_kit.receiving.recoverers import ReceiverStoppedError
+from outbox_kit.receiving.recoverers import AlreadyAppliedError
 from outbox_kit.receiving.strategies import partition_states, position_table
 from outbox_kit.receiving.strategies.database import Connected, Database
 from outbox_kit.receiving.strategies.position_table import DEFAULT_TABLE
@@ -104,13 +104,13 @@ class StoredOffsets(Generic[Connected]):
     def recovery(self, event: Event) -> Iterator[Connected]:
         """Open a transaction that advances the position over the event.
 
-        Raises ReceiverStoppedError if another consumer has applied the event: nothing must be recovered.
+        Raises AlreadyAppliedError if the position is behind the event: another consumer has applied it, or an earlier
+        recovery was committed without a response.
         """
         with self.database.transaction() as connection:
             division = self._advance(connection, [event])
             if not division.new:
-                message = f"event {event.place} was applied by another consumer"
-                raise ReceiverStoppedError(message, "start the receiver again, which continues after it")
+                raise AlreadyAppliedError(f"the position of the group is behind event {event.place}")
             yield connection
         self._remember(division)
 

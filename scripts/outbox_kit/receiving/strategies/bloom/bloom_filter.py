@@ -12,11 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event, Identify, header_id
-from outbox_kit.receiving.recoverers import ReceiverStoppedError
 from outbox_kit.receiving.strategies import partition_states, processed_table
 from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
 from outbox_kit.receiving.strategies.database import Connected, Database
-from outbox_kit.receiving.strategies.positions import Partition
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategy import ConsumerOffsets, Work
 
@@ -70,8 +68,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self._identify = behind.identify if behind else identify
         self._save_interval_s = save_interval_s
         self._consumer: Consumer | None = None
-        self._unverified: set[Partition] = set()
-        """Partitions whose assignment failed. The client continues there at the committed offset."""
 
     def bind(self, consumer: Consumer, group: str) -> None:
         """Keep the consumer, which reads the committed offsets."""
@@ -85,8 +81,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         Raises RefusedError for a partition without a usable file if `missing` is "refuse".
         """
         assert self._consumer is not None  # noqa: S101 - the receiver binds before it subscribes
-        sources = {(partition.topic, partition.partition) for partition in partitions}
-        self._unverified |= sources
         states = partition_states.read(self._consumer, self._admin, partitions)
         committed = partition_states.committed(self._consumer, partitions)
         starts = []
@@ -96,7 +90,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             known = [] if saved is None else [max(saved, state.first)]
             known += [committed[source]] if source in committed else []
             starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
-        self._unverified -= sources
         return None if self._behind else starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
@@ -108,7 +101,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
         """Yield the connection and the events that are new; add all ids to the filters after the commit."""
-        self._refuse_unverified(events)
         ids = [self._identify(event) for event in events]
         with self._open() as connection:
             duplicate = self._duplicates_in_table(connection, events, ids) if self._behind else self._hits(events, ids)
@@ -124,7 +116,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Connected]:
         """Open a transaction. The id is not added to the filter, so that the event can be replayed."""
-        self._refuse_unverified([event])
         with self._open() as connection:
             yield connection
         kept = self.filters.get(event.source)
@@ -136,12 +127,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self.filters.save(self.filters)
         if self._database is not None:
             self._database.close()
-
-    def _refuse_unverified(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.source in self._unverified:
-                message = f"topic {event.topic}, partition {event.partition}: its filter was not restored"
-                raise ReceiverStoppedError(message, "start the receiver again")
 
     def _open(self) -> AbstractContextManager[Connected]:
         return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
