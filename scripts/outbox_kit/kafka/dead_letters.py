@@ -20,8 +20,6 @@ from outbox_kit.pipeline import Pipeline
 
 __all__ = ["DeadLetter", "FailedRecord", "Place"]
 
-LIST_HINT = "run `outbox dead-letter list --all`"
-
 
 @dataclass(frozen=True)
 class LetterTopic:
@@ -30,6 +28,16 @@ class LetterTopic:
     name: str
     group: str
     of_connector: bool
+
+    @property
+    def option(self) -> str:
+        """The option of the commands that selects this topic, after a space; empty for the topic of the connector."""
+        return "" if self.of_connector else f" --topic {self.name}"
+
+    @property
+    def list_hint(self) -> str:
+        """The command that lists all dead letters of this topic."""
+        return f"run `outbox dead-letter list --all{self.option}`"
 
 
 @dataclass(frozen=True)
@@ -100,13 +108,14 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
 def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> StoredLetter:
     """Return the dead letter at `place` with its record. Raises RefusedError if there is none."""
-    name = letter_topic(pipeline, topic).name
-    bound = _bounds_of(client.bounds(name), name, place)
+    source = letter_topic(pipeline, topic)
+    bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
     if bound.first <= place.offset < bound.end:
-        message = read_record(client.kafka, name, place.partition, place.offset)
+        message = read_record(client.kafka, source.name, place.partition, place.offset)
     if message is None:
-        raise RefusedError(f"topic {name} has no dead letter at {place} (PARTITION/OFFSET)", LIST_HINT)
+        text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
+        raise RefusedError(text, source.list_hint)
     return StoredLetter(dead_letter(message), message)
 
 
@@ -127,8 +136,9 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
     if upto is None:
         end_offsets = {number: bound.end for number, bound in bounds.items()}
     else:
-        if upto.offset >= _bounds_of(bounds, source.name, upto).end:
-            raise RefusedError(f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet", LIST_HINT)
+        if upto.offset >= _bounds_of(bounds, source, upto).end:
+            message = f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet"
+            raise RefusedError(message, source.list_hint)
         end_offsets = {upto.partition: upto.offset + 1}
     acknowledged = _acknowledged(client, source, bounds)
     new_offsets = {number: end for number, end in end_offsets.items() if end > acknowledged[number].upto}
@@ -224,7 +234,7 @@ def _unacknowledged(messages: Iterable[Message], entries: Mapping[int, Acknowled
             yield message
 
 
-def _bounds_of(bounds: dict[int, Bounds], topic: str, place: Place) -> Bounds:
+def _bounds_of(bounds: dict[int, Bounds], topic: LetterTopic, place: Place) -> Bounds:
     if place.partition not in bounds:
-        raise RefusedError(f"topic {topic} has no partition {place.partition}", LIST_HINT)
+        raise RefusedError(f"topic {topic.name} has no partition {place.partition}", topic.list_hint)
     return bounds[place.partition]

@@ -88,10 +88,10 @@ def _checked_record(topic: str, entry: StoredLetter, destinations: Mapping[str, 
     destination = destinations.get(failed.topic)
     if destination is None or failed.place.partition not in destination.bounds:
         message = f"{letter.place}: topic {failed.topic} has no partition {failed.place.partition}"
-        raise RefusedError(message, f"create the topic with its partitions, or {DROP_HINT}")
+        raise RefusedError(message, f"create the topic with its partitions, or {_drop_hint(topic, letter)}")
     key = record.key()
     if destination.records is not None and isinstance(key, bytes):
-        _refuse_older(letter, failed, destination.records[key])
+        _refuse_older(topic, letter, failed, destination.records[key])
     return Record(
         failed.topic,
         key if isinstance(key, bytes) else None,
@@ -101,14 +101,18 @@ def _checked_record(topic: str, entry: StoredLetter, destinations: Mapping[str, 
     )
 
 
-def _refuse_older(letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
+def _refuse_older(topic: str, letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
     newer = next((record for record in records if record.is_newer_than(letter, failed)), None)
     if newer is not None:
         raise RefusedError(
             f"{letter.place}: topic {failed.topic} is compacted and has a newer record of key {letter.key} at "
             f"{newer.place}, which the older one would replace",
-            DROP_HINT,
+            _drop_hint(topic, letter),
         )
+
+
+def _drop_hint(topic: str, letter: DeadLetter) -> str:
+    return f"drop it with `outbox dead-letter drop {letter.place} --topic {topic}`"
 
 
 def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:

@@ -53,6 +53,7 @@ class Assignments:
 
     def remove(self, partitions: Sequence[TopicPartition]) -> None:
         """Forget partitions, while they are revoked."""
+        log.info("revoked: %s", _names(partitions))
         self._owned -= {(place.topic, place.partition) for place in partitions}
         known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
@@ -74,6 +75,7 @@ class Assignments:
         else:
             self._assign(partitions if starts is None else starts)
             self._waiting.clear()
+            log.info("assigned: %s", _names(partitions))
 
     def leave(self, seconds: float = LEAVE_S) -> None:
         """Leave the group, and poll until all partitions are revoked, at most `seconds`.
@@ -93,3 +95,7 @@ class Assignments:
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
         (self._consumer.incremental_assign if self._is_incremental else self._consumer.assign)(partitions)
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{partition.topic}/{partition.partition}" for partition in partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Generic
@@ -10,6 +11,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event
 from outbox_kit.receiving.strategy import Context
 
+log = logging.getLogger("outbox_kit.receiving")
 Handler = Callable[[Event, Context], None]
 """Applies one event. The context is that of the strategy: the open database connection or Kafka transaction."""
 
@@ -25,6 +27,7 @@ class Handlers(Generic[Context]):
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler[Context]] = {}
+        self._unhandled = set[str]()
         self._other: Handler[Context] | None = None
         self._duplicate: Handler[Context] | None = None
 
@@ -58,6 +61,9 @@ class Handlers(Generic[Context]):
         handler = self._handlers.get(event.event_type, self._other)
         if handler is not None:
             handler(event, context)
+        elif event.event_type not in self._unhandled:
+            self._unhandled.add(event.event_type)
+            log.info("events of type %s have no handler", event.event_type)
         return handler is not None
 
     def handle_duplicate(self, event: Event, context: Context) -> None:

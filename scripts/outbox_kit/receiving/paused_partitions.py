@@ -85,5 +85,8 @@ class PausedPartitions:
     def __iter__(self) -> Iterator[Pause]:
         return iter(list(self._pauses.values()))
 
+    def __repr__(self) -> str:
+        return f"PausedPartitions({list(self._pauses.values())})"
+
     def __contains__(self, partition: Partition) -> bool:
         return partition in self._pauses

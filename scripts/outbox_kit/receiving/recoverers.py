@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from outbox_kit import dead_letter_headers
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RejectedError
+from outbox_kit.progress import plural
 from outbox_kit.receiving.event import Event
 from outbox_kit.receiving.outages import driver_error
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
@@ -50,8 +51,8 @@ class Recoverer(Protocol):
 def stop(failure: Failure, context: object, /) -> None:
     """Stop the receiver before the event: nothing after it in its partition is handled."""
     del context
-    message = f"event {failure.event.place} could not be handled in {failure.attempts} attempts"
-    raise ReceiverStoppedError(f"{message}: {describe(failure.error)}", "fix the handler and start again")
+    message = f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}"
+    raise ReceiverStoppedError(f"{message}: {describe(failure.error)}", "correct the cause and start again")
 
 
 def log_and_continue(failure: Failure, context: object, /) -> None:

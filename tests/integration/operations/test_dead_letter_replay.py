@@ -377,6 +377,7 @@ def test_refuses_a_record_of_a_state_topic_with_a_newer_one(mailer: Mailer) -> N
     done = mailer.command("replay", "--all", *YES, code=1)
     assert refused(done) == [letters[0]]
     assert "is compacted and has a newer record" in done.stderr
+    assert f"drop {letters[0]} --topic " in done.stderr
     assert mailer.service.arrived(key.decode())[2:] == [headers(newest)["event_id"]]
     assert mailer.listed() == [letters[0]]
     mailer.command("drop", letters[0])

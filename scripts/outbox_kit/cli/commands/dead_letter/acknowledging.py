@@ -40,12 +40,12 @@ def drop(
         if place is not None or drop_all or not purge:
             letters = selected_letters(deployment, place, topic, select_all=drop_all)
             if drop_all and letters:
-                _confirm(common, deployment, f"Drop {plural(len(letters), 'dead letter')}")
+                _confirm(common, deployment, topic, f"Drop {plural(len(letters), 'dead letter')}")
             places = [entry.letter.place for entry in letters]
             count = dead_letters.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
         if purge:
             name = letter_topic(deployment.pipeline, topic).name
-            _confirm(common, deployment, f"Delete the acknowledged records of topic {name}")
+            _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
             purged = dead_letters.purge(deployment.kafka, deployment.pipeline, topic=topic)
     if common.output is Output.JSON:
         print_json({"dropped": count, "purged_offsets": purged})
@@ -84,7 +84,7 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
     """
     letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline, topic=topic)
     if letters:
-        _confirm(common, deployment, f"Acknowledge {plural(len(letters), 'dead letter')}")
+        _confirm(common, deployment, topic, f"Acknowledge {plural(len(letters), 'dead letter')}")
     last_offsets: dict[int, int] = {}
     for letter in letters:
         place = letter.place
@@ -92,5 +92,6 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
     return [Place(partition, offset) for partition, offset in last_offsets.items()]
 
 
-def _confirm(common: CommonOptions, deployment: Deployment, action: str) -> None:
-    confirm(common, deployment, action, hint="run `outbox dead-letter list`, then add --yes")
+def _confirm(common: CommonOptions, deployment: Deployment, topic: str | None, action: str) -> None:
+    option = letter_topic(deployment.pipeline, topic).option
+    confirm(common, deployment, action, hint=f"run `outbox dead-letter list{option}`, then add --yes")

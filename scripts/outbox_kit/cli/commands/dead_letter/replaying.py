@@ -44,7 +44,7 @@ def replay(
         result = Replay()
         if letters:
             action = f"{'Republish' if republish else 'Replay'} {plural(len(letters), 'dead letter')}"
-            confirm(common, deployment, action, hint="run `outbox dead-letter list`, then add --yes")
+            confirm(common, deployment, action, hint=f"run `outbox dead-letter list{source.option}`, then add --yes")
             result = _replay(deployment, letters, source, republish=republish)
     _print_result(result, common.output)
     if result.refused:
