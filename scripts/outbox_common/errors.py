@@ -17,8 +17,6 @@ class OutboxKitError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if hint:
-            self.add_note(hint)  # for tracebacks: a service prints no hints itself
 
 
 class ConfigurationError(OutboxKitError):
