@@ -78,6 +78,7 @@ class Receiver(Generic[Context]):
         self._unfinished: dict[Partition, int] = {}
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
+        self._is_closed = False
         self.consumer = Consumer(merged)
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
@@ -115,7 +116,10 @@ class Receiver(Generic[Context]):
         return len(events)
 
     def close(self) -> None:
-        """Commit the stored offsets, leave the group and close the strategy."""
+        """Commit the stored offsets, leave the group and close the strategy. Further calls have no effect."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self._assignments.leave()
         finally:
