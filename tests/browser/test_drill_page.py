@@ -11,6 +11,8 @@ from tests.unit.drill.samples import deliveries_of, ledger_of, result_of
 
 from outbox_kit.drill.faults import FAULTS
 from outbox_kit.drill.ledger import Outcome
+from outbox_kit.drill.receivers.effects import count_effects
+from outbox_kit.drill.receivers.strategies import STRATEGIES
 from outbox_kit.drill.reporting.report import Cost, to_html
 from outbox_kit.drill.ways.catalogue import WAYS
 
@@ -23,8 +25,9 @@ A4_WIDTH, DESKTOP_WIDTH, PHONE_WIDTH = 794, 1280, 390
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    effects = tuple(count_effects(strategy, LEDGER, deliveries_of("a", "a")) for strategy in STRATEGIES)
     results = [
-        result_of(way.name, fault, LEDGER, deliveries_of("a"), note="x" * 200, recovery_s=[12.5])
+        result_of(way.name, fault, LEDGER, deliveries_of("a"), note="x" * 200, recovery_s=[12.5], effects=effects)
         for way in WAYS.values()
         for fault in FAULTS
         if fault in way.faults
