@@ -97,10 +97,10 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-drill: setup ## Put three ways of sending under three faults, and count lost events and repeated effects. About 4 minutes.
+drill: setup ## Put three ways of sending under three faults, and count lost events and repeated effects. About 5 minutes.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
 
-drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About two hours; resumable.
+drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About three hours; resumable.
 	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --materialize --receive --resume
 	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
 
