@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
 from tests.integration.support import run
 
 from outbox_kit.stack import Stack
@@ -16,8 +17,9 @@ SERVICES = ("book_management", "book_rental")
 CONFTEST = "from tests.integration.receiving.embedded_services import outbox_stack\n"
 
 
-def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path: Path) -> None:
+def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
     del stack  # must be running
+    tmp_path = tmp_path_factory.mktemp("services")  # a short name: the path of a Unix socket is limited to 107 bytes
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in SERVICES:
         ignored = shutil.ignore_patterns("build", "__pycache__")

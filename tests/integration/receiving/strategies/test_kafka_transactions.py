@@ -234,7 +234,7 @@ def test_a_second_process_with_the_same_transactional_id_fences_the_first(servic
             for _ in range(2):  # it does not fence the second when it is called again
                 with pytest.raises(ReceiverStoppedError):
                     run_until(first, "an error", lambda: False)
-            first.consumer.close()
+            first.close()
             run_to_end(service, second, len(IDS) + 3)
     assert in_order(service.outputs()) == [*IDS, "30", "31", "32"]
 
