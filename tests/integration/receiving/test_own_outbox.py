@@ -20,7 +20,7 @@ from outbox_kit.receiving import Event, Handlers, ProcessedEvents, Receiver, Wor
 from outbox_kit.sending import emit
 from outbox_kit.sending.record import PRODUCER_SETTINGS
 
-ORDERS, SHIPMENTS, GROUP, TABLE = "placed", "shipped", "shipping", "public.shipping_processed"
+ORDERS, SHIPMENTS, GROUP, TABLE = "orders", "shipments", "shipping", "public.shipping_processed"
 Connection = psycopg.Connection[Any]
 
 
