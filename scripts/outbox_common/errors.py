@@ -17,6 +17,8 @@ class OutboxKitError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # a service sees errors as tracebacks
 
 
 class ConfigurationError(OutboxKitError):

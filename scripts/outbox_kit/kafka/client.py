@@ -28,7 +28,9 @@ from outbox_kit.pipeline import Kafka
 from outbox_kit.topic_requests import EARLIEST, LATEST, ClientErrors
 
 REQUEST_TIMEOUT_S = 20
-READ_TOPIC_HINT = "run `outbox apply` if the topic does not exist, otherwise check the brokers and kafka.client"
+READ_TOPIC_HINT = (
+    "check the name of the topic (`outbox apply` creates those of the pipeline), the brokers and kafka.client"
+)
 
 T = TypeVar("T")
 

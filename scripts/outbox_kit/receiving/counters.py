@@ -16,6 +16,7 @@ class Counters:
     """What a receiver has done since it started."""
 
     received: int = 0
+    """Polled records, also those that are polled again after a pause."""
     handled: int = 0
     duplicates: int = 0
     unhandled: int = 0

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.receiving.assignments import Assignments
 from outbox_kit.receiving.counters import Counters
 from outbox_kit.receiving.event import Decode, Event, from_message
@@ -37,6 +37,11 @@ DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": 
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
 # No reason to stop: after a batch that took longer than max.poll.interval.ms, the client joins the group again.
 EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
+HINTS = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first; `outbox apply` creates those of a pipeline",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
+}
 
 
 class Receiver(Generic[Context]):
@@ -101,8 +106,9 @@ class Receiver(Generic[Context]):
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events and apply one batch; return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops, KafkaException for an error of the consumer that the client
-        does not solve itself, and errors of the strategy when partitions are assigned or revoked.
+        Raises ReceiverStoppedError if the recoverer stops, RejectedError for an error of the consumer that the client
+        does not solve itself, such as a missing topic, and errors of the strategy when partitions are assigned or
+        revoked.
         """
         self._raise_revocation_error()
         self._assignments.assign_due()
@@ -112,7 +118,8 @@ class Receiver(Generic[Context]):
             self.counters.add("received", len(events))
             self._apply(events)
         if error is not None:
-            raise KafkaException(error)
+            hint = HINTS.get(error.code(), "")
+            raise RejectedError(f"group {self._group} cannot receive: {error.str()}", hint) from KafkaException(error)
         return len(events)
 
     def close(self) -> None:
@@ -228,8 +235,7 @@ class Receiver(Generic[Context]):
         """Pause the partition until the next attempt, or recover if there is none."""
         last = self.paused.last(event)
         attempts = (last.attempts if last else 0) + 1
-        extra = {"event_id": event.event_id, "event_type": event.event_type, "attempts": attempts}
-        log.warning("event %s failed: %s", event.place, describe(error), extra=extra)
+        log.warning("event %s failed: %s", event.place, describe(error), extra=_log_fields(event, attempts))
         if reaction is Reaction.RECOVER or attempts >= self._retries.attempts:
             self._recover(event, error, attempts)
         else:
@@ -238,7 +244,9 @@ class Receiver(Generic[Context]):
 
     def _wait(self, events: Sequence[Event], error: Exception) -> None:
         """Pause the partitions of all events: the cause is an outage, which would fail the others too."""
-        log.warning("waiting, since an event cannot be applied: %s", describe(error))
+        first, last = events[0], self.paused.last(events[0])
+        fields = _log_fields(first, last.attempts if last else 0)
+        log.warning("waiting, since events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
         self.counters.add("retries")
         for event in events:
             if event.source not in self.paused:
@@ -253,7 +261,8 @@ class Receiver(Generic[Context]):
             self.counters.add("duplicates" if recoverer_error else "recovered")
         else:
             self.counters.add("recoverer_errors")
-            log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error))
+            fields = _log_fields(event, attempts)
+            log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error), extra=fields)
             self._pause(event, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
@@ -297,6 +306,10 @@ def _error_of(action: Callable[[Argument], None], argument: Argument) -> Excepti
     except Exception as error:
         return error
     return None
+
+
+def _log_fields(event: Event, attempts: int) -> dict[str, object]:
+    return {"event_id": event.event_id, "event_type": event.event_type, "attempts": attempts}
 
 
 def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import fastavro
+from fastavro.read import SchemaResolutionError
 
 from outbox_common.http_session import HttpEndpoint
 from outbox_common.registry_reader import MissingReferenceError, RegistryReader
@@ -76,7 +77,9 @@ class AvroValues:
             value = fastavro.schemaless_reader(body, schema, self._reader_schema)
         except Exception as error:  # fastavro raises many classes for damaged bytes, with parts of the payload
             reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
-            raise InvalidRecordError(f"value of record {event.place} {reason}", self._hint(error)) from None
+            fields = self._unresolved_fields(event.raw_value, schema, error)
+            message = f"value of record {event.place} {reason}" + (f": {', '.join(fields)}" if fields else "")
+            raise InvalidRecordError(message, self._hint(error)) from None
         if body.tell() != len(event.raw_value):
             raise InvalidRecordError(f"value of record {event.place} has bytes after the body of schema id {found_id}")
         return value
@@ -108,9 +111,25 @@ class AvroValues:
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
             raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
 
+    def _unresolved_fields(self, value: bytes, schema: Schema, error: Exception) -> list[str]:
+        """Return the fields of reader_schema that cause an error of schema resolution, which does not name them."""
+        if not isinstance(error, SchemaResolutionError) or not isinstance(self._reader_schema, dict):
+            return []
+        names = []
+        for field in self._reader_schema.get("fields", []):
+            body = io.BytesIO(value)
+            body.seek(PREFIX.size)
+            try:
+                fastavro.schemaless_reader(body, schema, {**self._reader_schema, "fields": [field]})
+            except SchemaResolutionError:
+                names.append(field["name"])
+            except Exception:  # noqa: S112 - another error than the one that is explained
+                continue
+        return names
+
     def _hint(self, error: Exception) -> str:
-        if isinstance(error, fastavro.read.SchemaResolutionError):
-            return "add defaults to the fields of reader_schema that the writer's schema does not have"
+        if isinstance(error, SchemaResolutionError):
+            return "give the fields of reader_schema the writer's type, or a default if the writer does not have them"
         return ""
 
 

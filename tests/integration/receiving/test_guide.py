@@ -24,7 +24,6 @@ from outbox_kit.waiting import Observation, wait_for
 GUIDE = Path(__file__).parents[3] / "docs" / "receiving.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 CONSUMER, TABLE, REPLY, *OTHERS = SNIPPETS
-LETTERS = "create table letter (author_id text not null, text text not null)"
 
 
 def run(snippet: str, **names: object) -> dict[str, Any]:
@@ -37,7 +36,6 @@ def run(snippet: str, **names: object) -> dict[str, Any]:
 def letters_dsn(source_dsn: str) -> str:
     with psycopg.connect(source_dsn) as connection:
         connection.execute("drop table if exists letter")
-        connection.execute(LETTERS)
     run(TABLE, dsn=source_dsn)
     return source_dsn
 

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from threading import Event as StopEvent
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.receiving import (
     DeadLetterTopic,
     Event,
@@ -217,6 +218,14 @@ def test_a_paused_partition_is_received_after_a_rebalance(service: Service) -> N
             run_until(first, "the rebalance", has_joined)
         broken = False
         run_until(first, "the effect", lambda: service.effects() == ["1"])
+
+
+def test_a_missing_topic_is_an_error(service: Service) -> None:
+    service.topic = f"missing-{uuid4().hex[:8]}"
+    with service.receiver(once(service)) as receiver, pytest.raises(RejectedError) as caught:
+        run_until(receiver, "never", lambda: False)
+    assert service.topic in caught.value.message
+    assert any("outbox apply" in note for note in caught.value.__notes__)
 
 
 class FailingSeek:

@@ -100,7 +100,7 @@ def test_rejects_a_registry_without_any_of_the_ids(target: Target) -> None:
     log = Log("test.thing")
     log.append("a", value("x"), sequence(1))
     log.append("b", value("y"), sequence(2))
-    with pytest.raises(RefusedError, match=r"topic test\.thing: .* none of the schema ids .*: 1$"):
+    with pytest.raises(RefusedError, match=r"(?m)topic test\.thing: .* none of the schema ids .*: 1$"):
         target.run(log, Schemas({5: THING}, newest=5))
     assert target.committed() is None
     assert target.run(log, Schemas({1: THING}, newest=1)).upserts == 2

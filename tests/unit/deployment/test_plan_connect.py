@@ -59,7 +59,7 @@ def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, depl
 @pytest.mark.parametrize("missing", [entry["class"] for entry in PLUGINS])
 def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
     server = serve(FakeConnect([entry for entry in PLUGINS if entry["class"] != missing]))
-    with pytest.raises(RefusedError, match=rf"lacks {re.escape(missing)}$"):
+    with pytest.raises(RefusedError, match=rf"(?m)lacks {re.escape(missing)}$"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 

@@ -37,7 +37,7 @@ def test_resolves_a_ca_relative_to_the_project_folder(workspace: Path) -> None:
 
 
 def test_reports_a_missing_ca_before_connecting(workspace: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"source\.sslrootcert: no file .*/ca\.pem$"):
+    with pytest.raises(ConfigurationError, match=r"(?m)source\.sslrootcert: no file .*/ca\.pem$"):
         production(workspace, "source.sslmode=verify-full", "source.sslrootcert=ca.pem")
 
 

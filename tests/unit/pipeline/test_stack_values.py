@@ -38,14 +38,14 @@ def local(workspace: Path) -> Environment:
 
 
 def test_reports_that_the_stack_is_not_running(workspace: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$") as caught:
+    with pytest.raises(ConfigurationError, match=r"(?m)^the embedded stack is not running$") as caught:
         local(workspace)
     assert caught.value.hint == "run `outbox stack up`"
 
 
 def test_reports_a_stopped_stack_as_not_running(workspace: Path) -> None:
     write_state(workspace, {"services": [], "environment": STACK})
-    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$"):
+    with pytest.raises(ConfigurationError, match=r"(?m)^the embedded stack is not running$"):
         local(workspace)
 
 

@@ -24,7 +24,7 @@ STATE = PartitionState("id", 0, 1000)
 def filled(capacity: int, error_rate: float, count: int) -> Generations:
     generations = Generations(capacity, error_rate)
     for number in range(count):
-        generations.add(f"id-{number}")
+        generations.add(stable_hash(f"id-{number}"))
     return generations
 
 
@@ -35,8 +35,8 @@ def filters(folder: Path, missing: Missing = "start-empty", capacity: int = 100)
 def test_recognizes_every_id_at_the_chosen_error_rate() -> None:
     rate, probes = 0.01, 100_000
     generations = filled(50_000, rate, 100_000)  # both generations are full, where the rate is highest
-    assert all(f"id-{number}" in generations for number in range(100_000))
-    found = sum(f"other-{number}" in generations for number in range(probes))
+    assert all(stable_hash(f"id-{number}") in generations for number in range(100_000))
+    found = sum(stable_hash(f"other-{number}") in generations for number in range(probes))
     expected = 1 - (1 - rate / 2) ** 2
     deviation = math.sqrt(expected * (1 - expected) / probes)
     assert abs(found / probes - expected) < 5 * deviation, found
@@ -52,10 +52,10 @@ def test_memory_is_that_of_theory() -> None:
 
 def test_keeps_the_last_two_generations() -> None:
     generations = filled(1000, 1e-9, 2000)
-    assert all(f"id-{number}" in generations for number in range(2000))
-    generations.add("id-2000")
-    assert not any(f"id-{number}" in generations for number in range(1000))
-    assert all(f"id-{number}" in generations for number in range(1000, 2001))
+    assert all(stable_hash(f"id-{number}") in generations for number in range(2000))
+    generations.add(stable_hash("id-2000"))
+    assert not any(stable_hash(f"id-{number}") in generations for number in range(1000))
+    assert all(stable_hash(f"id-{number}") in generations for number in range(1000, 2001))
 
 
 def test_hashes_are_equal_in_every_process() -> None:
@@ -73,24 +73,24 @@ def test_a_saved_filter_is_restored_with_its_position(tmp_path: Path, count: int
     before = filters(tmp_path)
     opened = before.open(SOURCE, STATE, None)
     for number in range(count):
-        opened.learn(f"id-{number}", number)
+        opened.learn(stable_hash(f"id-{number}"), number)
     before.save([SOURCE])
     restored = filters(tmp_path).open(SOURCE, STATE, count)
     assert restored.next_offset == count
     assert restored.generations.count == opened.generations.count
-    assert all(f"id-{number}" in restored.generations for number in range(count))
-    assert "other" not in restored.generations
+    assert all(stable_hash(f"id-{number}") in restored.generations for number in range(count))
+    assert stable_hash("other") not in restored.generations
 
 
 def test_a_filter_of_another_capacity_is_not_overfilled(tmp_path: Path) -> None:
     before = filters(tmp_path, capacity=10)
-    before.open(SOURCE, STATE, None).learn("1", 0)
+    before.open(SOURCE, STATE, None).learn(stable_hash("1"), 0)
     before.save([SOURCE])
     restored = filters(tmp_path, capacity=10_000).open(SOURCE, STATE, 1).generations
     for number in range(2, 2000):
-        restored.add(str(number))
-    assert all(str(number) in restored for number in range(1, 2000))
-    assert not any(f"other-{number}" in restored for number in range(1000))
+        restored.add(stable_hash(str(number)))
+    assert all(stable_hash(str(number)) in restored for number in range(1, 2000))
+    assert not any(stable_hash(f"other-{number}") in restored for number in range(1000))
 
 
 def test_events_after_the_end_of_a_partition_that_lost_records_are_new(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_events_after_the_end_of_a_partition_that_lost_records_are_new(tmp_path:
 
 def test_a_file_of_another_topic_id_is_discarded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = filters(tmp_path)
-    before.open(SOURCE, STATE, None).learn("1", 0)
+    before.open(SOURCE, STATE, None).learn(stable_hash("1"), 0)
     before.save(before)
     opened = filters(tmp_path).open(SOURCE, replace(STATE, topic_id="another id"), None)
-    assert (opened.next_offset, "1" in opened.generations) == (None, False)
+    assert (opened.next_offset, stable_hash("1") in opened.generations) == (None, False)
     assert "starting with an empty filter" in caplog.text
     with pytest.raises(RefusedError, match="partition 3"):
         filters(tmp_path, "refuse").open(SOURCE, replace(STATE, topic_id="another id"), None)
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_written_does_not_stop_the_consumer(
     with pytest.raises(NotADirectoryError):
         unusable.open(SOURCE, STATE, None)
     writable = filters(tmp_path / "folder", capacity=10)
-    writable.open(SOURCE, STATE, None).learn("1", 0)
+    writable.open(SOURCE, STATE, None).learn(stable_hash("1"), 0)
     (tmp_path / "folder").write_text("")
     writable.save([SOURCE])
     assert "cannot save the filter" in caplog.text

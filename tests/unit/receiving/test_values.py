@@ -166,6 +166,15 @@ def test_incompatible_reader_schema(registry: FakeRegistry) -> None:
     assert caught.value.hint
 
 
+def test_incompatible_fields_are_named(registry: FakeRegistry) -> None:
+    wrong = {"name": "born", "type": "string"}
+    added = {"name": "added", "type": "string"}
+    reader_schema = {**SHORT, "fields": [*SHORT["fields"], wrong, added]}  # type: ignore[misc]
+    with pytest.raises(InvalidRecordError) as caught:
+        AvroValues(registry.url, reader_schema=reader_schema)(event(encoded(AUTHOR, AUTHOR_VALUE)))
+    assert caught.value.message.endswith(": born, added")
+
+
 def test_unavailable_registry_is_transient_and_asked_again(registry: FakeRegistry) -> None:
     decode, value = AvroValues(registry.url, seconds=5), encoded(AUTHOR, AUTHOR_VALUE)
     available = registry.responses.pop("/schemas/ids/1")

@@ -85,7 +85,7 @@ def test_rejection_reports_url_request_and_reason(serve: Serve, status: int, mes
 
 def test_server_error_is_not_a_missing_subject(serve: Serve) -> None:
     server = serve([(500, {"error_code": 50001, "message": "Error in the backend"})])
-    with pytest.raises(RejectedError, match=r"subject a: Error in the backend \(HTTP 500\)$"):
+    with pytest.raises(RejectedError, match=r"(?m)subject a: Error in the backend \(HTTP 500\)$"):
         client(server).latest("a")
     assert len(server.seen) > 1, "a server error is retried"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -13,8 +13,10 @@ from confluent_kafka.admin import AdminClient
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event, Identify, header_id
 from outbox_kit.receiving.strategies import partition_states, processed_table
+from outbox_kit.receiving.strategies.bloom.bloom_generations import stable_hash
 from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
 from outbox_kit.receiving.strategies.database import Connected, Database
+from outbox_kit.receiving.strategies.positions import Partition
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategy import ConsumerOffsets, Work
 
@@ -102,15 +104,17 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
         """Yield the connection and the events that are new; add all ids to the filters after the commit."""
         ids = [self._identify(event) for event in events]
+        hashes = [stable_hash(event_id) for event_id in ids]
         with self._open() as connection:
-            duplicate = self._duplicates_in_table(connection, events, ids) if self._behind else self._hits(events, ids)
+            hits = self._hits(events, hashes)
+            duplicate = self._duplicates_in_table(connection, ids, hits) if self._behind else hits
             new = [event for event, is_duplicate in zip(events, duplicate, strict=True) if not is_duplicate]
             old = [event for event, is_duplicate in zip(events, duplicate, strict=True) if is_duplicate]
             yield Work(connection, new, old)
-        for event, event_id in zip(events, ids, strict=True):
+        for event, id_hash in zip(events, hashes, strict=True):
             kept = self.filters.get(event.source)
             if kept is not None:
-                kept.learn(event_id, event.offset)
+                kept.learn(id_hash, event.offset)
         self.filters.save_due(self._save_interval_s)
 
     @contextmanager
@@ -131,21 +135,21 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def _open(self) -> AbstractContextManager[Connected]:
         return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
 
-    def _hits(self, events: Sequence[Event], ids: Sequence[str]) -> list[bool]:
+    def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
         """Return for each event whether the filter contains its id, or the group has handled it before the start."""
-        seen, hits = set[tuple[Any, str]](), []
-        for event, event_id in zip(events, ids, strict=True):
-            kept = self.filters.get(event.source)
-            is_known = kept is not None and (event.offset < kept.handled_before or event_id in kept.generations)
-            hits.append(is_known or (event.source, event_id) in seen)  # a batch can contain an event twice
-            seen.add((event.source, event_id))
+        seen, hits = set[tuple[Partition, int]](), []
+        for event, id_hash in zip(events, hashes, strict=True):
+            kept, place = self.filters.get(event.source), (event.source, id_hash)
+            is_known = kept is not None and (event.offset < kept.handled_before or id_hash in kept.generations)
+            hits.append(is_known or place in seen)  # a batch can contain an event twice
+            seen.add(place)
         return hits
 
-    def _duplicates_in_table(self, connection: Connected, events: Sequence[Event], ids: Sequence[str]) -> list[bool]:
+    def _duplicates_in_table(self, connection: Connected, ids: Sequence[str], found: Sequence[bool]) -> list[bool]:
         """Look up the ids that the filter contains, and claim the others; return for each whether it is a duplicate."""
         assert self._behind is not None  # noqa: S101 - for the type checker
         group, table = self._behind.group, self._behind.table
-        hits = {event_id for event_id, is_hit in zip(ids, self._hits(events, ids), strict=True) if is_hit}
+        hits = {event_id for event_id, is_hit in zip(ids, found, strict=True) if is_hit}
         known = processed_table.known(connection, group, hits, table=table) if hits else set()  # type: ignore[arg-type]
         rest = set(ids) - known
         new = processed_table.claim(connection, group, rest, table=table) if rest else set()  # type: ignore[arg-type]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from operator import index
 
 from rbloom import Bloom
 
 BYTES = 16
 
 
-def stable_hash(event_id: object) -> int:
+def stable_hash(event_id: str) -> int:
     """Return a signed 128-bit hash that is the same in every process, unlike Python's `hash`."""
-    return int.from_bytes(blake2b(str(event_id).encode(), digest_size=BYTES).digest(), "big", signed=True)
+    return int.from_bytes(blake2b(event_id.encode(), digest_size=BYTES).digest(), "big", signed=True)
 
 
 class Generations:
-    """Recognizes the last `capacity` to 2 * `capacity` ids.
+    """Recognizes the last `capacity` to 2 * `capacity` ids, given by their `stable_hash`.
 
     An id that was not added is (wrongly) recognized with a probability of at most `error_rate`, when both filters are
     full. Memory: 2 * capacity * 1.44 * log2(2 / error_rate) bits: 7.5 MB for a capacity
@@ -33,14 +34,14 @@ class Generations:
         self.newer = self._empty()
         self.older: Bloom | None = None
 
-    def __contains__(self, event_id: str) -> bool:
-        return event_id in self.newer or (self.older is not None and event_id in self.older)
+    def __contains__(self, id_hash: int) -> bool:
+        return id_hash in self.newer or (self.older is not None and id_hash in self.older)
 
-    def add(self, event_id: str) -> None:
+    def add(self, id_hash: int) -> None:
         """Add an id, in a new generation if the newer filter is full."""
         if self.count >= self.limit:
             self.older, self.newer, self.count, self.limit = self.newer, self._empty(), 0, self.capacity
-        self.newer.add(event_id)
+        self.newer.add(id_hash)
         self.count += 1
 
     @property
@@ -57,9 +58,9 @@ class Generations:
 
         Raises ValueError.
         """
-        restored = Bloom.load_bytes(newer, stable_hash)
-        self.older = Bloom.load_bytes(older, stable_hash) if older else None
+        restored = Bloom.load_bytes(newer, index)
+        self.older = Bloom.load_bytes(older, index) if older else None
         self.newer, self.count, self.limit = restored, count, limit
 
     def _empty(self) -> Bloom:
-        return Bloom(self.capacity, self.error_rate / 2, stable_hash)
+        return Bloom(self.capacity, self.error_rate / 2, index)

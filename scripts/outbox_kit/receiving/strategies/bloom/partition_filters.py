@@ -31,10 +31,10 @@ class PartitionFilter:
     """Offset before which the group had handled all events at the assignment, also those not in the filter."""
     is_changed: bool = False
 
-    def learn(self, event_id: str, offset: int) -> None:
-        """Add the id of a handled event."""
-        if event_id not in self.generations:
-            self.generations.add(event_id)
+    def learn(self, id_hash: int, offset: int) -> None:
+        """Add the id of a handled event, given by its `stable_hash`."""
+        if id_hash not in self.generations:
+            self.generations.add(id_hash)
         self.move(offset + 1)
 
     def move(self, offset: int) -> None:
