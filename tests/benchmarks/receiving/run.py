@@ -7,6 +7,7 @@ See docs/performance.md, "Costs of the ways to receive". Settings: EVENTS (defau
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import sys
@@ -27,24 +28,30 @@ BATCHES = tuple(int(size) for size in (os.environ.get("BATCHES") or "100,500").s
 ONLY = tuple(name for name in os.environ.get("ONLY", "").split(",") if name)
 LIMIT_S = 300
 Samples = dict[tuple[str, int], list[float]]
-"""Events per second of each round, by variant and batch size."""
+"""Numbers of the rounds, by variant and batch size."""
 
 
 def main() -> int:
     """Run the benchmark, print the report and write the JSON file."""
     machine_info = machine()
-    chosen = [variant for variant in VARIANTS if not ONLY or variant.name in ONLY]
-    samples: Samples = defaultdict(list)
+    by_name = {variant.name: variant for variant in VARIANTS}
+    pairs = [(by_name[variant.baseline], variant) for variant in VARIANTS if variant.name != variant.baseline]
+    pairs = [(baseline, variant) for baseline, variant in pairs if not ONLY or variant.name in ONLY]
+    rates: Samples = defaultdict(list)
+    ratios: Samples = defaultdict(list)
     with running_service(EVENTS) as service:
-        for round_number in range(-1, ROUNDS):  # the first round warms up
-            order = chosen if round_number % 2 else chosen[::-1]
-            for batch in BATCHES:
-                for variant in order:
-                    rate = measure(service, variant, batch)
-                    print_progress(f"round {round_number + 1}, batch {batch}: {variant.name} {rate:,.0f} events/s")
-                    if round_number >= 0:
-                        samples[variant.name, batch].append(rate)
-    report(chosen, samples, machine_info)
+        for round_number in range(ROUNDS + 1):
+            for batch, (baseline, variant) in itertools.product(BATCHES, pairs):
+                # One directly after the other: the speed of the machine changes within minutes by more than 10 %.
+                order = (baseline, variant) if round_number % 2 else (variant, baseline)
+                measured = {each.name: measure(service, each, batch) for each in order}
+                shown = ", ".join(f"{name} {rate:,.0f} events/s" for name, rate in measured.items())
+                print_progress(f"round {round_number}, batch {batch}: {shown}")
+                if round_number:  # the first round warms up
+                    ratios[variant.name, batch].append(measured[variant.name] / measured[baseline.name])
+                    for name, rate in measured.items():
+                        rates[name, batch].append(rate)
+    report(rates, ratios, machine_info)
     return 0
 
 
@@ -78,49 +85,43 @@ def check(deadline: float) -> None:
         raise TimeoutError(f"the events were not handled in {LIMIT_S} s")
 
 
-def report(chosen: list[Variant], samples: Samples, machine_info: dict[str, object]) -> None:
+def report(rates: Samples, ratios: Samples, machine_info: dict[str, object]) -> None:
     """Publish rates and ratios."""
-    measures = {f"{name}_{batch}": spread(rates, 0) for (name, batch), rates in samples.items()}
-    bounds = ratios(chosen, samples)
+    medians = {place: statistics.median(values) for place, values in ratios.items()}
+    variants = [variant for variant in VARIANTS if any((variant.name, batch) in rates for batch in BATCHES)]
+    bounds = {
+        f"{variant.name}_vs_{variant.baseline}_{batch}": (medians[variant.name, batch], variant.bound)
+        for variant in variants
+        for batch in BATCHES
+        if (variant.name, batch) in medians
+    }
     content = document(
         machine=machine_info,
-        samples={f"{name}_{batch}": rates for (name, batch), rates in samples.items()},
-        measures=measures,
-        ratios={name: ratio for (name, _), ratio in bounds.items()},
+        samples={f"{name}_{batch}": values for (name, batch), values in rates.items()},
+        measures={f"{name}_{batch}": spread(values, 0) for (name, batch), values in rates.items()},
+        ratios={name: ratio for name, (ratio, _) in bounds.items()},
         values={},
         events=EVENTS,
         rounds=ROUNDS,
     )
-    limits = [Bound(name, ratio, bound, bound) for (name, bound), ratio in bounds.items() if bound is not None]
-    publish("receiving", content, table(chosen, samples) + bound_table(limits))
+    limits = [Bound(name, ratio, bound, bound) for name, (ratio, bound) in bounds.items() if bound is not None]
+    publish("receiving", content, table(variants, rates, ratios) + bound_table(limits))
 
 
-def ratios(chosen: list[Variant], samples: Samples) -> dict[tuple[str, float | None], float]:
-    """Return the median of the rounds' ratios, by their name and lower limit."""
-    return {
-        (f"{variant.name}_vs_{variant.baseline}_{batch}", variant.bound): ratio
-        for variant in chosen
-        for batch in BATCHES
-        if (ratio := ratio_of(variant, batch, samples)) is not None
-    }
-
-
-def ratio_of(variant: Variant, batch: int, samples: Samples) -> float | None:
-    """Return the median of the ratios to the baseline in the same round; None for a baseline."""
-    pairs = zip(samples[variant.name, batch], samples[variant.baseline, batch], strict=False)
-    values = [rate / baseline for rate, baseline in pairs]
-    return statistics.median(values) if values and variant.name != variant.baseline else None
-
-
-def table(chosen: list[Variant], samples: Samples) -> str:
+def table(variants: list[Variant], rates: Samples, ratios: Samples) -> str:
     """Return the table of the documentation."""
     rows = []
-    for variant in chosen:
+    for variant in variants:
         for batch in BATCHES:
-            rates, ratio = samples[variant.name, batch], ratio_of(variant, batch, samples)
-            figures = [f"{number:,.0f}" for number in (statistics.median(rates), min(rates), max(rates))]
-            rows.append([variant.name, str(batch), *figures, "" if ratio is None else f"{ratio:.2f}"])
-    return markdown(["variant", "batch", "events/s", "min", "max", "of same handler"], rows)
+            measured, compared = rates[variant.name, batch], ratios.get((variant.name, batch), [])
+            figures = [f"{number:,.0f}" for number in (statistics.median(measured), min(measured), max(measured))]
+            of_baseline = (
+                [f"{number:.2f}" for number in (statistics.median(compared), min(compared), max(compared))]
+                if compared
+                else [""] * 3
+            )
+            rows.append([variant.name, str(batch), *figures, *of_baseline])
+    return markdown(["variant", "batch", "events/s", "min", "max", "of same handler", "min", "max"], rows)
 
 
 if __name__ == "__main__":
