@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from testcontainers.core.network import Network
 
 from outbox_kit.deployment import Deployment, apply, deployment_of
-from outbox_kit.errors import ConfigurationError, OutboxKitError
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, load_pipeline
 from outbox_kit.pipeline.environment import (
     Connect,
@@ -68,10 +68,8 @@ class OutboxStack:
         """
         try:
             self._start()
-        except BaseException as error:
+        except BaseException:
             self._cleanup.close()
-            if isinstance(error, OutboxKitError) and error.hint:
-                error.add_note(f"hint: {error.hint}")  # pytest shows notes, not hints
             raise
         return self
 
