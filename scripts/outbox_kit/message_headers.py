@@ -11,6 +11,12 @@ def header_pairs(message: Message) -> list[tuple[str, str | bytes | None]]:
     return list(headers.items() if isinstance(headers, dict) else headers)
 
 
+def raw_headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Return name and value of each header as bytes, in their order."""
+    pairs = header_pairs(message)
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
 def text_headers(message: Message) -> dict[str, str]:
     """Return the headers of a record as text. Headers with a null value are omitted."""
     pairs = header_pairs(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from outbox_kit.errors import RejectedError
-from outbox_kit.message_headers import text_headers
+from outbox_kit.message_headers import raw_headers, text_headers
 
 
 class InvalidRecordError(RejectedError):
@@ -30,6 +30,8 @@ class Event:
     raw_value: bytes | None = field(repr=False)
     """Value as it is in the topic; None is a tombstone: the aggregate was deleted."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    raw_headers: Sequence[tuple[str, bytes | None]] = field(default=(), repr=False, compare=False)
+    """Headers as they are in the topic: a name can occur more than once, a value can be null or no text."""
     timestamp_ms: int = 0
     decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
 
@@ -126,6 +128,7 @@ def from_message(message: Message, decode: Decode | None = None) -> Event:
         key=key.encode() if isinstance(key, str) else key,
         raw_value=value.encode() if isinstance(value, str) else value,
         headers=text_headers(message),
+        raw_headers=raw_headers(message),
         timestamp_ms=message.timestamp()[1],
         decode=decode,
     )

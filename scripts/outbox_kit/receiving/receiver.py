@@ -152,10 +152,7 @@ class Receiver(Generic[Context]):
         return result
 
     def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
-        """Return the next events, and an error that the client does not solve itself.
-
-        `Consumer.consume` alone would wait until the batch is full.
-        """
+        """Return the next events, and an error that the client does not solve itself."""
         events, failure = list[Event](), None
         for message in self._poll(seconds):
             error = message.error()
@@ -166,13 +163,22 @@ class Receiver(Generic[Context]):
         return [event for event in events if event.source not in self.paused], failure
 
     def _poll(self, seconds: float) -> list[Message]:
-        first = self.consumer.poll(seconds)
-        if first is None:  # a tombstone is false
-            return []
-        self._revoked_now.clear()
-        rest = self.consumer.consume(self._batch_size - 1, timeout=0) if self._batch_size > 1 else []
-        # `consume` can revoke the partition of the first event, which its next owner receives too.
-        return rest if (first.topic(), first.partition()) in self._revoked_now else [first, *rest]
+        """Return the next messages, one by one: `Consumer.consume` can return those of a partition that it revoked."""
+        messages: list[Message] = []
+        try:
+            message = self.consumer.poll(seconds)
+            while message is not None:  # a tombstone is false
+                messages.append(message)
+                if len(messages) >= self._batch_size:
+                    break
+                self._revoked_now.clear()
+                message = self.consumer.poll(0)
+                if self._revoked_now:  # their next owner receives these events too
+                    messages = [each for each in messages if _source(each) not in self._revoked_now]
+        except BaseException:
+            offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
+            raise
+        return messages
 
     def _raise_revocation_error(self) -> None:
         error, self._revocation_error = self._revocation_error, None
@@ -222,10 +228,10 @@ class Receiver(Generic[Context]):
     def _in_transaction(self, events: Sequence[Event]) -> None:
         unhandled = 0
         with self._strategy.transaction(events) as work:
-            for event in work.duplicates:
-                self._handlers.handle_duplicate(event, work.context)
             for event in work.events:
                 unhandled += not self._handlers.handle(event, work.context)
+            for event in work.duplicates:  # afterwards: the batch can contain an event and its duplicate
+                self._handlers.handle_duplicate(event, work.context)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
         self.counters.add("duplicates", len(work.duplicates))
@@ -306,6 +312,10 @@ def _error_of(action: Callable[[Argument], None], argument: Argument) -> Excepti
     except Exception as error:
         return error
     return None
+
+
+def _source(message: Message) -> Partition:
+    return message.topic() or "", message.partition() or 0
 
 
 def _log_fields(event: Event, attempts: int) -> dict[str, object]:

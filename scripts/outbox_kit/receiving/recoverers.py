@@ -102,7 +102,8 @@ def dead_letter(failure: Failure, topic: str) -> Record:
         dead_letter_headers.OFFSET: str(event.offset),
         dead_letter_headers.ATTEMPTS: str(failure.attempts),
     }
-    headers = tuple((name, text.encode()) for name, text in {**event.headers, **cause}.items())
+    kept = tuple((name, value) for name, value in event.raw_headers if name not in cause and value is not None)
+    headers = (*kept, *((name, text.encode()) for name, text in cause.items()))
     return Record(topic, event.key, event.raw_value, headers)
 
 

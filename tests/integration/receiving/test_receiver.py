@@ -220,6 +220,16 @@ def test_a_paused_partition_is_received_after_a_rebalance(service: Service) -> N
         run_until(first, "the effect", lambda: service.effects() == ["1"])
 
 
+def test_a_duplicate_is_handled_after_its_event(service: Service) -> None:
+    calls: list[str] = []
+    service.handlers.otherwise(lambda event, _: calls.append(f"event {event.event_id}"))
+    service.handlers.on_duplicate(lambda event, _: calls.append(f"duplicate {event.event_id}"))
+    service.send(("a", "1"), ("a", "1"), partition=0)
+    with service.receiver(once(service)) as receiver:
+        run_until(receiver, "both", lambda: len(calls) == 2)
+    assert calls == ["event 1", "duplicate 1"]
+
+
 def test_a_missing_topic_is_an_error(service: Service) -> None:
     service.topic = f"missing-{uuid4().hex[:8]}"
     with service.receiver(once(service)) as receiver, pytest.raises(RejectedError) as caught:

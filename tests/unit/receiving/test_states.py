@@ -134,6 +134,12 @@ def test_record_without_a_place_in_the_order_is_replaced_by_a_newer_one() -> Non
     assert (states.entries, states.unordered) == ({}, set())
 
 
+def test_a_repeated_tombstone_does_not_end_the_uncertainty_of_a_key() -> None:
+    deleted = FakeMessage(1, False, (0, 0))
+    states, _ = read([deleted, OtherMessage(2, True, (0, 1)), FakeMessage(1, False, (0, 2))])
+    assert states.unordered == {b"k"}
+
+
 def test_record_without_a_key_is_ignored() -> None:
     states, positions = read([KeylessMessage(1, True, (0, 7))])
     assert (states.entries, states.ignored, positions) == ({}, 1, {0: 8})

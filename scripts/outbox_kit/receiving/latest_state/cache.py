@@ -209,7 +209,7 @@ class LatestState:
         if position is None:
             self._reader.restart(description)
         else:
-            self._reader.resume(description, position.offsets)
+            self._reader.resume(description, position.offsets, position.read_until)
         self._reader.max_gap_s = max(max_age_s, 3 * self._check_interval_s)
         self._saved_at = time.time()
         self._is_started = True

@@ -36,6 +36,7 @@ class TopicReader:
         self.max_gap_s = 0.0
         """Time after which unread tombstones may have been removed."""
         self._received_at = 0.0
+        self._resumed_from: float | None = None
         self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of a check
         self._must_restart = False
         self.requests = TopicRequests(settings, topic, REQUEST_S)
@@ -55,10 +56,17 @@ class TopicReader:
         except KafkaException as error:
             raise invalid_settings(error) from None
 
-    def resume(self, description: TopicDescription, positions: Mapping[int, int]) -> None:
-        """Continue at the positions of a snapshot; partitions without one are read from their beginning."""
+    def resume(
+        self, description: TopicDescription, positions: Mapping[int, int], read_until: float | None = None
+    ) -> None:
+        """Continue at the positions of a snapshot, which has everything that was written before `read_until`.
+
+        Partitions without a position are read from their beginning.
+        """
         self.topic_id = description.id
-        self._received_at = time.time()
+        self._received_at, self._resumed_from = time.time(), read_until
+        if positions and description.starts.keys() - positions.keys():
+            self._states.partition_epoch += 1
         self._assign({**dict.fromkeys(description.starts, OFFSET_BEGINNING), **positions})
         self.positions = {**description.starts, **positions}
 
@@ -134,7 +142,7 @@ class TopicReader:
         if self._must_restart or description.id != self.topic_id:
             return True
         # A first reading can last longer than tombstones are kept, but must make progress.
-        gap_s = time.time() - (self.read_until or self._received_at)
+        gap_s = time.time() - (self.read_until or self._resumed_from or self._received_at)
         return gap_s > max(MIN_GAP_S, self.max_gap_s) or not description.contains(self.positions)
 
     def _process(self, message: Message) -> KafkaError | None:

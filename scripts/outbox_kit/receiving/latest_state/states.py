@@ -62,14 +62,20 @@ class States:
             elif current is None and value is not None and not unordered:  # most records of a first reading
                 entries[key] = (sequence, epoch, offset, partition, value)
             elif current is None or (sequence, epoch, offset) >= current[:3]:
-                self._replace(key, value, (sequence, epoch, offset, partition))
+                self._replace(key, value, (sequence, epoch, offset, partition), current)
             else:
                 self._ignore(key, sequence, current)
         return others
 
-    def _replace(self, key: bytes, value: bytes | None, version: tuple[bytes, int, int, int]) -> None:
-        # Another copy of the state before the record without a place does not end the uncertainty.
-        is_ordered = key in self.unordered and version[0] > self.entries.get(key, (b"",))[0]
+    def _replace(
+        self,
+        key: bytes,
+        value: bytes | None,
+        version: tuple[bytes, int, int, int],
+        current: Entry | Tombstone | None,
+    ) -> None:
+        # Another copy of the state or tombstone before the record without a place does not end the uncertainty.
+        is_ordered = key in self.unordered and version[0] > (current[0] if current else b"")
         if self.tombstones:
             self.tombstones.pop(key, None)  # also before it is added again, because the order is that of the times
         if value is not None:

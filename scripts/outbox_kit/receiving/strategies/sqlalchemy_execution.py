@@ -24,8 +24,9 @@ def committed(session: Session) -> Iterator[Session]:
     """
     is_complete = False
 
-    def refuse(_session: Session) -> None:
-        if not is_complete:
+    def refuse(session: Session) -> None:
+        # SQLAlchemy also calls it when a savepoint is released.
+        if not is_complete and not session.in_nested_transaction():
             raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
 
     event.listen(session, "before_commit", refuse)

@@ -84,8 +84,8 @@ class StoredOffsets(Generic[Connected]):
         with self.database.transaction() as connection:
             position_table.insert_missing(connection, self.group, starts, self.table)  # type: ignore[arg-type]
             stored = position_table.lock(connection, self.group, states, self.table)  # type: ignore[arg-type]
-            for source, state in states.items():
-                refuse_start(source, stored[source], state, self.table)
+        for source, state in states.items():  # after the commit: the next step of an error changes the stored row
+            refuse_start(source, stored[source], state, self.table)
         self._known |= stored
         return [TopicPartition(*source, position.next_offset) for source, position in stored.items()]
 

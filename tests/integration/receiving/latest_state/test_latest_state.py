@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from datetime import date
@@ -19,6 +20,7 @@ from tests.integration.support import Deploy
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.receiving.latest_state import LatestState, StaleStateError
+from outbox_kit.receiving.latest_state.reader import TopicReader
 from outbox_kit.receiving.latest_state.states import States
 from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests
 from outbox_kit.receiving.values import AvroValues, json_value
@@ -460,6 +462,29 @@ def test_snapshot_and_added_partition(topic: CompactedTopic, opened: Open, tmp_p
     topic.add_partitions(3)
     topic.send("a", state(9), 9, partition=2)
     assert load(opened(topic, snapshot=tmp_path / "snapshot")) == {"a": {"n": 9}, "b": {"n": 2}}
+
+
+def test_snapshot_and_added_partition_of_a_topic_without_sequences(
+    topic: CompactedTopic, opened: Open, tmp_path: Path
+) -> None:
+    for number in range(3):
+        topic.send("a", state(number), None)
+    cache = opened(topic, snapshot=tmp_path / "snapshot")
+    load(cache)
+    cache.close()
+    topic.add_partitions(3)
+    topic.send("a", state(9), None, partition=2)  # at offset 0, which is below that of the earlier state
+    assert load(opened(topic, snapshot=tmp_path / "snapshot")) == {"a": {"n": 9}}
+
+
+@pytest.mark.parametrize(("age_s", "restarts"), [(10, 0), (100, 1)])
+def test_the_gap_after_a_snapshot_begins_at_its_end(topic: CompactedTopic, age_s: float, restarts: int) -> None:
+    reader = TopicReader(topic.settings, topic.name, States(3600))
+    with closing(reader):
+        description = reader.requests.describe()
+        reader.resume(description, description.starts, read_until=time.time() - age_s)
+        reader.check()
+        assert reader.restarts == restarts
 
 
 def test_failure_to_save_does_not_end_the_cache(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.integration.receiving.strategies.crashes import (
 )
 
 from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver
+from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver, Retries, recoverers
 
 
 @pytest.fixture
@@ -113,6 +113,37 @@ def test_a_crash_while_the_filter_is_completed_repeats_nothing(
         assert receiver.counters.duplicates == 20
         run_until(receiver, "the group's commit", lambda: committed(receiver) == {0: 30})
     assert handled_ids(handled) == list(range(30))
+
+
+def test_a_dead_letter_can_be_replayed_after_a_crash(
+    service: Service, admin: AdminClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[str] = []
+
+    @service.handlers.otherwise
+    def fail_once(event: Event, _: object) -> None:
+        handled.append(event.event_id)
+        if handled.count(event.event_id) == 1 and event.event_id == "3":
+            raise ValueError("broken")
+
+    options: dict[str, Any] = {"retries": Retries(attempts=1), "recoverer": recoverers.log_and_continue}
+    service.send(*events(0, 2), partition=0)
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        receive(receiver, 2)
+    service.send(*events(2, 5), partition=0)
+    strategy = alone(service, admin, tmp_path)
+    with service.receiver(strategy, batch_size=1, **options) as receiver:
+        run_until(receiver, "the group's commit", lambda: committed(receiver) == {0: 5})
+        monkeypatch.setattr(strategy.filters, "save", lambda _: None)  # the process ends without a save
+    service.send(("a", "3"), partition=0)
+    with service.receiver(alone(service, admin, tmp_path)) as receiver:
+        run_until(receiver, "the replay", lambda: handled.count("3") == 2)
+    assert sorted(handled) == ["0", "1", "2", "3", "3", "4"]
+
+
+def test_the_filter_of_another_group_is_refused(service: Service, admin: AdminClient, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError):
+        service.receiver(BloomFilter(tmp_path, "another", admin=admin))
 
 
 def test_events_after_the_last_commit_are_applied_at_least_once(

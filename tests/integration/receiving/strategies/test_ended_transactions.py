@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
@@ -56,6 +57,23 @@ def test_a_handler_that_ends_the_transaction_loses_no_other_event(
     with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1
+
+
+def test_a_handler_can_use_savepoints(service: Service) -> None:
+    def handle(event: Event, session: Session) -> None:
+        with suppress(DBAPIError), session.begin_nested():
+            run(session, "select 1 / 0")
+        with session.begin_nested():
+            run(
+                session, f"insert into effect (consumer_group, event_id) values ('{service.group}', '{event.event_id}')"
+            )
+
+    service.handlers.otherwise(handle)  # type: ignore[arg-type]
+    service.send(("a", "1"), ("a", "2"), partition=0)
+    sessions = sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
+    with service.receiver(ProcessedEvents(sessions, service.group)) as receiver:
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
+        assert receiver.counters.retries == 0
 
 
 def test_a_connection_with_an_open_transaction_is_refused(service: Service) -> None:

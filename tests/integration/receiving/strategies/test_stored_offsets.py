@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from threading import Event as Signal
 from threading import Thread
 
 import psycopg
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
@@ -180,6 +181,24 @@ def test_deleted_records_after_the_position_are_refused(
     with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
         run_until(receiver, "the kept records", lambda: applied(service, 6))
     assert sorted(service.effects()) == ["0", "1", "2", "5", "6", "7"]
+
+
+def test_a_refused_committed_offset_has_a_row_that_can_be_corrected(
+    service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
+) -> None:
+    service.send(*events(0, 8), partition=1)
+    earlier = Consumer({"bootstrap.servers": service.bootstrap, "group.id": service.group})
+    with closing(earlier):
+        earlier.commit(offsets=[TopicPartition(service.topic, 1, 3)], asynchronous=False)
+    place = TopicPartition(service.topic, 1, 5)
+    admin.delete_records([place])[place].result(SECONDS)
+    with service.receiver(stored) as receiver, pytest.raises(RefusedError):
+        run_until(receiver, "never", lambda: False)
+    update = "update consumer_offset set next_offset = 5 where topic = %s and partition = 1"
+    assert database.execute(update, [service.topic]).rowcount == 1
+    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+        run_until(receiver, "the kept records", lambda: applied(service, 3))
+    assert sorted(service.effects()) == ["5", "6", "7"]
 
 
 def test_a_position_after_the_end_is_refused(

@@ -63,6 +63,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             raise ConfigurationError(
                 f"the table behind the filter has its own connection, and the group {behind.group}"
             )
+        self.group = group
         self.filters = PartitionFilters(folder, group, capacity=capacity, error_rate=error_rate, missing=missing)
         self._admin = admin
         self._behind = behind
@@ -72,7 +73,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self._consumer: Consumer | None = None
 
     def bind(self, consumer: Consumer, group: str) -> None:
-        """Keep the consumer, which reads the committed offsets."""
+        """Keep the consumer, which reads the committed offsets. Raises ConfigurationError for another group."""
+        if group != self.group:
+            message = f"the files of the filters belong to group {self.group}, and group.id is {group}"
+            raise ConfigurationError(message, "pass the group.id of the receiver to BloomFilter")
         if self._behind is not None:
             self._behind.bind(consumer, group)
         self._consumer = consumer
@@ -119,12 +123,18 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
 
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction. The id is not added to the filter, so that the event can be replayed."""
+        """Open a transaction. The id is not added to the filter, so that the event can be replayed.
+
+        Raises OSError if the position after the event cannot be saved: after a crash, the event would be received again
+        to complete the filter, and its replay would be a duplicate.
+        """
         with self._open() as connection:
             yield connection
         kept = self.filters.get(event.source)
         if kept is not None:
             kept.move(event.offset + 1)
+            if self._behind is None:
+                self.filters.write(event.source)
 
     def close(self) -> None:
         """Save the filters and close the database connection."""

@@ -110,18 +110,22 @@ class PartitionFilters:
         An error is logged: the effects are committed, and the previous file is as good as after a crash.
         """
         for source in sources:
-            kept = self._filters.get(source)
-            if kept is not None and kept.is_changed and kept.next_offset is not None:
-                handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0
-                place, filters = (kept.topic_id, kept.next_offset, handled_before), kept.generations
-                saved = SavedFilter(*place, filters.count, filters.limit, *filters.save())
+            try:
+                self.write(source)
+            except OSError as error:
                 path = filter_files.path_of(self._folder, self._group, source)
-                try:
-                    filter_files.write(path, saved)
-                    kept.is_changed = False
-                except OSError as error:
-                    log.error("cannot save the filter %s: %s", path, error.strerror)
+                log.error("cannot save the filter %s: %s", path, error.strerror)
         self._saved_at = time.monotonic()
+
+    def write(self, source: Partition) -> None:
+        """Save the filter of a partition if it has changed. Raises OSError."""
+        kept = self._filters.get(source)
+        if kept is not None and kept.is_changed and kept.next_offset is not None:
+            handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0
+            place, filters = (kept.topic_id, kept.next_offset, handled_before), kept.generations
+            saved = SavedFilter(*place, filters.count, filters.limit, *filters.save())
+            filter_files.write(filter_files.path_of(self._folder, self._group, source), saved)
+            kept.is_changed = False
 
     def forget(self, sources: Iterable[Partition]) -> None:
         """Release the filters of revoked partitions."""
