@@ -141,11 +141,6 @@ def test_a_dead_letter_can_be_replayed_after_a_crash(
     assert sorted(handled) == ["0", "1", "2", "3", "3", "4"]
 
 
-def test_the_filter_of_another_group_is_refused(service: Service, admin: AdminClient, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError):
-        service.receiver(BloomFilter(tmp_path, "another", admin=admin))
-
-
 def test_events_after_the_last_commit_are_applied_at_least_once(
     service: Service, admin: AdminClient, tmp_path: Path, handled: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,6 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             raise ConfigurationError(
                 f"the table behind the filter has its own connection, and the group {behind.group}"
             )
-        self.group = group
         self.filters = PartitionFilters(folder, group, capacity=capacity, error_rate=error_rate, missing=missing)
         self._admin = admin
         self._behind = behind
@@ -73,10 +72,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self._consumer: Consumer | None = None
 
     def bind(self, consumer: Consumer, group: str) -> None:
-        """Keep the consumer, which reads the committed offsets. Raises ConfigurationError for another group."""
-        if group != self.group:
-            message = f"the files of the filters belong to group {self.group}, and group.id is {group}"
-            raise ConfigurationError(message, "pass the group.id of the receiver to BloomFilter")
+        """Keep the consumer, which reads the committed offsets."""
         if self._behind is not None:
             self._behind.bind(consumer, group)
         self._consumer = consumer
