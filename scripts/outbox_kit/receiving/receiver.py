@@ -87,7 +87,7 @@ class Receiver(Generic[Context]):
         self.consumer = Consumer(merged)
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
-        strategy.bind(self.consumer, self._group)
+        strategy.bind(self.consumer, merged)
         self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def __enter__(self) -> Self:

@@ -32,8 +32,8 @@ class Strategy(Protocol[Context]):
     def settings(self) -> Mapping[str, Any]:
         """Settings of the consumer that the strategy requires."""
 
-    def bind(self, consumer: Consumer, group: str) -> None:
-        """Accept the consumer and its group.id, before it subscribes."""
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Accept the consumer and its settings, which include `group.id`, before it subscribes."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Return the partitions with the offsets at which to start; None for the group's committed offsets.
@@ -62,7 +62,7 @@ class ConsumerOffsets:
     def settings(self) -> Mapping[str, Any]:
         return {}
 
-    def bind(self, consumer: Consumer, group: str) -> None:
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Positions are committed by the receiver."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:

@@ -29,7 +29,9 @@ def filled(capacity: int, error_rate: float, count: int) -> Generations:
 
 
 def filters(folder: Path, missing: Missing = "start-empty", capacity: int = 100) -> PartitionFilters:
-    return PartitionFilters(folder, "group/a", capacity=capacity, error_rate=1e-6, missing=missing)
+    opened = PartitionFilters(folder, capacity=capacity, error_rate=1e-6, missing=missing)
+    opened.group = "group/a"
+    return opened
 
 
 def test_recognizes_every_id_at_the_chosen_error_rate() -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-
 from outbox_kit.drill.receivers import tables
 from outbox_kit.receiving import BloomFilter, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
 
@@ -31,24 +29,18 @@ class Resources:
         """Connect to the database of the service."""
         return tables.connect(self.dsn)
 
-    def admin(self) -> AdminClient:
-        """Return a client that reads the ids of topics."""
-        return AdminClient({"bootstrap.servers": self.kafka})
-
 
 def _processed_events(resources: Resources) -> ProcessedEvents[tables.Connection]:
     return ProcessedEvents(resources.connect, resources.group, table=tables.PROCESSED_EVENTS)
 
 
 def _stored_offsets(resources: Resources) -> Strategy[Any]:
-    return StoredOffsets(resources.connect, resources.group, admin=resources.admin(), table=tables.POSITIONS)
+    return StoredOffsets(resources.connect, resources.group, table=tables.POSITIONS)
 
 
 def _bloom_before_table(resources: Resources) -> Strategy[Any]:
     return BloomFilter(
         resources.folder,
-        resources.group,
-        admin=resources.admin(),
         capacity=FILTER_CAPACITY,
         error_rate=FILTER_ERROR_RATE,
         behind=_processed_events(resources),

@@ -79,9 +79,9 @@ class KafkaTransactions:
         """Settings without which the offsets would not belong to the transaction."""
         return SETTINGS
 
-    def bind(self, consumer: Consumer, group: str) -> None:
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Create the producer, which ends an open transaction of an earlier process with this transactional.id."""
-        del group  # the transactions name the group of the consumer
+        del settings  # the transactions name the group of the consumer
         self._offsets = TransactionOffsets(consumer, self._seconds)
         self._new_producer()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic
+from typing import Any, Generic
 
 from confluent_kafka import Consumer
 
@@ -39,10 +39,10 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         self.table = table
         self.identify = identify
 
-    def bind(self, consumer: Consumer, group: str) -> None:
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Use the consumer's group, unless another was given."""
         del consumer
-        self.group = self.group or group
+        self.group = self.group or str(settings["group.id"])
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:

@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError
+from outbox_kit.receiving.admin_clients import admin_client
 from outbox_kit.receiving.retries import Retries
 from outbox_kit.receiving.strategies.processed_table import DEFAULT_TABLE
 from outbox_kit.sending.producing.errors import kafka_error
@@ -88,8 +89,7 @@ def check_retention(
     the check covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers;
     a group that starts at the beginning again receives events whose ids were deleted. Raises UnreachableError.
     """
-    clients = {name: value for name, value in settings.items() if name != "on_commit"}
-    admin = AdminClient({**clients, "log_level": 0})  # no warnings about the properties of a consumer
+    admin = admin_client(settings)
     offsets: timedelta | None = None
     for topic in topics:
         config = _config(admin, ResourceType.TOPIC, topic)

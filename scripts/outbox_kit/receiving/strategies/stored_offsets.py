@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Generic, Literal
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from outbox_kit.receiving.event import Event
 from outbox_kit.receiving.recoverers import AlreadyAppliedError
-from outbox_kit.receiving.strategies import partition_states, position_table
+from outbox_kit.receiving.strategies import position_table
 from outbox_kit.receiving.strategies.database import Connected, Database
+from outbox_kit.receiving.strategies.partition_states import PartitionStates
 from outbox_kit.receiving.strategies.position_table import DEFAULT_TABLE
 from outbox_kit.receiving.strategies.positions import (
     Division,
@@ -40,20 +40,18 @@ class StoredOffsets(Generic[Connected]):
         connect: Callable[[], Connected],
         group: str | None = None,
         *,
-        admin: AdminClient,
         table: str = DEFAULT_TABLE,
         start: Literal["earliest", "latest"] = "earliest",
     ) -> None:
-        """`connect` returns a psycopg Connection or a SQLAlchemy Session. `admin` reads the ids of the topics.
+        """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
         `start` applies to a partition with neither a stored position nor a committed offset of the group.
         """
         self.database = Database(connect)
         self.group = group or ""
         self.table = table
-        self._admin = admin
         self._start = start
-        self._consumer: Consumer | None = None
+        self._states: PartitionStates | None = None
         # Kept after a partition is revoked: the rest of a batch is applied, if its position allows it.
         self._known: dict[Partition, StoredPosition] = {}
 
@@ -62,19 +60,19 @@ class StoredOffsets(Generic[Connected]):
         """A reset would skip or repeat records if retention overtakes the consumer."""
         return {"auto.offset.reset": "error"}
 
-    def bind(self, consumer: Consumer, group: str) -> None:
-        """Keep the consumer, which reads the bounds of the partitions."""
-        self.group = self.group or group
-        self._consumer = consumer
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Use the consumer's group, unless another was given."""
+        self.group = self.group or str(settings["group.id"])
+        self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the stored positions; store those of new partitions.
 
         Raises RefusedError, naming the next step, for a partition that does not continue at its position.
         """
-        assert self._consumer is not None  # noqa: S101 - the receiver binds before it subscribes
-        states = partition_states.read(self._consumer, self._admin, partitions)
-        committed = partition_states.committed(self._consumer, partitions)
+        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
+        states = self._states.read(partitions)
+        committed = self._states.committed(partitions)
         starts = {
             source: StoredPosition(
                 state.topic_id, committed.get(source, state.first if self._start == "earliest" else state.end)

@@ -27,8 +27,8 @@ class OffsetFirst(WithoutDeduplication[psycopg.Connection]):
     def settings(self) -> Mapping[str, Any]:
         return {"enable.auto.commit": False}
 
-    def bind(self, consumer: Consumer, group: str) -> None:
-        del group
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        del settings
         self._consumer = consumer
 
     @contextmanager

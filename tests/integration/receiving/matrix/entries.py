@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka.admin import AdminClient
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.matrix.baselines import InsertLast, OffsetFirst
@@ -102,7 +101,7 @@ def send_event(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN40
 
 def bloom_filter(setup: Setup, **options: Any) -> BloomFilter[Any]:  # noqa: ANN401 - options of BloomFilter
     """Return a strategy with Bloom filters."""
-    return BloomFilter(Path(setup.folder), setup.group, admin=AdminClient(setup.kafka), capacity=1000, **options)
+    return BloomFilter(Path(setup.folder), capacity=1000, **options)
 
 
 def processed_events(setup: Setup) -> ProcessedEvents[psycopg.Connection]:
@@ -130,7 +129,7 @@ ENTRIES = [
     Entry(
         "offsets",
         "`StoredOffsets`",
-        lambda setup: StoredOffsets(setup.connect, setup.group, admin=AdminClient(setup.kafka)),
+        lambda setup: StoredOffsets(setup.connect, setup.group),
         {"produced-twice": TWICE},
     ),
     Entry(

@@ -33,8 +33,8 @@ class Observed:
     def settings(self) -> Mapping[str, Any]:
         return self._strategy.settings
 
-    def bind(self, consumer: Consumer, group: str) -> None:
-        self._strategy.bind(consumer, group)
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        self._strategy.bind(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         starts = self._strategy.assigned(partitions)

@@ -26,9 +26,9 @@ WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' 
 
 
 @pytest.fixture
-def stored(service: Service, admin: AdminClient) -> StoredOffsets[psycopg.Connection]:
+def stored(service: Service) -> StoredOffsets[psycopg.Connection]:
     service.handlers.otherwise(service.write_effect)
-    return StoredOffsets(service.connect, service.group, admin=admin)
+    return StoredOffsets(service.connect, service.group)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def assert_once(service: Service, end: int) -> None:
 
 
 def test_continues_at_the_stored_positions(
-    service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
+    service: Service, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
 ) -> None:
     service.send(*events(0, 200))
     with service.receiver(stored) as receiver:
@@ -54,14 +54,23 @@ def test_continues_at_the_stored_positions(
         run_until(receiver, "the group's commit", lambda: sum(committed(receiver).values()) == 200)
     assert database.execute(POSITIONS, [service.group]).fetchall() == [(200,)]
     service.send(*events(200, 300))
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "300 effects", lambda: applied(service, 300))
         assert (receiver.counters.received, receiver.counters.duplicates) == (100, 0)
     assert_once(service, 300)
 
 
+def test_the_settings_can_contain_callbacks(service: Service, stored: StoredOffsets[psycopg.Connection]) -> None:
+    statistics: list[str] = []
+    callbacks = {"stats_cb": statistics.append, "statistics.interval.ms": 100, "on_commit": lambda *_: None}
+    service.send(*events(0, 10))
+    with service.receiver(stored, settings=callbacks) as receiver:
+        run_until(receiver, "10 effects", lambda: len(service.effects()) == 10)
+    assert statistics
+
+
 def test_a_crash_before_the_offset_commit_repeats_nothing(
-    service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection]
+    service: Service, stored: StoredOffsets[psycopg.Connection]
 ) -> None:
     service.send(*events(0, 100), partition=0)
     with crashing(service, stored, batch_size=10) as receiver:
@@ -69,13 +78,13 @@ def test_a_crash_before_the_offset_commit_repeats_nothing(
         crash(receiver)  # receives the first batch again
         assert receiver.counters.duplicates > 0
         assert committed(receiver) == {}
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "100 effects", lambda: applied(service, 100))
         assert receiver.counters.duplicates == 0
     assert_once(service, 100)
 
 
-def test_a_zombie_waits_and_sees_duplicates(service: Service, admin: AdminClient, database: psycopg.Connection) -> None:
+def test_a_zombie_waits_and_sees_duplicates(service: Service, database: psycopg.Connection) -> None:
     reached, released = Signal(), Signal()
 
     @service.handlers.otherwise
@@ -86,7 +95,7 @@ def test_a_zombie_waits_and_sees_duplicates(service: Service, admin: AdminClient
 
     def consumer(name: str) -> Receiver[psycopg.Connection]:
         """Start a consumer in a group of its own, so that both have the partition, at the same position."""
-        strategy = StoredOffsets(service.connect, service.group, admin=admin)
+        strategy = StoredOffsets(service.connect, service.group)
         receiver = service.receiver(strategy, settings={"group.id": f"{service.group}-{name}"})
         run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
         return receiver
@@ -119,12 +128,12 @@ def test_a_zombie_waits_and_sees_duplicates(service: Service, admin: AdminClient
 
 
 def test_a_rebalance_moves_partitions_without_loss_or_repetition(
-    service: Service, admin: AdminClient, stored: StoredOffsets[psycopg.Connection]
+    service: Service, stored: StoredOffsets[psycopg.Connection]
 ) -> None:
     service.send(*events(0, 300))
     first = service.receiver(stored, batch_size=7)
     run_until(first, "the first effects", lambda: applied(service, 50))
-    second = service.receiver(StoredOffsets(service.connect, service.group, admin=admin), batch_size=7)
+    second = service.receiver(StoredOffsets(service.connect, service.group), batch_size=7)
 
     sent = 300
 
@@ -150,7 +159,7 @@ def test_a_recreated_topic_is_refused(
         run_until(receiver, "10 effects", lambda: applied(service, 10))
     create_again(admin, service.topic)
     service.send(*events(10, 40))
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         with pytest.raises(RefusedError, match=rf"topic {service.topic}, partition \d: .*created again") as raised:
             run_until(receiver, "never", lambda: False)
         assert "consumer_offset" in raised.value.hint
@@ -158,7 +167,7 @@ def test_a_recreated_topic_is_refused(
             run_until(receiver, "never", lambda: False, seconds=20)
     assert_once(service, 10)
     database.execute("delete from consumer_offset where topic = %s", [service.topic])
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "40 effects", lambda: applied(service, 40))
     assert_once(service, 40)
 
@@ -172,13 +181,13 @@ def test_deleted_records_after_the_position_are_refused(
     service.send(*events(3, 8), partition=1)
     place = TopicPartition(service.topic, 1, 5)
     admin.delete_records([place])[place].result(SECONDS)
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         message = f"topic {service.topic}, partition 1: the stored position 3 is before the first offset 5"
         with pytest.raises(RefusedError, match=message) as raised:
             run_until(receiver, "never", lambda: False)
     assert "set next_offset in public.consumer_offset to 5" in raised.value.hint
     database.execute("update consumer_offset set next_offset = 5 where topic = %s and partition = 1", [service.topic])
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "the kept records", lambda: applied(service, 6))
     assert sorted(service.effects()) == ["0", "1", "2", "5", "6", "7"]
 
@@ -196,25 +205,25 @@ def test_a_refused_committed_offset_has_a_row_that_can_be_corrected(
         run_until(receiver, "never", lambda: False)
     update = "update consumer_offset set next_offset = 5 where topic = %s and partition = 1"
     assert database.execute(update, [service.topic]).rowcount == 1
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "the kept records", lambda: applied(service, 3))
     assert sorted(service.effects()) == ["5", "6", "7"]
 
 
 def test_a_position_after_the_end_is_refused(
-    service: Service, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection, admin: AdminClient
+    service: Service, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
 ) -> None:
     with service.receiver(stored) as receiver:
         run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
     database.execute("update consumer_offset set next_offset = 9 where topic = %s and partition = 2", [service.topic])
-    again = StoredOffsets(service.connect, service.group, admin=admin)
+    again = StoredOffsets(service.connect, service.group)
     message = "partition 2: the stored position 9 is after the end 0"
     with service.receiver(again) as receiver, pytest.raises(RefusedError, match=message):
         run_until(receiver, "never", lambda: False)
 
 
 def test_a_position_that_moved_back_stops_a_running_receiver(
-    service: Service, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection, admin: AdminClient
+    service: Service, stored: StoredOffsets[psycopg.Connection], database: psycopg.Connection
 ) -> None:
     service.send(*events(0, 5), partition=0)
     with service.receiver(stored) as receiver:
@@ -224,12 +233,12 @@ def test_a_position_that_moved_back_stops_a_running_receiver(
         with pytest.raises(ReceiverStoppedError, match="moved back from 5 to 2"):
             run_until(receiver, "never", lambda: False)
     database.execute("update consumer_offset set next_offset = 0 where topic = %s and partition > 0", [service.topic])
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "the replay", lambda: applied(service, 9))
     assert service.effects() == ["0", "1", "2", "3", "4", "2", "3", "4", "5"]
 
 
-def test_an_outage_at_the_assignment_skips_nothing(service: Service, admin: AdminClient) -> None:
+def test_an_outage_at_the_assignment_skips_nothing(service: Service) -> None:
     service.handlers.otherwise(service.write_effect)
     service.send(*events(0, 10))
     down = [True] * 3
@@ -240,12 +249,12 @@ def test_an_outage_at_the_assignment_skips_nothing(service: Service, admin: Admi
             return psycopg.connect("host=127.0.0.1 port=1 dbname=nothing")
         return service.connect()
 
-    with service.receiver(StoredOffsets(connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(connect, service.group)) as receiver:
         run_until(receiver, "10 effects", lambda: applied(service, 10))
     assert_once(service, 10)
 
 
-def test_the_position_follows_a_recovered_event(service: Service, admin: AdminClient) -> None:
+def test_the_position_follows_a_recovered_event(service: Service) -> None:
     @service.handlers.otherwise
     def fail(event: Event, connection: psycopg.Connection) -> None:
         service.write_effect(event, connection)
@@ -253,18 +262,18 @@ def test_the_position_follows_a_recovered_event(service: Service, admin: AdminCl
             raise ValueError("broken")
 
     service.send(*events(0, 3), partition=0)
-    strategy = StoredOffsets(service.connect, service.group, admin=admin)
+    strategy = StoredOffsets(service.connect, service.group)
     options = {"retries": Retries(attempts=1), "recoverer": recoverers.log_and_continue}
     with service.receiver(strategy, **options) as receiver:
         run_until(receiver, "the next event", lambda: service.effects() == ["0", "2"])
         assert receiver.counters.recovered == 1
     service.send(("a", "3"), partition=0)
-    with service.receiver(StoredOffsets(service.connect, service.group, admin=admin)) as receiver:
+    with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "the last event", lambda: service.effects() == ["0", "2", "3"])
         assert receiver.counters.received == 1
 
 
-def test_no_recoverer_runs_for_an_event_that_another_consumer_applied(service: Service, admin: AdminClient) -> None:
+def test_no_recoverer_runs_for_an_event_that_another_consumer_applied(service: Service) -> None:
     is_broken, recovered = [True], list[str]()
 
     @service.handlers.otherwise
@@ -278,7 +287,7 @@ def test_no_recoverer_runs_for_an_event_that_another_consumer_applied(service: S
         raise OSError  # the recoverer is called again, later
 
     def consumer(name: str, **options: object) -> Receiver[psycopg.Connection]:
-        strategy = StoredOffsets(service.connect, service.group, admin=admin)
+        strategy = StoredOffsets(service.connect, service.group)
         return service.receiver(strategy, settings={"group.id": f"{service.group}-{name}"}, **options)
 
     service.send(("a", "0"), partition=0)
@@ -291,7 +300,7 @@ def test_no_recoverer_runs_for_an_event_that_another_consumer_applied(service: S
     assert (service.effects(), recovered) == (["0"], ["0"])
 
 
-def test_sessions_of_sqlalchemy(service: Service, admin: AdminClient) -> None:
+def test_sessions_of_sqlalchemy(service: Service) -> None:
     statement = text("insert into effect (consumer_group, event_id) values (:consumer_group, :event_id)")
 
     @service.handlers.otherwise
@@ -302,11 +311,9 @@ def test_sessions_of_sqlalchemy(service: Service, admin: AdminClient) -> None:
     engine = create_engine("postgresql+psycopg://", creator=service.connect)
     try:
         for _ in range(2):
-            with crashing(
-                service, StoredOffsets(sessionmaker(engine), service.group, admin=admin), batch_size=10
-            ) as receiver:
+            with crashing(service, StoredOffsets(sessionmaker(engine), service.group), batch_size=10) as receiver:
                 crash(receiver)
-        with service.receiver(StoredOffsets(sessionmaker(engine), service.group, admin=admin)) as receiver:
+        with service.receiver(StoredOffsets(sessionmaker(engine), service.group)) as receiver:
             service.send(*events(50, 60))
             run_until(receiver, "60 effects", lambda: applied(service, 60))
     finally:

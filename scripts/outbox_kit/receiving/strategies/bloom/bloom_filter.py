@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event, Identify, header_id
-from outbox_kit.receiving.strategies import partition_states, processed_table
+from outbox_kit.receiving.strategies import processed_table
 from outbox_kit.receiving.strategies.bloom.bloom_generations import stable_hash
 from outbox_kit.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
 from outbox_kit.receiving.strategies.database import Connected, Database
+from outbox_kit.receiving.strategies.partition_states import PartitionStates
 from outbox_kit.receiving.strategies.positions import Partition
 from outbox_kit.receiving.strategies.processed_events import ProcessedEvents
 from outbox_kit.receiving.strategy import ConsumerOffsets, Work
@@ -42,9 +42,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def __init__(
         self,
         folder: Path,
-        group: str,
         *,
-        admin: AdminClient,
         capacity: int = 1_000_000,
         error_rate: float = 1e-6,
         connect: Callable[[], Connected] | None = None,
@@ -53,38 +51,36 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         save_interval_s: float = 60.0,
         missing: Missing = "start-empty",
     ) -> None:
-        """`admin` reads the ids of the topics. Raises ConfigurationError for arguments that contradict each other.
+        """Raises ConfigurationError for arguments that contradict each other.
 
         `missing` applies to a partition with committed offsets and without a usable file: "start-empty" or "refuse".
         """
         if capacity < 1 or not 0 < error_rate < 1:
             raise ConfigurationError(f"capacity is {capacity} and error_rate {error_rate}, not > 0 and between 0 and 1")
-        if behind is not None and (connect is not None or behind.group not in ("", group)):
-            raise ConfigurationError(
-                f"the table behind the filter has its own connection, and the group {behind.group}"
-            )
-        self.filters = PartitionFilters(folder, group, capacity=capacity, error_rate=error_rate, missing=missing)
-        self._admin = admin
+        if behind is not None and connect is not None:
+            raise ConfigurationError("the table behind the filter has its own connection; pass `behind` or `connect`")
+        self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
         self._behind = behind
         self._database = behind.database if behind else Database(connect) if connect else None
         self._identify = behind.identify if behind else identify
         self._save_interval_s = save_interval_s
-        self._consumer: Consumer | None = None
+        self._states: PartitionStates | None = None
 
-    def bind(self, consumer: Consumer, group: str) -> None:
-        """Keep the consumer, which reads the committed offsets."""
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Use the filters of the consumer's group."""
         if self._behind is not None:
-            self._behind.bind(consumer, group)
-        self._consumer = consumer
+            self._behind.bind(consumer, settings)
+        self.filters.group = str(settings["group.id"])
+        self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Restore the filters. Without a table, start at the position of the filter if it is before the committed one.
 
         Raises RefusedError for a partition without a usable file if `missing` is "refuse".
         """
-        assert self._consumer is not None  # noqa: S101 - the receiver binds before it subscribes
-        states = partition_states.read(self._consumer, self._admin, partitions)
-        committed = partition_states.committed(self._consumer, partitions)
+        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
+        states = self._states.read(partitions)
+        committed = self._states.committed(partitions)
         starts = []
         for source, state in states.items():
             saved = self.filters.open(source, state, committed.get(source)).next_offset

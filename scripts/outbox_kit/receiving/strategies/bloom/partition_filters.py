@@ -46,9 +46,9 @@ class PartitionFilter:
 class PartitionFilters:
     """Filters by partition, and their files in a folder."""
 
-    def __init__(self, folder: Path, group: str, *, capacity: int, error_rate: float, missing: Missing) -> None:
+    def __init__(self, folder: Path, *, capacity: int, error_rate: float, missing: Missing) -> None:
+        self.group = ""  # of the consumer, which is known only when the receiver binds the strategy
         self._folder = folder
-        self._group = group
         self._capacity = capacity
         self._error_rate = error_rate
         self._missing = missing
@@ -64,7 +64,7 @@ class PartitionFilters:
 
         Raises RefusedError if the policy is "refuse" and the group has handled events that no filter contains.
         """
-        path = filter_files.path_of(self._folder, self._group, source)
+        path = filter_files.path_of(self._folder, self.group, source)
         opened = PartitionFilter(state.topic_id, Generations(self._capacity, self._error_rate))
         opened.handled_before = committed or 0
         reason = self._restore(path, opened)
@@ -113,7 +113,7 @@ class PartitionFilters:
             try:
                 self.write(source)
             except OSError as error:
-                path = filter_files.path_of(self._folder, self._group, source)
+                path = filter_files.path_of(self._folder, self.group, source)
                 log.error("cannot save the filter %s: %s", path, error.strerror)
         self._saved_at = time.monotonic()
 
@@ -124,7 +124,7 @@ class PartitionFilters:
             handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0
             place, filters = (kept.topic_id, kept.next_offset, handled_before), kept.generations
             saved = SavedFilter(*place, filters.count, filters.limit, *filters.save())
-            filter_files.write(filter_files.path_of(self._folder, self._group, source), saved)
+            filter_files.write(filter_files.path_of(self._folder, self.group, source), saved)
             kept.is_changed = False
 
     def forget(self, sources: Iterable[Partition]) -> None:
