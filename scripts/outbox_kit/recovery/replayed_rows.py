@@ -15,6 +15,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
+from outbox_kit.connect.lifecycle import is_paused_or_stopped, raise_if_failed, status_text
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
@@ -22,7 +23,7 @@ from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import StoredLetter
 from outbox_kit.kafka.letters.dead_letter import DeadLetter
 from outbox_kit.operations.replayed_records import DROP_HINT, Replay
-from outbox_kit.operations.resume_guard import require_unchanged_source
+from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.operations.stale_letters import is_superseded, original_sequences
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
@@ -76,8 +77,8 @@ class _Evidence:
 def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progress: Reporter) -> Replay:
     """Write the rows of the dead letters again with their event ids, then acknowledge the dead letters.
 
-    A row that is still invalid becomes a new dead letter. Raises RefusedError, RejectedError, UnreachableError,
-    WaitTimeoutError.
+    A row that is still invalid becomes a new dead letter. Raises FailedError, RefusedError, RejectedError,
+    UnreachableError, WaitTimeoutError.
     """
     pipeline, result = deployment.pipeline, Replay()
     with deployment.exclusive("dead-letter replay", progress):
@@ -107,7 +108,17 @@ def _require_replayable(deployment: Deployment) -> Lock:
         raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
     refuse_wrong_cluster(deployment, lock, ("kafka",))
     refuse_published_deletes(pipeline.source, database)
+    _require_started(deployment)
     return lock
+
+
+def _require_started(deployment: Deployment) -> None:
+    """Raise an error if the connector cannot confirm the earlier events: it is paused, stopped or FAILED."""
+    name, status = deployment.pipeline.connector.name, require_connector(deployment).status
+    raise_if_failed(name, status)
+    if is_paused_or_stopped(status):
+        message = f"connector {name} is {status_text(status)}: it cannot deliver the events before the replay"
+        raise RefusedError(message, "run `outbox resume`")
 
 
 def _last_number(connection: Connection, source: Source) -> int | None:

@@ -143,6 +143,21 @@ def test_refuses_an_older_state_than_the_outbox_has(service: Service) -> None:
         service.command("drop", letter)
 
 
+@pytest.mark.parametrize("command", ["pause", "stop"])
+def test_refuses_at_once_if_the_connector_does_not_run(service: Service, command: str) -> None:
+    """The slot of such a connector confirms no event, so that the command would wait in vain."""
+    _, letter = service.fail(str(uuid4()))
+    outbox = in_process(service.deployment)
+    outbox(command)
+    try:
+        done = service.command("replay", letter, "--yes", code=1)
+    finally:
+        outbox("resume")
+    assert "outbox resume" in done.stderr
+    assert letter in service.listed()
+    service.command("drop", letter)
+
+
 @pytest.mark.parametrize("has_row", [True, False])
 def test_delivers_the_same_event_after_the_schema_was_fixed(service: Service, *, has_row: bool) -> None:
     """Without its row, the event is read from the dead letter."""
