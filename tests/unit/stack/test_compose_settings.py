@@ -47,6 +47,12 @@ def test_worker_settings_match(services: dict[str, Any], example: dict[str, str]
     assert environment["CONNECT_REST_ADVERTISED_HOST_NAME"] == worker
 
 
+def test_second_worker_starts_after_the_first_is_healthy(services: dict[str, Any]) -> None:
+    """The leader must be able to respond to the request that fences the tasks of the other worker."""
+    dependencies = services["connect-2"]["depends_on"]
+    assert dependencies == {**services["connect-1"]["depends_on"], "connect-1": {"condition": "service_healthy"}}
+
+
 def test_broker_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = substituted(services["kafka"]["environment"], example)
     expected = environment_variables("KAFKA_", single_node_settings())
