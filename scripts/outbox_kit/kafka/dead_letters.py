@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.kafka.letters.acknowledged import Acknowledged
-from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter
+from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter, is_dead_letter
 from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_kit.pipeline import Pipeline
 
@@ -33,6 +33,13 @@ class LetterTopic:
     def option(self) -> str:
         """The option of the commands that selects this topic, after a space; empty for the topic of the connector."""
         return "" if self.of_connector else f" --topic {self.name}"
+
+    def require_dead_letter(self, record: Message) -> None:
+        """Raise RefusedError if this is a consumer's topic and the record is no dead letter."""
+        if not self.of_connector and not is_dead_letter(record):
+            place = f"{record.partition()}/{record.offset()}"
+            message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
+            raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
 
     @property
     def list_hint(self) -> str:
@@ -116,6 +123,7 @@ def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: st
     if message is None:
         text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
         raise RefusedError(text, source.list_hint)
+    source.require_dead_letter(message)
     return StoredLetter(dead_letter(message), message)
 
 
@@ -216,15 +224,21 @@ def _read_after(
 ) -> list[Message]:
     """Return the records of the partitions in `bounds` that are not acknowledged, at most `limit`.
 
-    A partition without records after its acknowledged offset is not read.
+    A partition without records after its acknowledged offset is not read. Raises RefusedError for a record of a
+    consumer's topic that is no dead letter.
     """
     entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
     starts = {number: entry.upto for number, entry in entries.items() if entry.upto < bounds[number].end}
     # The acknowledged records after a start are read too.
     single_count = sum(len(entries[number].single) for number in starts)
     messages: list[Message] = []
+
+    def collect(message: Message) -> None:
+        source.require_dead_letter(message)
+        messages.append(message)
+
     read_limit = None if limit is None else limit + single_count
-    read_records(client.kafka, source.name, starts, messages.append, limit=read_limit, seconds=seconds)
+    read_records(client.kafka, source.name, starts, collect, limit=read_limit, seconds=seconds)
     return list(_unacknowledged(messages, entries))[:limit]
 
 

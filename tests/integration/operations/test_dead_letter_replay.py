@@ -399,10 +399,25 @@ def test_refuses_a_record_of_a_state_topic_with_a_newer_one(mailer: Mailer) -> N
 
 
 def test_refuses_a_record_without_a_topic(mailer: Mailer) -> None:
-    record = mailer.produce(MAIL_LETTERS, b"k", "")
+    reason = {"dead_letter_reason": "SMTPError"}
+    record = mailer.produce(MAIL_LETTERS, b"k", "", **reason)
     assert refused(mailer.command("replay", place(record), *YES, code=1)) == [place(record)]
     lost: dict[str, Any] = {"dead_letter_topic": MAIL, "dead_letter_partition": "9", "dead_letter_offset": "0"}
-    record = mailer.produce(MAIL_LETTERS, b"k", "", **lost)
+    record = mailer.produce(MAIL_LETTERS, b"k", "", **reason, **lost)
     assert "has no partition 9" in mailer.command("replay", place(record), *YES, code=1).stderr
     mailer.command("acknowledge", "--all", "--yes")
     assert mailer.listed() == []
+
+
+@pytest.mark.parametrize("command", ["list --all", "show", "drop", "drop --all --purge", "acknowledge --all", "replay"])
+def test_refuses_a_topic_of_events(mailer: Mailer, command: str) -> None:
+    """--purge would delete the events."""
+    record = mailer.produce(MAIL, b"k", "")
+    single = [place(record)] if "--all" not in command else []
+    confirmed = YES if command.startswith(("drop", "acknowledge", "replay")) else ()
+    arguments = (*command.split(), *single, "--topic", MAIL, *confirmed)
+    done = mailer.service.command(*arguments, code=1)
+    assert f"topic {MAIL} is not a dead letter topic" in done.stderr
+    bounds = mailer.service.deployment.kafka.bounds(MAIL)
+    assert bounds[0].first == 0
+    assert records(mailer.service.deployment, MAIL, 3)

@@ -66,6 +66,11 @@ class DeadLetter:
         return {**document, **(self.failed.to_dict() if self.failed else {})}
 
 
+def is_dead_letter(message: Message) -> bool:
+    """Return whether a record has the header that names the reason of a dead letter."""
+    return REASON in text_headers(message)
+
+
 def dead_letter(message: Message) -> DeadLetter:
     """Return the dead letter of a record."""
     headers = text_headers(message)
