@@ -236,6 +236,14 @@ def error_message(response: requests.Response) -> str:
         return ""
 
 
+def error_code(response: requests.Response) -> int:
+    """Return the field `error_code` of an error response of Kafka Connect or the registry; 0 if it is missing."""
+    try:
+        return int(response.json()["error_code"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes, including those that HTTP libraries pass as arguments or `reason` of an error.
 

@@ -15,7 +15,14 @@ from urllib3.util import Retry
 
 from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
-from outbox_common.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession, error_message
+from outbox_common.http_session import (
+    AUTHENTICATION_FAILED,
+    REDIRECTS,
+    HttpEndpoint,
+    HttpSession,
+    error_code,
+    error_message,
+)
 
 SECTION = "registry"  # of the environment file
 REQUEST_TIMEOUT_S = 20
@@ -29,8 +36,11 @@ RETRY = Retry(
     respect_retry_after_header=False,
 )
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+PATH_HINT = "check registry.url: some registries need a path, such as /apis/ccompat/v7"
 # Confluent Cloud returns GUIDs of subject versions only in responses to requests with this header.
 _HEADERS = {"Confluent-Accept-Unknown-Properties": "true"}
+# Of the Confluent API, if a subject, version or schema does not exist; other servers respond without such a code.
+_ERROR_CODES = range(40400, 40500)
 # HTTP status codes with which a registry responds if it does not support GUIDs or has no such GUID.
 _NO_GUID_STATUS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -160,6 +170,10 @@ class RegistryReader:
             raise UnreachableError(message, failure.hint) from error
         status = response.status_code
         if status in missing_status:
+            is_other = status == HTTPStatus.NOT_FOUND and error_code(response) not in _ERROR_CODES
+            if is_other and missing_status != _NO_GUID_STATUS:
+                message = f"registry at {self.url}: {description}: a server without this API responded (HTTP {status})"
+                raise UnreachableError(message, PATH_HINT)
             return None
         if status in REDIRECTS:
             failure = self._session.explain_redirect(response, path)

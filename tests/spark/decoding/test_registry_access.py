@@ -67,6 +67,8 @@ class Handler(BaseHTTPRequestHandler):
         status = 200 if actual is not None else state.missing
         if state.authorization is not None and self.headers.get("Authorization") != state.authorization:
             status = state.status
+        if actual is None and status == 404:
+            actual = {"error_code": 40402, "message": "Version not found"}
         body = (state.text if state.text is not None else json.dumps(actual)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

@@ -49,6 +49,9 @@ COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
 BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
 
 
+NO_SCHEMA: tuple[int, dict[str, Any]] = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
 class FakeRegistry:
     """Responses by path; `requests` are the paths that were requested."""
 
@@ -60,7 +63,7 @@ class FakeRegistry:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry.requests.append((self.path, self.headers["Authorization"]))
-                status, body = registry.responses.get(self.path, (404, {"message": "not found"}))
+                status, body = registry.responses.get(self.path, NO_SCHEMA)
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(body).encode())
@@ -184,6 +187,13 @@ def test_unavailable_registry_is_transient_and_asked_again(registry: FakeRegistr
     assert caught.value.transient
     registry.responses["/schemas/ids/1"] = available
     assert decode(event(value)) == AUTHOR_VALUE
+
+
+def test_a_server_without_the_api_is_no_missing_schema(registry: FakeRegistry) -> None:
+    """Otherwise, every event would be a dead letter because of a wrong URL."""
+    registry.responses["/schemas/ids/7"] = (404, {"error": "no such page"})
+    with pytest.raises(UnreachableError, match="HTTP 404"):
+        AvroValues(registry.url)(event(encoded(AUTHOR, AUTHOR_VALUE, schema_id=7)))
 
 
 def test_unreachable_registry() -> None:
