@@ -48,6 +48,7 @@ def demo(
         print_message(f"mismatch: {reason}")
     print_message(f"match: {'true' if report.match else 'false'} (build/demo/result.json)")
     if keep:
-        print_message(NEXT_STEPS.format(outbox=".venv/bin/outbox"))
+        for line in NEXT_STEPS.format(outbox=".venv/bin/outbox").splitlines():
+            print_message(line)
     if not report.match:
         raise typer.Exit(exit_codes.ERROR)
