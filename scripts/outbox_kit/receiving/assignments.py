@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_kit.receiving.recoverers import describe
+from outbox_kit.receiving.recoverers import describe, stopped
 from outbox_kit.receiving.retries import Reaction, Retries
 from outbox_kit.receiving.strategy import Strategy
 
@@ -67,7 +67,10 @@ class Assignments:
         try:
             starts = self._strategy.assigned(partitions)
         except Exception as error:
-            if self._retries.reaction(error) is not Reaction.WAIT:
+            reaction = self._retries.reaction(error)
+            if reaction is Reaction.STOP:
+                raise stopped("partitions cannot be assigned", error) from error
+            if reaction is not Reaction.WAIT:
                 raise
             self._failures += 1
             self._due = time.monotonic() + self._retries.delay_s(self._failures)

@@ -25,8 +25,9 @@ from outbox_kit.receiving.recoverers import (
     Recoverer,
     describe,
     stop,
+    stopped,
 )
-from outbox_kit.receiving.retries import Reaction, Retries
+from outbox_kit.receiving.retries import Reaction, Retries, require_at_least
 from outbox_kit.receiving.strategy import Context, Strategy
 from outbox_kit.sending.producing import offsets
 
@@ -35,6 +36,7 @@ Argument = TypeVar("Argument")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 # The client commits the offsets that the receiver stores.
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+BROKERS = ("bootstrap.servers", "metadata.broker.list")
 # No reason to stop: after a batch that took longer than max.poll.interval.ms, the client joins the group again.
 EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 HINTS = {
@@ -50,9 +52,11 @@ class Receiver(Generic[Context]):
         with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
             receiver.run(stop)
 
-    `settings` are those of a confluent-kafka Consumer. Up to `batch_size` events share one transaction. If it fails,
-    each of its events is applied in a transaction of its own, so handlers with effects outside of the transaction are
-    called again: set `batch_size` to 1 for them. A batch must end within max.poll.interval.ms.
+    `settings` are those of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
+    `batch_size` events share one transaction. If it fails, each of its events is applied in a transaction of its own,
+    so handlers with effects outside of the transaction are called again: set `batch_size` to 1 for them. A batch must
+    end within max.poll.interval.ms. `counters` counts events, and `paused` are the partitions that wait for another
+    attempt.
     """
 
     def __init__(
@@ -70,6 +74,9 @@ class Receiver(Generic[Context]):
     ) -> None:
         """Subscribe. Raises ConfigurationError for a setting that contradicts the strategy."""
         refuse_async(recoverer)
+        require_at_least(1, "batch_size", batch_size)
+        if isinstance(topics, str) or not all(topics) or not topics:
+            raise ConfigurationError(f"topics must be a list of names, not {topics!r}")
         self.counters = counters or Counters()
         self._strategy = strategy
         self._handlers = handlers
@@ -106,9 +113,9 @@ class Receiver(Generic[Context]):
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events and apply one batch; return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops, RejectedError for an error of the consumer that the client
-        does not solve itself, such as a missing topic, and errors of the strategy when partitions are assigned or
-        revoked.
+        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP, RejectedError for an
+        error of the consumer that the client does not solve itself, such as a missing topic, and errors of the strategy
+        when partitions are assigned or revoked.
         """
         self._raise_revocation_error()
         self._assignments.assign_due()
@@ -220,6 +227,8 @@ class Receiver(Generic[Context]):
         if error is None:
             return
         reaction = self._retries.reaction(error)
+        if reaction is Reaction.STOP:
+            raise stopped(f"event {event.place} cannot be applied", error) from error
         if reaction is Reaction.WAIT:
             self._wait([event, *following], error)
         else:
@@ -272,6 +281,8 @@ class Receiver(Generic[Context]):
             self._pause(event, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
+        if self._recoverer is stop:  # needs no transaction, which could fail too
+            stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
             self._recoverer(failure, context)
 
@@ -335,4 +346,6 @@ def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[st
             raise ConfigurationError(f"{name} must be {value}, not {settings[name]}", f"remove {name}")
     if not settings.get("group.id"):
         raise ConfigurationError("group.id is missing", "set group.id to the name of the service")
+    if not any(settings.get(name) for name in BROKERS):  # the client would wait for brokers for ever
+        raise ConfigurationError(f"{BROKERS[0]} is missing", f"set {BROKERS[0]} to HOST:PORT of the brokers")
     return {**DEFAULTS, **settings, **fixed}

@@ -22,6 +22,8 @@ from outbox_kit.sending.record import Record
 
 log = logging.getLogger("outbox_kit.receiving")
 MAX_MESSAGE_LENGTH = 500
+DRIVER = frozenset({"psycopg", "psycopg_binary", "psycopg_c"})
+UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE = "42P01", "42501"
 
 
 class AlreadyAppliedError(RejectedError):
@@ -51,8 +53,23 @@ class Recoverer(Protocol):
 def stop(failure: Failure, context: object, /) -> None:
     """Stop the receiver before the event: nothing after it in its partition is handled."""
     del context
-    message = f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}"
-    raise ReceiverStoppedError(f"{message}: {describe(failure.error)}", "correct the cause and start again")
+    raise stopped(
+        f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}", failure.error
+    )
+
+
+def stopped(message: str, error: Exception) -> ReceiverStoppedError:
+    """Return the error that ends the receiver because of another error."""
+    return ReceiverStoppedError(f"{message}: {describe(error)}", _hint(error))
+
+
+def _hint(error: Exception) -> str:
+    if getattr(driver_error(error), "sqlstate", None) == UNDEFINED_TABLE:
+        return (
+            "create the tables of the service, and those of processed_table.create_table_sql() and "
+            "position_table.create_table_sql(), then start again"
+        )
+    return "correct the cause and start again"
 
 
 def log_and_continue(failure: Failure, context: object, /) -> None:
@@ -111,11 +128,30 @@ def describe(error: BaseException) -> str:
     """Return the class of an error and where it was raised, and its text if that cannot contain values of events."""
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):
-        facts = ("SQLSTATE", cause.sqlstate), ("constraint", cause.diag.constraint_name)
-        detail = ", ".join(f"{name} {value}" for name, value in facts if value)
+        detail = _describe_database_error(cause)
     elif isinstance(error, OutboxKitError | KafkaException):
-        detail = str(error).partition("\n")[0]
+        detail = _first_line(error)
     else:
-        frames = extract_tb(error.__traceback__)
-        detail = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        detail = _line_of_code(error)
     return f"{type(cause).__name__}: {detail}"[:MAX_MESSAGE_LENGTH] if detail else type(cause).__name__
+
+
+def _describe_database_error(error: psycopg.Error) -> str:
+    if error.sqlstate is None:  # raised by psycopg; the text of a failed connection has the address and the user
+        return _first_line(error) if isinstance(error, psycopg.OperationalError) else _line_of_code(error)
+    facts = [f"SQLSTATE {error.sqlstate}"]
+    if error.diag.constraint_name:
+        facts.append(f"constraint {error.diag.constraint_name}")
+    if error.sqlstate in (UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE) and error.diag.message_primary:
+        facts.append(error.diag.message_primary)  # names the table
+    return ", ".join(facts)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _line_of_code(error: BaseException) -> str:
+    """Return the last line of the traceback that is not one of the database driver."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if DRIVER.isdisjoint(Path(frame.filename).parts)]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""

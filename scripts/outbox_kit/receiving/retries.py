@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.receiving.outages import is_outage
+from outbox_kit.errors import ConfigurationError, OutboxKitError
+from outbox_kit.receiving.outages import is_incomplete_database, is_outage
 
 MAX_EXPONENT = 30
 
@@ -22,15 +22,21 @@ class Reaction(Enum):
     """Try again without a limit: the event is not the cause, for example while the database is unreachable."""
     RECOVER = "recover"
     """Recover at once: no retry can succeed."""
+    STOP = "stop"
+    """Stop the receiver before the event: no event is the cause, and somebody has to remove it."""
 
 
 def default_reaction(error: Exception) -> Reaction:
-    """Return WAIT for outages, RECOVER for records that cannot be used, otherwise RETRY.
+    """Return WAIT for outages, STOP for a database in which something is missing, RECOVER for unusable records.
+
+    All other errors are RETRY.
 
     Errors of an HTTP client are RETRY: pass a function of your own to wait for a dependency without a limit.
     """
     if is_outage(error):
         return Reaction.WAIT
+    if is_incomplete_database(error):
+        return Reaction.STOP
     if isinstance(error, OutboxKitError) and not error.transient:
         return Reaction.RECOVER
     return Reaction.RETRY
@@ -41,6 +47,7 @@ class Retries:
     """Number of attempts and the delays between them. The first delivery is an attempt; 1 means no retry.
 
     The n-th delay is `first_delay_s` * `factor` ** (n - 1), at most `max_delay_s`, plus or minus the fraction `jitter`.
+    Raises ConfigurationError for a number that leads to no attempt or no valid delay.
     """
 
     attempts: int = 3
@@ -50,8 +57,21 @@ class Retries:
     jitter: float = 0.2
     reaction: Callable[[Exception], Reaction] = default_reaction
 
+    def __post_init__(self) -> None:
+        minimums = {"attempts": 1, "first_delay_s": 0, "factor": 1, "max_delay_s": 0, "jitter": 0}
+        for name, minimum in minimums.items():
+            require_at_least(minimum, name, getattr(self, name))
+        if self.jitter > 1:
+            raise ConfigurationError(f"jitter must be at most 1, not {self.jitter:g}")
+
     def delay_s(self, failures: int) -> float:
         """Return the seconds to wait after this number of failures of one event."""
         exponent = min(failures - 1, MAX_EXPONENT)
         delay = min(self.first_delay_s * self.factor**exponent, self.max_delay_s)
         return delay * (1 + random.uniform(-self.jitter, self.jitter))  # noqa: S311 - no secret
+
+
+def require_at_least(minimum: float, name: str, value: float) -> None:
+    """Raise ConfigurationError for a number that is too small or not a number."""
+    if not value >= minimum:
+        raise ConfigurationError(f"{name} must be at least {minimum:g}, not {value:g}")

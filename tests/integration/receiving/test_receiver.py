@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from psycopg import sql
 from tests.integration.receiving.service import Service, run_until
 
 from outbox_kit.errors import ConfigurationError, RejectedError
@@ -18,8 +19,10 @@ from outbox_kit.receiving import (
     DeadLetterTopic,
     Event,
     ProcessedEvents,
+    Receiver,
     ReceiverStoppedError,
     Retries,
+    StoredOffsets,
     recoverers,
 )
 from outbox_kit.sending.record import PRODUCER_SETTINGS
@@ -236,6 +239,59 @@ def test_a_missing_topic_is_an_error(service: Service) -> None:
         run_until(receiver, "never", lambda: False)
     assert service.topic in caught.value.message
     assert any("outbox apply" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_a_missing_table_stops_the_receiver_and_creates_no_dead_letters(service: Service, batch_size: int) -> None:
+    """No event is the cause: the recoverer would get all of them."""
+    table = f"effect_{uuid4().hex[:8]}"
+
+    @service.handlers.otherwise
+    def write(event: Event, connection: psycopg.Connection) -> None:
+        connection.execute(sql.SQL("insert into {} values ({})").format(sql.Identifier(table), event.event_id))
+
+    service.send(*(("a", str(number)) for number in range(5)), partition=0)
+    options = {"retries": FAST, "recoverer": recoverers.log_and_continue, "batch_size": batch_size}
+    with service.receiver(once(service), **options) as receiver:
+        with pytest.raises(ReceiverStoppedError, match=f'"{table}" does not exist'):
+            receiver.run(StopEvent(), poll_s=0.1)
+        with psycopg.connect(service.dsn) as connection:
+            connection.execute(sql.SQL("create table {} (event_id text)").format(sql.Identifier(table)))
+        run_until(receiver, "the events", lambda: receiver.counters.handled == 5)
+        assert receiver.counters.recovered == 0
+
+
+@pytest.mark.parametrize("strategy", [ProcessedEvents, StoredOffsets])
+def test_a_missing_table_of_the_strategy_names_the_next_step(service: Service, strategy: type[Any]) -> None:
+    service.handlers.otherwise(service.write_effect)
+    service.send(("a", "1"))
+    with service.receiver(strategy(service.connect, table="public.nowhere")) as receiver:
+        with pytest.raises(ReceiverStoppedError, match=r"public\.nowhere") as caught:
+            receiver.run(StopEvent(), poll_s=0.1)
+        assert "create_table_sql" in (caught.value.hint or "")
+
+
+def test_refuses_arguments_with_which_nothing_would_be_applied(service: Service) -> None:
+    with pytest.raises(ConfigurationError, match="batch_size"):
+        service.receiver(once(service), batch_size=0)
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
+        service.receiver(once(service), settings={"bootstrap.servers": ""})
+    with pytest.raises(ConfigurationError, match="connect"):
+        ProcessedEvents(service.dsn)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="start"):
+        StoredOffsets(service.connect, start="middle")  # type: ignore[arg-type]
+    for topics in ([], [""], service.topic):
+        with pytest.raises(ConfigurationError, match="topics"):
+            Receiver(service.settings(), topics, once(service), service.handlers)
+
+
+def test_stop_ends_the_receiver_also_if_no_transaction_can_be_opened(service: Service) -> None:
+    def connect() -> psycopg.Connection:
+        raise ValueError("broken")
+
+    service.send(("a", "1"))
+    with service.receiver(ProcessedEvents(connect), retries=FAST) as receiver, pytest.raises(ReceiverStoppedError):
+        run_until(receiver, "never", lambda: False)
 
 
 class FailingSeek:

@@ -64,6 +64,8 @@ class LatestState:
                 f"max_staleness_s ({max_staleness_s:g}) must be greater than check_interval_s ({check_interval_s:g})"
             )
             raise ConfigurationError(message, "the end of the topic is confirmed once per check_interval_s")
+        if snapshot is not None and (snapshot.is_dir() or not snapshot.parent.is_dir()):
+            raise ConfigurationError(f"snapshot {snapshot} is not a file in an existing folder", "create the folder")
         self.topic = topic
         self._decode = decode
         self._snapshot = snapshot

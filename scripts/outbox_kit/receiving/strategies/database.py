@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from outbox_kit.errors import RejectedError
+from outbox_kit.errors import ConfigurationError, RejectedError
 from outbox_kit.receiving.outages import is_outage
 from outbox_kit.receiving.recoverers import ReceiverStoppedError
 
@@ -24,6 +24,10 @@ class Database(Generic[Connected]):
     """
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
+        """Raises ConfigurationError if `connect` is not a function."""
+        if not callable(connect):
+            message = f"connect must be a function that returns a connection, not {type(connect).__name__}"
+            raise ConfigurationError(message, "pass, for example, lambda: psycopg.connect(dsn)")
         self._connect = connect
         self._connection: psycopg.Connection[Any] | None = None
 

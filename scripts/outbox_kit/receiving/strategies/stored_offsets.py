@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal
 
 from confluent_kafka import Consumer, TopicPartition
 
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.receiving.event import Event
 from outbox_kit.receiving.recoverers import AlreadyAppliedError
 from outbox_kit.receiving.strategies import position_table
@@ -45,8 +46,11 @@ class StoredOffsets(Generic[Connected]):
     ) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
-        `start` applies to a partition with neither a stored position nor a committed offset of the group.
+        `start` applies to a partition with neither a stored position nor a committed offset of the group. Raises
+        ConfigurationError for another value.
         """
+        if start not in ("earliest", "latest"):
+            raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
         self.database = Database(connect)
         self.group = group or ""
         self.table = table

@@ -368,6 +368,12 @@ def saved(topic: CompactedTopic, opened: Open, path: Path) -> None:
     cache.close()
 
 
+@pytest.mark.parametrize("snapshot", ["missing/snapshot", "."])
+def test_snapshot_that_cannot_be_saved_is_refused(topic: CompactedTopic, tmp_path: Path, snapshot: str) -> None:
+    with pytest.raises(ConfigurationError, match="snapshot"):
+        LatestState(topic.settings, topic.name, snapshot=tmp_path / snapshot)
+
+
 def test_snapshot_is_continued(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     saved(topic, opened, path)
@@ -488,7 +494,10 @@ def test_the_gap_after_a_snapshot_begins_at_its_end(topic: CompactedTopic, age_s
 
 
 def test_failure_to_save_does_not_end_the_cache(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:
-    cache = opened(topic, snapshot=tmp_path / "missing" / "snapshot", snapshot_interval_s=0)
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    cache = opened(topic, snapshot=folder / "snapshot", snapshot_interval_s=0)
+    folder.rmdir()
     topic.send("a", state(1), 1)
     assert load(cache) == {"a": {"n": 1}}
     cache.poll()
