@@ -214,7 +214,7 @@ bench-latency: setup ## Measure the latency from commit to consumer, compared wi
 bench-sending: setup ## Measure the costs of the ways to send; build/bench/sending.json. About 15 minutes. BACKLOGS=100000,1000000: larger backlogs.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
 
-bench-receiving: setup ## Measure the strategies of the receiving library; build/bench/receiving.json. About 5 minutes.
+bench-receiving: setup ## Measure the strategies of the receiving library; build/bench/receiving.json. About 11 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/run.py
 
 bench-receiving-table: setup ## Measure layouts and settings of the table of processed events; build/bench/receiving-table.json. About 6 minutes.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Events per second of the strategies of the receiving library, compared with the same handler without deduplication.
 
-See docs/performance.md, "Costs of the ways to receive". Settings: EVENTS (default 30000), ROUNDS (3), BATCHES
+See docs/performance.md, "Costs of the ways to receive". Settings: EVENTS (default 30000), ROUNDS (7), BATCHES
 ("100,500"), ONLY (names of variants, separated by commas).
 """
 
@@ -23,7 +23,7 @@ from tests.benchmarks.report import Bound, bound_table, document, machine, markd
 from outbox_kit.receiving import Handlers, Receiver
 
 EVENTS = int(os.environ.get("EVENTS") or 30_000)
-ROUNDS = int(os.environ.get("ROUNDS") or 3)
+ROUNDS = int(os.environ.get("ROUNDS") or 7)
 BATCHES = tuple(int(size) for size in (os.environ.get("BATCHES") or "100,500").split(","))
 ONLY = tuple(name for name in os.environ.get("ONLY", "").split(",") if name)
 LIMIT_S = 300
