@@ -237,7 +237,7 @@ def error_message(response: requests.Response) -> str:
 
 
 def error_code(response: requests.Response) -> int:
-    """Return the field `error_code` of an error response of Kafka Connect or the registry; 0 if it is missing."""
+    """Return the field `error_code` of an error response of the schema registry; 0 if it is missing."""
     try:
         return int(response.json()["error_code"])
     except (ValueError, KeyError, TypeError):

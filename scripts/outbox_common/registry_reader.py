@@ -36,7 +36,7 @@ RETRY = Retry(
     respect_retry_after_header=False,
 )
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
-PATH_HINT = "check registry.url: some registries need a path, such as /apis/ccompat/v7"
+PATH_HINT = "check the URL of the registry: some registries need a path, such as /apis/ccompat/v7"
 # Confluent Cloud returns GUIDs of subject versions only in responses to requests with this header.
 _HEADERS = {"Confluent-Accept-Unknown-Properties": "true"}
 # Of the Confluent API, if a subject, version or schema does not exist; other servers respond without such a code.

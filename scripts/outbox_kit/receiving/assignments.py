@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_kit.receiving.recoverers import describe, stopped
+from outbox_kit.receiving.recoverers import describe, stopped_error
 from outbox_kit.receiving.retries import Reaction, Retries
 from outbox_kit.receiving.strategy import Strategy
 
@@ -69,7 +69,7 @@ class Assignments:
         except Exception as error:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.STOP:
-                raise stopped("partitions cannot be assigned", error) from error
+                raise stopped_error("partitions cannot be assigned", error) from error
             if reaction is not Reaction.WAIT:
                 raise
             self._failures += 1

@@ -1,4 +1,4 @@
-"""Which errors have another cause than an event: outages, which end by themselves, and an incomplete database."""
+"""Which errors have another cause than an event: outages, which end by themselves, and a misconfigured database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from outbox_kit.sending.producing.errors import NotCommittedError, NotDeliveredE
 # Connection, read-only after a failover, resources, shutdown and start of the server, its file system.
 SQLSTATES = ("08", "25006", "53", "57P", "58")
 LIMIT_OF_STATEMENT = "53400"  # such as temp_file_limit
-# Login, name of the database, schema, table or column, permission: every event of the handler has the same error.
-INCOMPLETE_DATABASE = ("28", "3D", "3F", "42P01", "42501", "42703")
+# Invalid authorization, catalog or schema name, undefined table, insufficient privilege, undefined column.
+MISCONFIGURED = ("28", "3D", "3F", "42P01", "42501", "42703")
 # A KafkaError of the client is not marked as retriable, except in transactions.
 KAFKA_CODES = frozenset(
     {
@@ -66,10 +66,10 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, UnreachableError | NotCommittedError | WaitTimeoutError)
 
 
-def is_incomplete_database(error: BaseException) -> bool:
-    """Return whether a table, a permission or another part of the database is missing that no event can create."""
+def is_database_misconfigured(error: BaseException) -> bool:
+    """Return whether a login, privilege, schema, table or column is missing, whatever the event contains."""
     cause = driver_error(error)
-    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(INCOMPLETE_DATABASE)
+    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(MISCONFIGURED)
 
 
 def is_kafka_outage(error: KafkaError) -> bool:

@@ -25,7 +25,7 @@ from outbox_kit.receiving.recoverers import (
     Recoverer,
     describe,
     stop,
-    stopped,
+    stopped_error,
 )
 from outbox_kit.receiving.retries import Reaction, Retries, require_at_least
 from outbox_kit.receiving.strategy import Context, Strategy
@@ -76,7 +76,7 @@ class Receiver(Generic[Context]):
         refuse_async(recoverer)
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
-            raise ConfigurationError(f"topics must be a list of names, not {topics!r}")
+            raise ConfigurationError(f"topics must be a non-empty list of topic names, not {topics!r}")
         self.counters = counters or Counters()
         self._strategy = strategy
         self._handlers = handlers
@@ -228,7 +228,7 @@ class Receiver(Generic[Context]):
             return
         reaction = self._retries.reaction(error)
         if reaction is Reaction.STOP:
-            raise stopped(f"event {event.place} cannot be applied", error) from error
+            raise stopped_error(f"event {event.place} cannot be applied", error) from error
         if reaction is Reaction.WAIT:
             self._wait([event, *following], error)
         else:

@@ -53,13 +53,13 @@ class Recoverer(Protocol):
 def stop(failure: Failure, context: object, /) -> None:
     """Stop the receiver before the event: nothing after it in its partition is handled."""
     del context
-    raise stopped(
+    raise stopped_error(
         f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}", failure.error
     )
 
 
-def stopped(message: str, error: Exception) -> ReceiverStoppedError:
-    """Return the error that ends the receiver because of another error."""
+def stopped_error(message: str, error: Exception) -> ReceiverStoppedError:
+    """Return a ReceiverStoppedError whose message describes `error`, with a hint."""
     return ReceiverStoppedError(f"{message}: {describe(error)}", _hint(error))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from outbox_kit.errors import ConfigurationError, OutboxKitError
-from outbox_kit.receiving.outages import is_incomplete_database, is_outage
+from outbox_kit.receiving.outages import is_database_misconfigured, is_outage
 
 MAX_EXPONENT = 30
 
@@ -23,11 +23,11 @@ class Reaction(Enum):
     RECOVER = "recover"
     """Recover at once: no retry can succeed."""
     STOP = "stop"
-    """Stop the receiver before the event: no event is the cause, and somebody has to remove it."""
+    """Stop the receiver before the event: no event is the cause, and no retry can succeed until it is corrected."""
 
 
 def default_reaction(error: Exception) -> Reaction:
-    """Return WAIT for outages, STOP for a database in which something is missing, RECOVER for unusable records.
+    """Return WAIT for outages, STOP for a misconfigured database, RECOVER for unusable records.
 
     All other errors are RETRY.
 
@@ -35,7 +35,7 @@ def default_reaction(error: Exception) -> Reaction:
     """
     if is_outage(error):
         return Reaction.WAIT
-    if is_incomplete_database(error):
+    if is_database_misconfigured(error):
         return Reaction.STOP
     if isinstance(error, OutboxKitError) and not error.transient:
         return Reaction.RECOVER
@@ -72,6 +72,6 @@ class Retries:
 
 
 def require_at_least(minimum: float, name: str, value: float) -> None:
-    """Raise ConfigurationError for a number that is too small or not a number."""
+    """Raise ConfigurationError if `value` is less than `minimum` or NaN."""
     if not value >= minimum:
         raise ConfigurationError(f"{name} must be at least {minimum:g}, not {value:g}")

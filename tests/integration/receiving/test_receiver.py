@@ -243,7 +243,7 @@ def test_a_missing_topic_is_an_error(service: Service) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 100])
 def test_a_missing_table_stops_the_receiver_and_creates_no_dead_letters(service: Service, batch_size: int) -> None:
-    """No event is the cause: the recoverer would get all of them."""
+    """No event is the cause; the recoverer would be called for every event."""
     table = f"effect_{uuid4().hex[:8]}"
 
     @service.handlers.otherwise

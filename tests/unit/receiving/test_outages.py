@@ -18,7 +18,6 @@ from outbox_kit.sending.producing import NotDeliveredError
 
 WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
 RETRY = ["22P02", "23505", "40001", "40P01", "42883", "53400", "54000", "55P03", "57014"]
-
 STOP = ["28P01", "3D000", "3F000", "42501", "42703", "42P01"]
 STATES = {Reaction.WAIT: WAIT, Reaction.RETRY: RETRY, Reaction.STOP: STOP}
 

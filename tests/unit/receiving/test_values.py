@@ -190,7 +190,7 @@ def test_unavailable_registry_is_transient_and_asked_again(registry: FakeRegistr
 
 
 def test_a_server_without_the_api_is_no_missing_schema(registry: FakeRegistry) -> None:
-    """Otherwise, every event would be a dead letter because of a wrong URL."""
+    """Otherwise, a wrong URL would send every event to the dead letter topic."""
     registry.responses["/schemas/ids/7"] = (404, {"error": "no such page"})
     with pytest.raises(UnreachableError, match="HTTP 404"):
         AvroValues(registry.url)(event(encoded(AUTHOR, AUTHOR_VALUE, schema_id=7)))

@@ -48,7 +48,7 @@ def test_worker_settings_match(services: dict[str, Any], example: dict[str, str]
 
 
 def test_second_worker_starts_after_the_first_is_healthy(services: dict[str, Any]) -> None:
-    """The leader must be able to respond to the request that fences the tasks of the other worker."""
+    """The leader of the group must respond to the zombie fencing request of the other worker."""
     dependencies = services["connect-2"]["depends_on"]
     assert dependencies == {**services["connect-1"]["depends_on"], "connect-1": {"condition": "service_healthy"}}
 
