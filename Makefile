@@ -11,13 +11,13 @@ MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPT
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check
 UV_COMPILE := build/uv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-config \
-	--annotation-style line --custom-compile-command 'make requirements'
+	--annotation-style line --custom-compile-command 'make requirements' --no-emit-package outbox-events
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
 IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
-PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
-IMAGE_REQUIREMENTS := pyproject.toml requirements/commands.txt requirements/tools-image.txt requirements/pyspark.txt
+PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_events scripts/outbox_kit spark_jobs/outbox_spark -name "*.py")
+IMAGE_REQUIREMENTS := pyproject.toml scripts/outbox_events/pyproject.toml requirements/commands.txt requirements/tools-image.txt requirements/pyspark.txt
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Older PostgreSQL servers, for the tests of the database checks.
@@ -39,12 +39,12 @@ prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
 
 # Built without isolation: pip does not check the hashes of what it installs into isolated build environments.
-$(STAMPS)/venv: pyproject.toml requirements/build.txt requirements/development.txt | prerequisites
+$(STAMPS)/venv: pyproject.toml scripts/outbox_events/pyproject.toml requirements/build.txt requirements/development.txt | prerequisites
 	@echo "setting up $(VENV) (about 500 MB the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --require-hashes --only-binary=:all: -r requirements/build.txt
 	@$(PIP_INSTALL) --require-hashes --no-build-isolation --use-pep517 -r requirements/development.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e scripts/outbox_events -e .
 	@mkdir -p $(STAMPS) && touch $@
 
 requirements: prerequisites ## Write requirements/ (exact versions and hashes) after a change of dependencies. UPGRADE=1: latest versions.
@@ -52,8 +52,8 @@ requirements: prerequisites ## Write requirements/ (exact versions and hashes) a
 	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/lock.txt
 	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --group lock -o requirements/lock.txt
 	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra test --group build --group tools-image -o requirements/development.txt
-	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml --extra deploy -o requirements/commands.txt
-	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml --extra kafka -o requirements/kafka.txt
+	@$(UV_COMPILE) -c requirements/development.txt pyproject.toml -o requirements/commands.txt
+	@$(UV_COMPILE) -c requirements/development.txt scripts/outbox_events/pyproject.toml --extra kafka --extra avro -o requirements/events.txt
 	@for group in build pyspark spark-driver tools-image; do \
 	  $(UV_COMPILE) -c requirements/development.txt --group $$group -o requirements/$$group.txt || exit 1; done
 
@@ -98,11 +98,11 @@ demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps 
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
 drill: setup ## Put three ways of sending under three faults, and count lost events and repeated effects. About 5 minutes.
-	@$(WITH_JAVA) $(BIN)/outbox drill --seed 1 $(DRILL)
+	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.drill --seed 1 $(DRILL)
 
 drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About three hours; resumable.
-	@$(WITH_JAVA) $(BIN)/outbox drill --seed $(or $(SEED),2026) --materialize --receive --resume
-	@$(BIN)/outbox drill --report --seed $(or $(SEED),2026)
+	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.drill --seed $(or $(SEED),2026) --materialize --receive --resume
+	@$(BIN)/python -m outbox_lab.drill --report --seed $(or $(SEED),2026)
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from the components of `make setup`.
 	@scripts/container-engine.sh up

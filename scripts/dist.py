@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Build the files of release V in dist/ (`make dist`). The same sources result in identical files.
 
-outbox_kit-V-py3-none-any.whl      the commands and the library
-outbox_kit-V.tar.gz                the sources
-outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the commands (extra deploy)
-outbox-kit-kafka-requirements-V.txt  likewise, for services: the dependencies of the library (extra kafka)
+outbox_events-V-py3-none-any.whl   the library for services; outbox_events-V.tar.gz its sources
+outbox_kit-V-py3-none-any.whl      the commands, which need the library; outbox_kit-V.tar.gz the sources
+outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the commands
+outbox-events-requirements-V.txt   likewise, for services: the dependencies of the library (extras kafka and avro)
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
 outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
 outbox-spark-V.jar                 for spark-submit --jars, together with the jars that docs/scheduling.md lists
-outbox-...-V.cdx.json              SBOMs of the wheel, the plugins and the driver, in CycloneDX JSON
+outbox-...-V.cdx.json              SBOMs of the wheels, the plugins and the driver, in CycloneDX JSON
 SHA256SUMS                         for `sha256sum --check`
 """
 
@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLUGINS_FOLDER = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
 REQUIREMENTS_FOLDER = ROOT / "requirements"
+PYTHON_REQUIREMENTS = (("outbox-kit", "commands.txt"), ("outbox-events", "events.txt"))
 LAUNCHERS_NAME = "outbox-spark-launchers"
 BUILD_TIMEOUT_S = 600
 REGULAR_FILE_MODE = 0o100644
@@ -45,8 +46,9 @@ def main() -> None:
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    build_wheel_and_sdist(folder)
-    for name, requirements in (("outbox-kit", "commands.txt"), ("outbox-kit-kafka", "kafka.txt")):
+    for project in (ROOT / "scripts" / "outbox_events", ROOT):
+        build_wheel_and_sdist(project, folder)
+    for name, requirements in PYTHON_REQUIREMENTS:
         shutil.copy(REQUIREMENTS_FOLDER / requirements, folder / f"{name}-requirements-{__version__}.txt")
     for plugin in plugins():
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
@@ -64,12 +66,14 @@ def main() -> None:
         print(f"{path.stat().st_size:>10}  dist/{path.name}")
 
 
-def build_wheel_and_sdist(folder: Path) -> None:
-    """Build both into the folder; exit with an error if that fails."""
+def build_wheel_and_sdist(project: Path, folder: Path) -> None:
+    """Build both from the project folder into `folder`; exit with an error if that fails."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    result = subprocess.run(command, cwd=ROOT, timeout=BUILD_TIMEOUT_S, check=False, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=project, timeout=BUILD_TIMEOUT_S, check=False, capture_output=True, text=True)
     if result.returncode:
-        raise SystemExit(f"error: cannot build the wheel and the source distribution\n{result.stdout}{result.stderr}")
+        raise SystemExit(
+            f"error: cannot build the wheel and the source distribution of {project}\n{result.stdout}{result.stderr}"
+        )
 
 
 def plugins() -> list[Path]:
@@ -80,7 +84,7 @@ def plugins() -> list[Path]:
 def write_sboms(folder: Path) -> None:
     """Write one SBOM for each file of the release that has dependencies."""
     documents = {plugin.name: sbom.of_jars(plugin.name, __version__, plugin) for plugin in plugins()}
-    for name, requirements in (("outbox-kit", "commands.txt"), (LAUNCHERS_NAME, "spark-driver.txt")):
+    for name, requirements in (*PYTHON_REQUIREMENTS, (LAUNCHERS_NAME, "spark-driver.txt")):
         documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements)
     for name, text in documents.items():
         (folder / f"{name}-{__version__}.cdx.json").write_text(text, encoding="utf-8")

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Resolve the Python packages of the images, for Python 3.11 of Debian bookworm on Linux:
-#   build/images/tools      outbox-kit and its dependencies, and cryptography for compose/secure
+#   build/images/tools      outbox-kit, outbox-events and their dependencies, and cryptography for compose/secure
 #   build/images/pyspark    PySpark, for the image `spark`
 # The images copy these folders, so that `docker build` needs no package index.
 set -eu
 cd "$(dirname "$0")/.."
-python=${1:-.venv/bin/python}
+python=$(realpath -s "${1:-.venv/bin/python}")
 images=build/images
+wheels=$PWD/$images/wheels
 
 case "$(uname -m)" in
 arm64 | aarch64) machine=aarch64 ;;
@@ -23,15 +24,18 @@ install() { # FOLDER OPTION...
 
 rm -rf $images/tools $images/pyspark $images/wheels
 mkdir -p $images
-"$python" -m hatchling build -t wheel -d $images/wheels >$images/wheel.log 2>&1 || {
-  cat $images/wheel.log >&2
-  exit 1
-}
-# One installation of the wheel and its dependencies, so that pip reports a dependency without a hash.
-wheel=$(echo $images/wheels/outbox_kit-*.whl)
-echo "./${wheel}[deploy] $("$python" -m pip hash "$wheel" | tail -n 1)" >$images/wheels/outbox_kit.txt
+for project in scripts/outbox_events .; do
+  (cd $project && "$python" -m hatchling build -t wheel -d "$wheels") >$images/wheel.log 2>&1 || {
+    cat $images/wheel.log >&2
+    exit 1
+  }
+done
+# One installation of the wheels and their dependencies, so that pip reports a dependency without a hash.
+for wheel in $images/wheels/outbox_*.whl; do
+  echo "./$wheel $("$python" -m pip hash "$wheel" | tail -n 1)"
+done >$images/wheels/outbox.txt
 install $images/tools --require-hashes -r requirements/commands.txt -r requirements/tools-image.txt \
-  -r $images/wheels/outbox_kit.txt
+  -r $images/wheels/outbox.txt
 # The first line of each script is the path of this machine's Python: replace it by the path in the image.
 for script in $images/tools/bin/outbox*; do
   sed -i.old '1s|.*|#!/usr/bin/python3|' "$script" && rm "$script.old"

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_common.avro_schema import NAMED_TYPES, Node, Schema, field_types, kind_of, load, same_kind, source_field
+from outbox_events.schemas.avro_schema import (
+    NAMED_TYPES,
+    Node,
+    Schema,
+    field_types,
+    kind_of,
+    load,
+    same_kind,
+    source_field,
+)
 
 _PROMOTIONS: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),

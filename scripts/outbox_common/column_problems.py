@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outbox_common.avro_schema import Node, Schema, kind_of
 from outbox_common.column_names import ambiguous_names, reserved_by
+from outbox_events.schemas.avro_schema import Node, Schema, kind_of
 
 MAX_PRECISION = 38
 """Maximum precision of a decimal in Spark."""

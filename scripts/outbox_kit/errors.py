@@ -1,24 +1,22 @@
-"""Expected errors, all derived from OutboxKitError.
+"""Expected errors of the commands: those of outbox_events.errors, and StackError; hints that several commands print.
 
-    OutboxKitError
-    ├── ConfigurationError     a file, an option or a secret is missing or wrong
-    ├── UnreachableError       a system gave no valid response, or PostgreSQL or Kafka rejected the login
-    ├── RejectedError          a system rejected the request
-    ├── WaitTimeoutError       a condition did not become true within its time limit
-    ├── RefusedError           outbox-kit refuses to continue, for example because rows could be lost
-    └── StackError             the embedded stack could not be started or stopped
-
-A message states what failed and the invalid value (no secret, no payload); a hint is a command or a key to change.
-The command line prints both, and the traceback only with `--debug`.
+The command line prints message and hint, and the traceback only with `--debug`.
 """
 
 from __future__ import annotations
 
-from outbox_common.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
+from outbox_events.errors import (
+    ConfigurationError,
+    OutboxError,
+    RefusedError,
+    RejectedError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 
 __all__ = [
     "ConfigurationError",
-    "OutboxKitError",
+    "OutboxError",
     "RefusedError",
     "RejectedError",
     "StackError",
@@ -34,9 +32,5 @@ RECOVER_HINT = "run `outbox recover`"
 APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
-class WaitTimeoutError(OutboxKitError):
-    """A condition did not become true within its time limit."""
-
-
-class StackError(OutboxKitError):
+class StackError(OutboxError):
     """The embedded stack could not be started or stopped."""

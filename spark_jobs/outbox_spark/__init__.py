@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
+    from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
     from outbox_spark.jobs.model import MaterializeJob, Outcome, Status
     from outbox_spark.library import load_jobs, materialize, read_changes, read_jobs, read_state
 
 __all__ = [
     "ConfigurationError",
     "MaterializeJob",
-    "OutboxKitError",
+    "OutboxError",
     "Outcome",
     "OverlapError",
     "RefusedError",

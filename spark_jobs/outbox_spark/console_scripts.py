@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from outbox_common.extras import MissingExtraError, extra
 from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_events.extras import MissingExtraError, extra
 
 REFUSED = 4
 """The exit code Exit.REFUSED, whose module needs packages that may be missing."""
@@ -34,7 +34,7 @@ def rebuild() -> int:
 
 def _run(command: str) -> int:
     try:
-        with ended_by_ctrl_c(), extra("spark"):
+        with ended_by_ctrl_c(), extra("outbox-kit[spark]"):
             module = import_module(f"outbox_spark.commands.{command}")
     except MissingExtraError as error:
         sys.stderr.write(f"error: {error}\n")

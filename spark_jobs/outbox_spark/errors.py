@@ -1,6 +1,6 @@
 """Expected errors of the jobs, with a common base class. `transient` (retryable) determines the exit code.
 
-    OutboxKitError
+    OutboxError
     ├── ConfigurationError     a file, an option, a secret or a jar is missing or invalid
     ├── UnreachableError       Kafka, the registry or the target did not respond, or rejected the credentials
     ├── RejectedError          the registry responded with an error
@@ -8,16 +8,16 @@
     └── RefusedError           the job refuses to continue because rows could be lost, mixed or resurrected
         └── OverlapError       another run has locked or changed the table
 
-Messages and hints: see outbox_common.errors.
+Messages and hints: see outbox_events.errors.
 """
 
 from __future__ import annotations
 
-from outbox_common.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, RejectedError, UnreachableError
 
 __all__ = [
     "ConfigurationError",
-    "OutboxKitError",
+    "OutboxError",
     "OverlapError",
     "RefusedError",
     "RejectedError",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class SchemaError(OutboxKitError):
+class SchemaError(OutboxError):
     """A schema cannot be mapped to columns, or is incompatible with the existing table."""
 
     transient = False

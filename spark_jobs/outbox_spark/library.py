@@ -1,6 +1,6 @@
 """Functions for programs that have a Spark session of their own: notebooks, tasks of Airflow, models of dbt.
 
-They raise OutboxKitError for expected errors. Other exceptions are those of Spark and of the database drivers.
+They raise OutboxError for expected errors. Other exceptions are those of Spark and of the database drivers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files for spark-submit, in one folder: `python -m outbox_spark.spark_submit_files DIR`.
 
-outbox-spark-pyfiles.zip    for --py-files: outbox_spark and outbox_common
+outbox-spark-pyfiles.zip    for --py-files: outbox_spark, outbox_common and outbox_events
 materialize.py, ...         the launchers: the application files of spark-submit
 requirements.txt            Python packages of the driver, with hashes; executors need no Python packages
 jars/                       for --jars, if --jars FOLDER was given
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import outbox_common
+import outbox_events
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.errors import ConfigurationError
 
@@ -50,8 +51,8 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
 
 
 def _zip_entries(package: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the names of the zip's files and their content: this package, and outbox_common."""
-    for folder in (package, Path(outbox_common.__file__).parent):
+    """Yield the names of the zip's files and their content: this package, outbox_common and outbox_events."""
+    for folder in (package, *(Path(module.__file__ or "").parent for module in (outbox_common, outbox_events))):
         for path in [*folder.rglob("*.py"), *folder.rglob("py.typed")]:
             yield f"{folder.name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
 

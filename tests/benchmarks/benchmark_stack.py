@@ -19,12 +19,13 @@ import psycopg
 import yaml
 from tests.conftest import REPOSITORY, make_project
 
+from outbox_events.contract.lsn import parse as parse_lsn
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.lsn import parse as parse_lsn
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
@@ -32,7 +33,6 @@ from outbox_kit.stack.health_checks import send_get
 from outbox_kit.stack.ports import HOST, choose_ports
 from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
-from outbox_kit.waiting import Observation, wait_for
 
 NAME = "bench"
 TABLE = "public.bench_event"

@@ -31,9 +31,9 @@ from tests.benchmarks.latency_writer import Written, write
 from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish
 from tests.benchmarks.variants import Variant
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.waiting import Observation, wait_for
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SECONDS = float(os.environ.get("SECONDS", "10"))

@@ -20,10 +20,10 @@ from tests.benchmarks.benchmark_stack import print_progress
 from tests.benchmarks.report import document, machine, markdown, publish, spread
 from tests.conftest import make_project
 
+from outbox_events import LatestState
+from outbox_events.receiving.values import json_value
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
-from outbox_kit.receiving.latest_state import LatestState
-from outbox_kit.receiving.values import json_value
 from outbox_kit.stack import Stack
 
 TOPIC = "bench.latest"

@@ -1,4 +1,4 @@
-"""The HTML page of `outbox drill --report` in a browser: on a desktop, on a phone, and printed."""
+"""The HTML page of `python -m outbox_lab.drill --report` in a browser: on a desktop, on a phone, and printed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 from tests.browser.conftest import Page
-from tests.unit.drill.samples import deliveries_of, ledger_of, result_of
+from tests.unit.lab.drill.samples import deliveries_of, ledger_of, result_of
 
-from outbox_kit.drill.faults import FAULTS
-from outbox_kit.drill.ledger import Outcome
-from outbox_kit.drill.receivers.effects import count_effects
-from outbox_kit.drill.receivers.strategies import STRATEGIES
-from outbox_kit.drill.reporting.report import Cost, to_html
-from outbox_kit.drill.ways.catalogue import WAYS
+from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.ledger import Outcome
+from outbox_lab.drill.receivers.effects import count_effects
+from outbox_lab.drill.receivers.strategies import STRATEGIES
+from outbox_lab.drill.reporting.report import Cost, to_html
+from outbox_lab.drill.ways.catalogue import WAYS
 
 pytestmark = pytest.mark.browser
 

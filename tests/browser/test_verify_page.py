@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver import Chrome
 from tests.browser.conftest import Page
 
-from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.verification import Report, check_catalogue, to_html
 
 pytestmark = pytest.mark.browser

@@ -16,8 +16,8 @@ import pytest
 import requests
 from tests.integration.conftest import deploy_once, make_pipeline
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.ports import free_port
-from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.spark_submit_files import ZIP_NAME, build
 
 __all__ = ["deploy_once", "make_pipeline"]  # fixtures

@@ -16,10 +16,10 @@ from tests.cluster.conftest import Cluster
 from tests.integration.support import Deploy, records
 from tests.integration.transforms.test_records import book
 
+from outbox_events import emit
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
-from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.jobs.job_file import variables

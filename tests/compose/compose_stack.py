@@ -16,11 +16,11 @@ from dotenv import dotenv_values
 from testcontainers.compose import DockerCompose
 from tests.integration.support import CommandResult, run
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.stack.state import kafka_cluster_id
-from outbox_kit.waiting import Observation, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEALTHY_SECONDS = 120

@@ -20,8 +20,8 @@ from tests.compose.compose_stack import REPOSITORY, ComposeStack
 from tests.integration.support import CommandResult, headers, records
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit.sending import emit
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import emit
+from outbox_events.waiting import Observation, wait_for
 
 TOPIC, PARTITIONS = "library.book", 4
 SERVICES = ("postgres", "kafka", "registry", "connect-1", "connect-2")

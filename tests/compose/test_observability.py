@@ -16,8 +16,8 @@ from tests.compose.compose_stack import REPOSITORY, ComposeStack, start_compose_
 from tests.conftest import make_project
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.ports import HOST
-from outbox_kit.waiting import Observation, wait_for
 
 FOLDER = REPOSITORY / "compose" / "observability"
 SCRAPED_SECONDS = 60

@@ -13,7 +13,7 @@ from tests.conftest import make_project
 from tests.integration.support import CommandResult, headers, records, run
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events.waiting import Observation, wait_for
 
 TOPIC, PARTITIONS = "library.book", 4
 ARRIVE_SECONDS = 180

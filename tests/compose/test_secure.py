@@ -13,7 +13,7 @@ from tests.conftest import make_project
 from tests.integration.support import CommandResult
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events.waiting import Observation, wait_for
 
 FILES = ("compose.yaml", "secure.yaml")
 WRONG = "not-the-password"

@@ -17,10 +17,10 @@ from tests.integration.support import CommandResult, Deploy, Outbox, invoke, run
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
 from outbox_spark.session.spark_session import start_session
 
@@ -78,7 +78,7 @@ def _drop_unused_slots(project: Path) -> Iterator[None]:
 def remove_connector_and_slot(deployment: Deployment) -> None:
     """Remove the slot and its connectors after a test: the stack has one worker and a limited number of slots."""
     slot = deployment.pipeline.source.slot
-    with suppress(OutboxKitError):
+    with suppress(OutboxError):
         listed = deployment.connect.listed_connectors()
         renamed = {name for name, connector in listed.items() if connector.config.get("slot.name") == slot}
         for name in {deployment.pipeline.connector.name, *renamed}:

@@ -22,14 +22,14 @@ from psycopg.conninfo import make_conninfo
 from tests.remedies import commands_of
 from typer.testing import CliRunner
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.app import app
 from outbox_kit.cli.printed_commands import commands_completed, completed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.pipeline import Kafka
-from outbox_kit.rules import Check
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.checks import Check
 
 ARRIVE_SECONDS = 60
 COMMAND_SECONDS = 240
@@ -90,7 +90,7 @@ def invoke(arguments: list[str]) -> CommandResult:
     """Run one command in this process."""
     result = CliRunner().invoke(app, arguments)
     message = result.stderr
-    if isinstance(result.exception, OutboxKitError):
+    if isinstance(result.exception, OutboxError):
         message += f"error: {result.exception.message}\nhint: {result.exception.hint}"
     elif result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.pipeline import HttpService
+from outbox_kit.results.changes import Change
 
 Serve = Callable[[Script], ScriptedServer]
 

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from tests.unit.postgres.samples import DEPLOYED
 
-from outbox_kit.postgres import advisory_lock, client, replication_slot, undelivered_events
+from outbox_kit.postgres import advisory_lock, client, count_undelivered, replication_slot
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
 
@@ -56,7 +56,7 @@ class FakePostgres:
             return self._slot()
         if query == client.HEARTBEAT:
             return self._heartbeat()
-        if query == undelivered_events.EVENTS:
+        if query == count_undelivered.EVENTS:
             if isinstance(self.events, Exception):
                 raise self.events
             return [{"events": self.events}]

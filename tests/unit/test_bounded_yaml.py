@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.bounded_yaml import MAX_LEVELS, MAX_NODES, parse
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import load_pipeline
+from outbox_kit.pipeline.bounded_yaml import MAX_LEVELS, MAX_NODES, parse
 
 
 def doubling(item: str) -> str:

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from outbox_kit import errors
-from outbox_kit.changes import Change
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.errors import OutboxError
+from outbox_kit.results.changes import Change
+from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.results.progress import silent
 
 
 def test_exception_tree_lists_every_error() -> None:
@@ -18,13 +18,13 @@ def test_exception_tree_lists_every_error() -> None:
     defined = {
         name
         for name, thing in vars(errors).items()
-        if isinstance(thing, type) and issubclass(thing, OutboxKitError) and thing is not OutboxKitError
+        if isinstance(thing, type) and issubclass(thing, OutboxError) and thing is not OutboxError
     }
     assert drawn == defined
 
 
-@pytest.mark.parametrize("kind", OutboxKitError.__subclasses__())
-def test_errors_have_message_and_hint(kind: type[OutboxKitError]) -> None:
+@pytest.mark.parametrize("kind", OutboxError.__subclasses__())
+def test_errors_have_message_and_hint(kind: type[OutboxError]) -> None:
     error = kind("what happened", "what to do")
     assert (str(error), error.message, error.hint) == ("what happened", "what happened", "what to do")
     assert kind("alone").hint == ""

@@ -20,7 +20,7 @@ def materialize_table(aggregate: str, target: str) -> int:
     try:
         (job,) = outbox_spark.read_jobs(os.environ["OUTBOX_JOB_FILE"], aggregates=[aggregate], targets=[target])
         return outbox_spark.materialize(spark, job).records
-    except outbox_spark.OutboxKitError as error:
+    except outbox_spark.OutboxError as error:
         if error.transient:
             raise
         raise NotRetryableError(f"{error.message}; {error.hint}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from outbox_kit.receiving import Receiver
+from outbox_events import Receiver
 
 
 class ReceiverMetrics:

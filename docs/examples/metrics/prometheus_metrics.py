@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from outbox_kit.receiving import Receiver
+from outbox_events import Receiver
 
 
 class ReceiverMetrics(Collector):

@@ -14,7 +14,7 @@ from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, r
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
-from outbox_kit.progress import Reporter
+from outbox_kit.results.progress import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_INTERVAL_S = 1.0

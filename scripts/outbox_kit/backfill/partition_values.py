@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
-from outbox_kit.kafka.murmur2 import partition_of
 
 
 def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Iterable[str]) -> dict[str, str]:

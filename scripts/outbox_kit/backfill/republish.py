@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.partition_values import read_partition_values
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.progress import Reporter, plural, shortened_list
+from outbox_kit.results.progress import Reporter
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500

@@ -16,13 +16,13 @@ from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError, RefusedError, RejectedError
+from outbox_kit.errors import OutboxError, RefusedError, RejectedError
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
-from outbox_kit.progress import Reporter
+from outbox_kit.results.progress import Reporter
 
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
@@ -65,7 +65,7 @@ class LockMonitor:
                     self._blocking_sessions = (
                         connection.execute(BLOCKING_SESSIONS_SQL, (self._pid,)).fetchall() or self._blocking_sessions
                     )
-        except OutboxKitError:
+        except OutboxError:
             return  # `description` then has earlier sessions or none; lock_timeout still limits the wait
 
 

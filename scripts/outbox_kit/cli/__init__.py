@@ -6,24 +6,19 @@ import signal
 import sys
 from types import FrameType
 
-from outbox_common.extras import MissingExtraError, extra
 from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_kit.cli import exit_codes
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 
 
 def main() -> None:
-    try:
-        with ended_by_ctrl_c(), extra("deploy"):
-            from outbox_kit.cli.app import app  # noqa: PLC0415 - inside the block
-            from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
-    except MissingExtraError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(exit_codes.USAGE)
+    with ended_by_ctrl_c():
+        from outbox_kit.cli.app import app  # noqa: PLC0415 - importing takes time, in which Ctrl-C may arrive
+        from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
     signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
         app(prog_name="outbox")
-    except OutboxKitError as error:
+    except OutboxError as error:
         if "--debug" in sys.argv:
             print_traceback(error)
         print_error(error)

@@ -11,6 +11,7 @@ from outbox_kit.cli.commands import (
     adopt,
     backfill,
     dead_letter,
+    demo,
     deploy,
     destroy,
     lifecycle,
@@ -21,10 +22,10 @@ from outbox_kit.cli.commands import (
     recover,
     relay,
     render,
+    stack,
     stuck,
     verify,
 )
-from outbox_kit.cli.commands.embedded import demo, drill, stack
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
@@ -47,7 +48,6 @@ for command in (
     adopt.adopt,
     log_level.log_level,
     demo.demo,
-    drill.drill,
     lifecycle.status,
     lifecycle.restart,
     lifecycle.pause,

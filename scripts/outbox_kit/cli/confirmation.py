@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from outbox_common.terminal_text import one_line
+from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import deletion_guard, misplaced_states
 from outbox_kit.operations.misplaced_states import MisplacedStates
-from outbox_kit.progress import plural
 
 ConfirmOption = Annotated[
     str | None,
@@ -131,7 +131,7 @@ def describe_environment(deployment: Deployment) -> str:
 def _cluster(deployment: Deployment) -> str:
     try:
         return deployment.kafka.cluster_id()
-    except OutboxKitError:  # a change of the database alone does not need Kafka
+    except OutboxError:  # a change of the database alone does not need Kafka
         return f"at {deployment.environment.kafka.bootstrap_servers}, id unknown"
 
 

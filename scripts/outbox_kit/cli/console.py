@@ -20,7 +20,7 @@ from rich.text import Text
 from outbox_common.error_text import postgres_redacted, traceback_text
 from outbox_common.terminal_text import one_line, printable
 from outbox_kit.cli.printed_commands import completed
-from outbox_kit.errors import ConfigurationError, OutboxKitError
+from outbox_kit.errors import ConfigurationError, OutboxError
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 stdout = Console(highlight=False)
@@ -31,14 +31,14 @@ def print_message(message: str) -> None:
     stderr.print(Text(one_line(completed(message))))
 
 
-def print_error(error: OutboxKitError) -> None:
+def print_error(error: OutboxError) -> None:
     """Print an expected error and its hint to stderr."""
     stderr.print(Text("error: ", style="bold red").append(printable(error.message), style="not bold default"))
     if error.hint:
         stderr.print(Text("hint:  ", style="bold").append(printable(error.hint), style="not bold"))
 
 
-def print_traceback(error: OutboxKitError) -> None:
+def print_traceback(error: OutboxError) -> None:
     """Print the traceback of an error and its causes to stderr, without rows of tables."""
     sys.stderr.write(printable(traceback_text(error, postgres_redacted)))
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from outbox_kit.changes import Change
 from outbox_kit.cli.console import print_message, print_table, stdout
 from outbox_kit.deployment import EXCLUDED_OBJECTS_MESSAGE, Plan
+from outbox_kit.results.changes import Change
 
 
 def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:

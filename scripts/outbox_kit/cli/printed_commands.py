@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.rules import Check
+from outbox_kit.errors import OutboxError
+from outbox_kit.results.checks import Check
 
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
 PIPELINE_OPTION = " -p "
@@ -23,7 +23,7 @@ def commands_completed(options: str) -> Iterator[None]:
     token = _options.set(options)
     try:
         yield
-    except OutboxKitError as error:
+    except OutboxError as error:
         error.hint = completed(error.hint)
         raise
     finally:

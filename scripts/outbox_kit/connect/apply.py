@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys
-from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remove, stop, wait_stopped
 from outbox_kit.connect.offset_seeding import StartPosition, ensure_offset
 from outbox_kit.connect.state import INSTALL_HINT, State, missing_plugins
-from outbox_kit.errors import OutboxKitError, RefusedError
-from outbox_kit.progress import Reporter, silent
+from outbox_kit.connect.write_requests import send_request, write_confirmed
+from outbox_kit.errors import OutboxError, RefusedError
+from outbox_kit.results.changes import Change
+from outbox_kit.results.progress import Reporter, silent
 
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
@@ -108,7 +108,7 @@ class _ConnectorUpdater:
             stop(self.client, self.name, progress=self.progress)
             put_config(self.client, self.name, self.config, self.progress)
             return self._seed_and_request_state()
-        except OutboxKitError as error:
+        except OutboxError as error:
             raise type(error)(f"{error.message}; {self._request_state_after_failure()}", error.hint) from None
         except KeyboardInterrupt:
             self.progress(self._request_state_after_failure())
@@ -121,7 +121,7 @@ class _ConnectorUpdater:
             if actual is not None and different_keys(self.config, actual):
                 self._request_state()
                 return f"connector {self.name} keeps its previous config, and state {self.state} was requested"
-        except OutboxKitError as error:
+        except OutboxError as error:
             self.progress(error.message)
         return f"connector {self.name} may be STOPPED, so that WAL is retained: run `outbox apply` again"
 

@@ -10,8 +10,8 @@ from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
 from outbox_kit.connect.state import INSTALL_HINT, LOST_LOCK_HINT, State, epoch, is_in_state, missing_plugins
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
-from outbox_kit.errors import OutboxKitError, UnreachableError
-from outbox_kit.rules import Check, Finding, Rules, Severity
+from outbox_kit.errors import OutboxError, UnreachableError
+from outbox_kit.results.checks import Check, Finding, Rules, Severity
 
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
@@ -251,7 +251,7 @@ def check(live: ConnectState) -> list[Check]:
     return checks
 
 
-def _unread_finding(error: OutboxKitError) -> Finding:
+def _unread_finding(error: OutboxError) -> Finding:
     """Return the finding for an endpoint that failed although the worker responds to other requests."""
     has_own_hint = error.hint and not isinstance(error, UnreachableError)
     return Finding(False, error.message, "a response", error.hint if has_own_hint else UNREAD_REMEDY, Severity.ERROR)

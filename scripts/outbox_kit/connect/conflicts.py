@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
-from outbox_kit.connector_config import routes
+from outbox_kit.connect.connector_config import routes
 from outbox_kit.errors import RefusedError
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."

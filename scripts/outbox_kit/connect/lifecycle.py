@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import different_keys
-from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State, is_in_state
 from outbox_kit.connect.task_errors import root_cause
-from outbox_kit.errors import OutboxKitError, RejectedError
-from outbox_kit.progress import Reporter, silent
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.connect.write_requests import send_request, write_confirmed
+from outbox_kit.errors import OutboxError, RejectedError
+from outbox_kit.results.progress import Reporter, silent
 
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
@@ -159,7 +159,7 @@ def resume_on_error(client: ConnectClient, name: str, progress: Reporter, *, was
             progress(f"resume connector {name}, because the command failed")
             try:
                 client.resume(name)
-            except OutboxKitError as error:
+            except OutboxError as error:
                 progress(f"connector {name} stays STOPPED ({error.message}): run `outbox resume`")
         raise
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_common.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
-from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
+from outbox_events.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
+from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
 LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class RestClient:
             except WorkerUnreachableError as error:
                 failures.append(error)
                 continue
-            except OutboxKitError:
+            except OutboxError:
                 self._addresses = [address]
                 raise
             self._addresses = [address]
@@ -208,7 +208,7 @@ class RestClient:
         return error(message)
 
 
-def _joined_messages(errors: Sequence[OutboxKitError]) -> str:
+def _joined_messages(errors: Sequence[OutboxError]) -> str:
     return "; ".join(error.message for error in errors)
 
 

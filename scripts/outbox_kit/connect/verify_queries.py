@@ -13,7 +13,7 @@ from outbox_kit.connect.client import ConnectClient, Validation
 from outbox_kit.connect.config_diff import is_masked
 from outbox_kit.connect.conflicts import duplicates, orphans, shared_topics
 from outbox_kit.connect.state import ActualConnector, read_without_offsets
-from outbox_kit.errors import OutboxKitError, UnreachableError
+from outbox_kit.errors import OutboxError, UnreachableError
 from outbox_kit.pipeline import Connect
 
 T = TypeVar("T")
@@ -45,17 +45,17 @@ class ObservedConnect:
     workers: list[Worker]
     conflicts: list[str]
     validation: Validation | None
-    errors: dict[Endpoint, OutboxKitError] = field(default_factory=dict)
+    errors: dict[Endpoint, OutboxError] = field(default_factory=dict)
 
 
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> ObservedConnect:
     """Read the live state that the Connect checks need. Raises UnreachableError if the worker does not respond."""
-    errors: dict[Endpoint, OutboxKitError] = {}
+    errors: dict[Endpoint, OutboxError] = {}
 
     def read(endpoint: Endpoint, request: Callable[[], T], default: T) -> T:
         try:
             return request()
-        except OutboxKitError as error:
+        except OutboxError as error:
             errors[endpoint] = error
             return default
 
@@ -102,7 +102,7 @@ def _read_worker(client: ConnectClient, url: str) -> Worker:
     try:
         with closing(client.for_worker(url)) as worker:
             return Worker(url, worker.plugin_versions(), _cluster_id(worker))
-    except OutboxKitError as error:
+    except OutboxError as error:
         return Worker(url, {}, error=error.message, hint=error.hint)
 
 

@@ -20,8 +20,8 @@ from psycopg import Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, scalar_row
 
+from outbox_events import OutboxEvent, emit, emit_many
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.sending import OutboxEvent, emit, emit_many
 
 SCHEMA = "library"
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import psycopg
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.lifecycle import is_running
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.demo import library_service, workload
 from outbox_kit.demo.compare_values import compare, json_rows, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
-from outbox_kit.kafka import dead_letters
+from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import PostgresTarget, load_files
 from outbox_kit.pipeline.avro import read_definition
-from outbox_kit.progress import Reporter
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import Reporter
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 ENVIRONMENT = "local"
 # A killed Connect worker restarts within 15 s, and then reads the backlog for some seconds.
@@ -57,7 +57,7 @@ class Demo:
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. The stack is stopped at the end, also after a failure.
 
-        With `keep`, the stack keeps running; after a failure, only if it ran before. Raises OutboxKitError.
+        With `keep`, the stack keeps running; after a failure, only if it ran before. Raises OutboxError.
         """
         result_file = self.result_folder / "result.json"
         self.result_folder.mkdir(parents=True, exist_ok=True)
@@ -91,16 +91,18 @@ class Demo:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
             with report.step("apply"):
                 self._apply(deployment, state)
-            dead_letters_before = dead_letters.count(deployment.kafka, deployment.pipeline)
+            dead_letters_before = dead_letter_topic.count(deployment.kafka, deployment.pipeline)
             with report.step("workload"):
                 self._run_workload(report, state)
             with report.step("verify"):
                 self._wait_running(deployment, state)
                 self._verify(deployment)
-            report.dead_letter_count = dead_letters.count(deployment.kafka, deployment.pipeline) - dead_letters_before
+            report.dead_letter_count = (
+                dead_letter_topic.count(deployment.kafka, deployment.pipeline) - dead_letters_before
+            )
             # The workload's dead letters must not fail the next `outbox verify`; earlier ones are not acknowledged.
             if not dead_letters_before:
-                dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
+                dead_letter_topic.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
             self._materialize()
         with report.step("compare"):
@@ -170,9 +172,9 @@ class Demo:
             )
         except subprocess.TimeoutExpired:
             message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
-            raise OutboxKitError(message, "run `outbox-materialize`, which has no such limit") from None
+            raise OutboxError(message, "run `outbox-materialize`, which has no such limit") from None
         if result.returncode != 0:
-            raise OutboxKitError(
+            raise OutboxError(
                 f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"
             )
 

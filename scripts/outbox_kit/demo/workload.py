@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import psycopg
 
+from outbox_events import OutboxEvent, emit_many
 from outbox_kit.demo.writer import Effects, SharedIds, Writer
-from outbox_kit.progress import Reporter, silent
-from outbox_kit.sending import OutboxEvent, emit_many
+from outbox_kit.results.progress import Reporter, silent
 
 Connect = Callable[[], psycopg.Connection[Any]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import RESEND_HINT
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.pipeline import Lock, Pipeline
-from outbox_kit.repair_commands import resend_steps
+from outbox_kit.results.changes import Change
+from outbox_kit.results.repair_commands import resend_steps
 
 
 def add_dangers(changes: list[Change], pipeline: Pipeline, lock: Lock | None) -> list[Change]:

@@ -26,8 +26,8 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.dba_script import script
 from outbox_kit.postgres.state import ActualDatabase, read_actual
-from outbox_kit.progress import Reporter
 from outbox_kit.registry.client import RegistryClient
+from outbox_kit.results.progress import Reporter
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
 # Keys of the environment file whose values a connector config contains.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from outbox_kit.changes import Change, System
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import StartPosition
@@ -26,9 +25,10 @@ from outbox_kit.pipeline import Lock, LockedTopic
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.state import ActualDatabase
-from outbox_kit.progress import Reporter
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
+from outbox_kit.results.changes import Change, System
+from outbox_kit.results.progress import Reporter
 
 
 def apply(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.progress import Reporter
+from outbox_kit.errors import OutboxError
+from outbox_kit.results.progress import Reporter
 
 
 @contextmanager
@@ -23,6 +23,6 @@ def report_interruption(client: ConnectClient, connector: str, command: str, pro
 def _state(client: ConnectClient, connector: str) -> str:
     try:
         status = client.status(connector)
-    except OutboxKitError as error:
+    except OutboxError as error:
         return f"the state of connector {connector} is unknown ({error.message})"
     return f"connector {connector} {f'is {status.connector_state}' if status else 'does not exist'}"

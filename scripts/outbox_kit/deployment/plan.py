@@ -7,7 +7,6 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 
-from outbox_kit.changes import Change, System
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
@@ -32,7 +31,8 @@ from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
-from outbox_kit.rules import Check
+from outbox_kit.results.changes import Change, System
+from outbox_kit.results.checks import Check
 
 CONNECTOR: System = "connect"
 

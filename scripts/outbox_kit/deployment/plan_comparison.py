@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from outbox_kit.changes import Change
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
+from outbox_kit.results.changes import Change
 
 PLAN_INVALID = "the plan cannot be applied"
 

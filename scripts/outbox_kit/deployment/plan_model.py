@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from outbox_kit.changes import Action, Change, System, parse_object
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import LockedSchema
+from outbox_kit.results.changes import Action, Change, System, parse_object
 
 SYSTEMS: tuple[System, ...] = get_args(System)
 """Systems in the order of deployment: the connector requires all others."""

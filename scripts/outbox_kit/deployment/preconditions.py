@@ -9,7 +9,7 @@ from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
-from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.results.checks import Check, Severity, Status
 
 
 def refuse_protected(deployment: Deployment) -> None:

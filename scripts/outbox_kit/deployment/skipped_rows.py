@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.source_epochs import highest_sequence
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import Slot
-from outbox_kit.postgres.undelivered_events import count_between
-from outbox_kit.progress import plural
 
 
 def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | None, offset_lsn: int | None) -> None:

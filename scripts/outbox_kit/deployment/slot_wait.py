@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.lifecycle import WORKER_LOG_HINT, raise_if_failed
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.waiting import Observation, wait_for
 
 SLOT_TIMEOUT_S = 60
 POLL_INTERVAL_S = 0.2

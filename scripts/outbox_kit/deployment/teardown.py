@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outbox_kit import lsn
-from outbox_kit.changes import Change
+from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import highest_lsn
@@ -19,10 +18,11 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import undelivered_events
+from outbox_kit.postgres import count_undelivered
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import Reporter, plural
 from outbox_kit.registry import state as registry_state
+from outbox_kit.results.changes import Change
+from outbox_kit.results.progress import Reporter
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
 TOPIC_LOSS = "every record of the topic is lost"
@@ -196,20 +196,20 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
         wait_inactive(connection, source.slot)
         if slot.wal_status == "lost" or postgres_client.read_publication(connection, source.publication) is None:
             return 0
-        minutes = undelivered_events.PEEK_TIMEOUT_MS // 60_000
-        size = lsn.format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart_lsn or 0))
+        minutes = count_undelivered.PEEK_TIMEOUT_MS // 60_000
+        size = format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart_lsn or 0))
         progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return undelivered_events.count_undelivered(connection, source, delivered_position(actual))
+        return count_undelivered.count_undelivered(connection, source, delivered_position(actual))
 
 
-def delivered_position(actual: connect_state.ActualConnector) -> undelivered_events.DeliveredPosition:
+def delivered_position(actual: connect_state.ActualConnector) -> count_undelivered.DeliveredPosition:
     """Return the position in the offset with the highest LSN: up to it, the connector has delivered all events."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
-        return undelivered_events.DeliveredPosition()
+        return count_undelivered.DeliveredPosition()
     offset = max(offsets, key=highest_lsn)
     xid = str(offset.get("txId") or "")
-    return undelivered_events.DeliveredPosition(offset.get("lsn_commit") or 0, offset.get("lsn") or 0, xid)
+    return count_undelivered.DeliveredPosition(offset.get("lsn_commit") or 0, offset.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:

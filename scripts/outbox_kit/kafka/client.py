@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from outbox_kit import topic_requests
+from outbox_events.kafka import topic_requests
+from outbox_events.kafka.topic_requests import EARLIEST, LATEST, ClientErrors
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
-from outbox_kit.topic_requests import EARLIEST, LATEST, ClientErrors
 
 REQUEST_TIMEOUT_S = 20
 READ_TOPIC_HINT = (

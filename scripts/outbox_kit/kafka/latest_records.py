@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
 
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.contract.wire_format import schema_id
+from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.kafka.value_sample import ValueSample
-from outbox_kit.message_headers import text_headers
-from outbox_kit.wire_format import schema_id
 
 READ_TIMEOUT_S = 3600
 UNHASHED = ("\0", "\ufffd")  # in the text of a key with a schema id, and of a key that is not UTF-8

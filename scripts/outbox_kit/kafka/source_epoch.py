@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
+from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S as TAIL_TIMEOUT_S
 from outbox_kit.kafka.topic_reader import read_records
-from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE_HEADER = "source_sequence"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka import dangers
+from outbox_kit.kafka import preconditions
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.topic_identity import RecordedTopics, has_added_partitions, is_recreated
 from outbox_kit.pipeline import Environment, LockedTopic, Pipeline
-from outbox_kit.repair_commands import backfill_steps
+from outbox_kit.results.changes import Change
+from outbox_kit.results.repair_commands import backfill_steps
 
 DAY_MS = 24 * 60 * 60 * 1000
 # Allowance for the framing of a record, because max.record.bytes limits only its key, value and headers.
@@ -128,7 +128,7 @@ def _creation(topic: Topic, recorded: LockedTopic | None) -> Change:
     reason, danger = topic.reason, ""
     if recorded is not None:
         reason = f"{reason}; the topic was deleted outside outbox-kit"
-        danger = dangers.lost_states(topic.aggregate_type, topic.backfill_steps) if topic.aggregate_type else ""
+        danger = preconditions.lost_states(topic.aggregate_type, topic.backfill_steps) if topic.aggregate_type else ""
     return Change("kafka", "topic", topic.name, "create", reason, after=after, danger=danger)
 
 
@@ -162,10 +162,10 @@ def _dangers(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) ->
     """Yield the dangers of the update of a topic. Only the topics of aggregate types can lose states."""
     if topic.aggregate_type is not None:
         if is_recreated(actual, recorded):
-            yield dangers.lost_states(topic.aggregate_type, topic.backfill_steps)
+            yield preconditions.lost_states(topic.aggregate_type, topic.backfill_steps)
         if topic.partitions != actual.partitions or has_added_partitions(actual, recorded):
-            yield dangers.NEW_PARTITIONS
-    yield from dangers.setting_dangers(topic.config, actual.config, different_settings(topic, actual))
+            yield preconditions.NEW_PARTITIONS
+    yield from preconditions.setting_dangers(topic.config, actual.config, different_settings(topic, actual))
 
 
 def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
@@ -177,5 +177,5 @@ def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic])
             raise RefusedError(
                 f"topic {topic.name} has {state.partitions} partitions, but the pipeline needs {topic.partitions}, and "
                 "Kafka cannot remove partitions",
-                hint if topic.aggregate_type is None else dangers.MOVE_HINT,
+                hint if topic.aggregate_type is None else preconditions.MOVE_HINT,
             )

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import READ_TOPIC_HINT, REQUEST_TIMEOUT_S, client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.waiting import Observation, wait_for
 
 POLL_S = 0.2
 READ_TIMEOUT_S = 60

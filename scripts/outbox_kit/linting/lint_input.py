@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import ip_address
 
-from outbox_kit.connector_config import ROUTER, Route, Transform, routes, transforms
+from outbox_kit.connect.connector_config import ROUTER, Route, Transform, routes, transforms
 from outbox_kit.kafka.state import Topic, desired_topics
 from outbox_kit.pipeline import Environment, Pipeline
 

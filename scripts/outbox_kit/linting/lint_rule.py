@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.rules import Finding, Rule, Severity
+from outbox_kit.results.checks import Finding, Rule, Severity
 
 ID_PREFIX = "lint."
 UNSET = "(not set)"

@@ -28,7 +28,7 @@ from outbox_kit.pipeline import (
 from outbox_kit.pipeline.loading import environment_values, resolve_paths
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
-from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.results.checks import Check, Severity, Status
 
 EXPRESSION_PATTERN = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
 # Substitutes for unset environment variables and values of the stack. The first one that is valid for its key is used.

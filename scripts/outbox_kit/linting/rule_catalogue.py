@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from outbox_kit import rules as rule_engine
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.rules import (
@@ -22,7 +21,8 @@ from outbox_kit.linting.rules import (
     unique_names,
 )
 from outbox_kit.pipeline import Environment, Pipeline
-from outbox_kit.rules import Check
+from outbox_kit.results import checks as rule_engine
+from outbox_kit.results.checks import Check
 
 RULE_MODULES = (
     pipeline_files,

@@ -9,12 +9,13 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, open_session
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import LatestRecords
-from outbox_kit.progress import Reporter, plural, shortened_list
+from outbox_kit.results.progress import Reporter
 
 MAX_LISTED_KEYS = 5
 DEFAULT_LIMIT = "5%"

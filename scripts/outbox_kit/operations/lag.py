@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
@@ -35,17 +36,17 @@ class Positions:
         """Return one sentence for each consequence of the LSNs, such as rows that are not yet read."""
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: the connector never receives the rows after the slot's last LSN"]
-        messages = [f"{lsn.format_size(self.server - self.restart)} of WAL are retained for the slot"]
+        messages = [f"{format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's LSN")
         elif self.connector > self.server:
             messages.append("the connector is ahead of the server, as after a restore: PostgreSQL would skip rows")
         elif self.slot_is_ahead:
-            size = lsn.format_size(self.confirmed - self.connector)
+            size = format_size(self.confirmed - self.connector)
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it and rows are lost")
         else:
-            unread = lsn.format_size(self.server - self.connector)
-            unconfirmed = lsn.format_size(self.connector - self.confirmed)
+            unread = format_size(self.server - self.connector)
+            unconfirmed = format_size(self.connector - self.confirmed)
             messages += [
                 f"{unread} of WAL (of all tables) are not yet read by the connector",
                 f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again",

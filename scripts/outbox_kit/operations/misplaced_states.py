@@ -12,6 +12,8 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from outbox_events.text import plural, shortened_list
+from outbox_events.waiting import Deadline
 from outbox_kit.backfill.republish import EVENT_TYPE
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
@@ -22,8 +24,6 @@ from outbox_kit.kafka.latest_records import LatestRecords
 from outbox_kit.operations.deletion_guard import MAX_LISTED_KEYS, DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.pipeline import Kafka
-from outbox_kit.progress import plural, shortened_list
-from outbox_kit.waiting import Deadline
 
 Headers = list[tuple[str, str | bytes | None]]
 DeliveryCallback = Callable[[KafkaError | None, Message], None]

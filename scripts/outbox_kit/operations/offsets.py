@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
@@ -23,9 +24,9 @@ from outbox_kit.operations.lifecycle import wait_running
 from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import wait_inactive
-from outbox_kit.postgres.undelivered_events import count_between
-from outbox_kit.progress import Reporter
+from outbox_kit.results.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class OffsetChange:
         if start == end:
             return "no row is sent again, and no row is lost"
         count_text = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
-        size = lsn.format_size(end - start)
+        size = format_size(end - start)
         rows_in_range = f"{count_text} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
         if self.skips_rows:
             return f"{rows_in_range} are SKIPPED: the connector never receives them; run {RESEND_HINT}"

@@ -22,10 +22,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.waiting import Deadline, Observation, wait_for
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
-from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.kafka.value_sample import ValueSample
 from outbox_kit.operations.value_comparison import Difference, ValueDecoder
 from outbox_kit.pipeline import Backfill
@@ -33,8 +34,7 @@ from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.progress import Reporter
-from outbox_kit.waiting import Deadline, Observation, wait_for
+from outbox_kit.results.progress import Reporter
 
 POLL_INTERVAL_S = 1.0
 AHEAD = "the record has a source_sequence that the source has not reached, so that the next events are older"

@@ -7,14 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.connect.lifecycle import has_failed
 from outbox_kit.connect.task_errors import root_cause
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka import dead_letters
+from outbox_kit.errors import OutboxError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 
@@ -106,7 +106,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     problems: list[str] = []
     connector = _try_read(problems, lambda: _read_connector(deployment)) or {}
     slot, server = _try_read(problems, lambda: _read_slot(deployment)) or (None, None)
-    unacknowledged = _try_read(problems, lambda: dead_letters.count(deployment.kafka, deployment.pipeline))
+    unacknowledged = _try_read(problems, lambda: dead_letter_topic.count(deployment.kafka, deployment.pipeline))
     status = PipelineStatus(
         connector=deployment.pipeline.connector.name,
         connect_responded=bool(connector),
@@ -132,7 +132,7 @@ def _try_read(messages: list[str], read: Callable[[], T]) -> T | None:
     """Return the result of `read`. On an error, add its message to `messages` and return None."""
     try:
         return read()
-    except OutboxKitError as error:
+    except OutboxError as error:
         messages.append(error.message)
         return None
 

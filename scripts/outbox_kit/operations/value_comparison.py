@@ -18,7 +18,7 @@ from typing import Any
 
 import fastavro
 
-from outbox_kit import wire_format
+from outbox_events.contract import wire_format
 from outbox_kit.pipeline import Lock
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS
 

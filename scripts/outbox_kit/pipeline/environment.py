@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from outbox_common.http_session import HttpEndpoint, has_user_info
 from outbox_common.secret_patterns import has_secret
+from outbox_events.http_session import HttpEndpoint, has_user_info
 from outbox_kit.pipeline.names import ConnectorRole, DatabaseName, Identifier, Model, PrintableName, ResourceName
 
 EXPRESSION_DESCRIPTION = 'Password, as an expression: "{{ env.NAME }}".'

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
-from outbox_kit.dead_letter_headers import MESSAGE, REASON
-from outbox_kit.record_headers import CONTRACT_HEADERS
+from outbox_events.contract.dead_letter_headers import MESSAGE, REASON
+from outbox_events.contract.headers import CONTRACT_HEADERS
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,62}\.[A-Za-z_]\w{0,62}$")]

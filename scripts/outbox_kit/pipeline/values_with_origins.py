@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from outbox_kit import bounded_yaml
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import bounded_yaml
 
 MAX_BYTES = 500_000
 # Messages of PyYAML that end with a name of the file.

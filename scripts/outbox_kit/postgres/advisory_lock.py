@@ -12,10 +12,10 @@ from typing import LiteralString
 
 import psycopg
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client
-from outbox_kit.waiting import Observation, wait_for
 
 LOCK_CLASS = 0x6F757462
 """First key of every advisory lock of outbox-kit ("outb"). The second key is the hash of the pipeline's name."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from psycopg import sql
 
-from outbox_kit import lsn
-from outbox_kit.changes import Change
+from outbox_events.contract import lsn
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE, read_actual
-from outbox_kit.progress import Reporter
+from outbox_kit.results.changes import Change
+from outbox_kit.results.progress import Reporter
 
 
 def apply(

@@ -14,8 +14,8 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.role_limits import RoleProblem, limit_problems, privilege_statements
 from outbox_kit.postgres.state import ActualDatabase, column_problems, has_new_table, renamed_column, wrong_columns
 from outbox_kit.postgres.verify_queries import AdditionalState
-from outbox_kit.repair_commands import recover_steps, resend_steps
-from outbox_kit.rules import Finding, Rules, Severity
+from outbox_kit.results.checks import Finding, Rules, Severity
+from outbox_kit.results.repair_commands import recover_steps, resend_steps
 
 # Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
 MAX_PREPARED_AGE_S = 3600

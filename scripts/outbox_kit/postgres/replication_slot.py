@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import LiteralString
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.postgres.client import END_TRANSACTIONS_HINT, OPEN_TRANSACTIONS, Connection, describe_session
-from outbox_kit.waiting import Observation, wait_for
 
 RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60

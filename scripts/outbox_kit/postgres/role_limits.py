@@ -11,7 +11,7 @@ from psycopg import sql
 
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.rules import Severity
+from outbox_kit.results.checks import Severity
 
 DAY_S = 24 * 60 * 60
 # A role whose password expires within this time is reported before the connector can no longer log in.

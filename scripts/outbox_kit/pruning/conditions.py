@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
@@ -17,9 +19,8 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, SlotCounters, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
-from outbox_kit.progress import Reporter
 from outbox_kit.pruning.outbox_rows import publications_of_deletes
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import Reporter
 
 
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
@@ -109,7 +110,7 @@ def _refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
 
 def _describe(slot: Slot, position: int) -> str:
     remaining = max(0, position - (slot.confirmed_flush or 0))
-    return f"{'active' if slot.active else 'not active'}, {lsn.format_size(remaining)} are not confirmed"
+    return f"{'active' if slot.active else 'not active'}, {format_size(remaining)} are not confirmed"
 
 
 def _refuse_other_slot(connection: Connection, slot_name: str, before: SlotCounters | None) -> None:

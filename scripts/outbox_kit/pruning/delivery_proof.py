@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from outbox_events.contract.source_sequence import WalPosition
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
-from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.pruning.outbox_rows import OutboxRow
@@ -78,7 +78,7 @@ class ProofReader:
 
     def __post_init__(self) -> None:
         pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
-        letters = dead_letters.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
+        letters = dead_letter_topic.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
         self._dead_letter_ids = {letter.event_id for letter in letters}
 
     def of_type(self, aggregate_type: str) -> DeliveryProof:

@@ -16,11 +16,11 @@ from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_counters
-from outbox_kit.progress import Reporter
 from outbox_kit.pruning.conditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.pruning.decisions import Reason, RetainedRows, decide
 from outbox_kit.pruning.delivery_proof import ProofReader
 from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot, delete_rows, open_snapshot
+from outbox_kit.results.progress import Reporter
 
 DAY_S = 24 * 60 * 60
 MAX_EXAMPLES = 5

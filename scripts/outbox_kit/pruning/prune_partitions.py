@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.client import Connection
-from outbox_kit.progress import Reporter
 from outbox_kit.pruning.decisions import Reason, RetainedRows
 from outbox_kit.pruning.outbox_rows import OutboxRow
 from outbox_kit.pruning.partitions import (
@@ -26,6 +25,7 @@ from outbox_kit.pruning.partitions import (
     refuse_other_partitioning,
 )
 from outbox_kit.pruning.prune import PruneOptions, connections, proven_snapshot
+from outbox_kit.results.progress import Reporter
 
 
 @dataclass

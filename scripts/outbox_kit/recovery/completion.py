@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from outbox_events.text import plural
 from outbox_kit import backfill as backfills
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError, RefusedError
+from outbox_kit.errors import OutboxError, RefusedError
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations import deletion_guard, stuck
 from outbox_kit.operations.deletion_guard import DeletionLimit
 from outbox_kit.operations.misplaced_states import misplaced_states
-from outbox_kit.progress import Reporter, plural
 from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
-from outbox_kit.recovery.resending import ResentRows
+from outbox_kit.recovery.resend_rows import ResentRows
+from outbox_kit.results.progress import Reporter
 
 # As in docs/operations.md: rows that were written while the command runs are not stuck yet.
 STUCK_AGE_S = 2
@@ -66,7 +67,7 @@ def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter
     try:
         backfills.backfill(deployment, names, progress, backfills.BackfillOptions(restart=True))
         _resend_stuck(deployment, names, limit, progress)
-    except OutboxKitError as error:
+    except OutboxError as error:
         yield f"{', '.join(names)}: {error.message}; {error.hint}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import Reporter, plural
 from outbox_kit.pruning.conditions import refuse_published_deletes
 from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
-from outbox_kit.recovery.resending import ResentRows, resend_rows
+from outbox_kit.recovery.resend_rows import ResentRows, resend_rows
+from outbox_kit.results.progress import Reporter
 
 PROOF_WAIT_S = 120
 
@@ -42,7 +43,7 @@ class Recovery:
             return ""
         if self.unread_from is None:
             return f"WAL before {lsn.format_lsn(self.unread_to)}, from an unknown LSN on, was not read"
-        size = lsn.format_size(self.unread_to - self.unread_from)
+        size = format_size(self.unread_to - self.unread_from)
         return f"WAL from {lsn.format_lsn(self.unread_from)} to {lsn.format_lsn(self.unread_to)} ({size}) was not read"
 
     @property
@@ -133,7 +134,7 @@ def _complete(
         return
     try:
         proofs = completion.prove_rows(deployment, progress, wait_seconds)
-    except OutboxKitError as error:
+    except OutboxError as error:
         recovery.unproved.append(f"the delivery of the rows is not proven: {error.message}; {error.hint}")
         proofs = {}
     if cause is not None and cause.replaces_states:

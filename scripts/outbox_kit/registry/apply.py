@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import LockedSchema
 from outbox_kit.pipeline.avro import fingerprint, same_schema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
-from outbox_kit.progress import Reporter
 from outbox_kit.registry.client import Reference, RegistryClient
 from outbox_kit.registry.state import (
     INCOMPATIBLE_HINT,
@@ -16,6 +14,8 @@ from outbox_kit.registry.state import (
     incompatible_fields,
     with_references_inlined,
 )
+from outbox_kit.results.changes import Change
+from outbox_kit.results.progress import Reporter
 
 
 def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:

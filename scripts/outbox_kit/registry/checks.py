@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from outbox_common.registry_reader import subject_path
+from outbox_events.schemas.registry_reader import subject_path
 from outbox_kit.pipeline import Lock
 from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.registry.state import ActualSubject, Subject, is_registered
-from outbox_kit.rules import Finding, Rules
+from outbox_kit.results.checks import Finding, Rules
 
 
 @dataclass(frozen=True)

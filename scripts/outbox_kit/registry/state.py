@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from outbox_common.avro_evolution import Difference, differences, field_paths
-from outbox_common.avro_schema import inline
-from outbox_kit.changes import Action, Change
+from outbox_events.schemas.avro_schema import inline
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.pipeline.schema_references import inlined_schema, read_references, registered_schema
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
+from outbox_kit.results.changes import Action, Change
 
 INCOMPATIBLE_HINT = "give new fields a default and keep field types, or set `compatibility` in the pipeline file"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.count_undelivered import count_undelivered
 from outbox_kit.postgres.replication_slot import read_slot
-from outbox_kit.postgres.undelivered_events import count_undelivered
-from outbox_kit.progress import plural
 from outbox_kit.relay.tables import RelayTables
 
 COUNT = sql.SQL(

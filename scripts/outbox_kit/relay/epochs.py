@@ -10,7 +10,7 @@ from psycopg import sql
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_sequence
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.dangers import MOVE_HINT
+from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.kafka.source_epoch import MAX_EPOCH, epoch_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client

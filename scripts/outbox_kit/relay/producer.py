@@ -7,12 +7,12 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.kafka.topic_requests import ClientErrors
+from outbox_events.waiting import Deadline
 from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
-from outbox_kit.topic_requests import ClientErrors
-from outbox_kit.waiting import Deadline
 
 PARTITIONER = -1
 """Partition number with which librdkafka calls the partitioner."""

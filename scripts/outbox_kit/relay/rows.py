@@ -8,9 +8,9 @@ from functools import cached_property
 
 from psycopg import sql
 
+from outbox_kit.encoding import OutboxRow
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.records import OutboxRow
 from outbox_kit.relay.tables import RelayTables
 
 TIMESTAMPTZ = "timestamp with time zone"

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, RejectedError, UnreachableError
-from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.encoding import RecordEncoder
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.progress import Reporter
-from outbox_kit.records import RecordEncoder
 from outbox_kit.relay import epochs, tables
 from outbox_kit.relay.columns import require_columns
 from outbox_kit.relay.delivered_rows import refuse_delivered_rows
@@ -21,7 +21,7 @@ from outbox_kit.relay.metrics import Backlog, Counters, MetricsFile
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.relay.worker import Worker
-from outbox_kit.waiting import Deadline
+from outbox_kit.results.progress import Reporter
 
 LOCK_TIMEOUT_S = 60
 MAX_BACKOFF_S = 10.0
@@ -130,7 +130,7 @@ def _run_sessions(
             return
 
 
-def _wait(error: OutboxKitError, stop: Event, deadline: Deadline, seconds: float, progress: Reporter) -> None:
+def _wait(error: OutboxError, stop: Event, deadline: Deadline, seconds: float, progress: Reporter) -> None:
     if not deadline.seconds_left:
         raise error
     progress(f"{error.message}; next attempt in {seconds:g} s")

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
+from outbox_events.kafka.record import Record
+from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
+from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
+from outbox_kit.encoding.dead_letter import dead_letter
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.client import Connection
-from outbox_kit.progress import Reporter
-from outbox_kit.records import InvalidRowError, OutboxRow, RecordEncoder
-from outbox_kit.records.dead_letter import dead_letter
 from outbox_kit.relay import leases
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.sending.record import Record
-from outbox_kit.waiting import Deadline
+from outbox_kit.results.progress import Reporter
 
 REBALANCE_S = 0.5
 ONCE_MARGIN_S = 5

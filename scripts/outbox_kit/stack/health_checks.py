@@ -10,9 +10,9 @@ import requests
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from outbox_events.waiting import Observation
 from outbox_kit.stack.ports import is_free
 from outbox_kit.stack.services.databases import Logins, create_databases
-from outbox_kit.waiting import Observation
 
 # Time limit of one request: a service can accept a connection without responding.
 REQUEST_TIMEOUT_S = 2

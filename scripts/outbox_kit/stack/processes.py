@@ -14,9 +14,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.stack.layout import Layout
-from outbox_kit.waiting import Observation, wait_for
 
 MARKER = "outboxkit.stack"
 PROC = Path("/proc")

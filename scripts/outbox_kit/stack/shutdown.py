@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from xmlrpc.client import Fault
 
-from outbox_kit.errors import OutboxKitError, StackError, WaitTimeoutError
-from outbox_kit.progress import Reporter
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.errors import OutboxError, StackError, WaitTimeoutError
+from outbox_kit.results.progress import Reporter
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import find_processes, terminate, wait_until_ended
 from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import SUPERVISOR
-from outbox_kit.waiting import Observation, wait_for
 
 STOP_SECONDS = 45  # greater than the stop_seconds of every service
 SIGNAL_SECONDS = 15
@@ -58,7 +58,7 @@ def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter
             stop_group(control, names, progress)
         control.shutdown()
         wait_until_ended(layout, (SUPERVISOR,), SIGNAL_SECONDS)
-    except (OSError, Fault, OutboxKitError) as error:
+    except (OSError, Fault, OutboxError) as error:
         progress(f"supervisor did not stop every service: {error}")
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from outbox_kit import __version__
-from outbox_kit.errors import ConfigurationError, OutboxKitError, StackError
-from outbox_kit.progress import Reporter, silent
+from outbox_kit.errors import ConfigurationError, OutboxError, StackError
+from outbox_kit.results.progress import Reporter, silent
 from outbox_kit.stack import logs
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
@@ -92,7 +92,7 @@ class Stack:
         with ignore_interrupts():
             try:
                 self.stop(progress)
-            except OutboxKitError as stop_error:
+            except OutboxError as stop_error:
                 progress(f"{stop_error.message} ({stop_error.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:

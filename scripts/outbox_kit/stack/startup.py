@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import StackError
-from outbox_kit.progress import Reporter
+from outbox_kit.results.progress import Reporter
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import excerpt, exit_description, redact
 from outbox_kit.stack.services.service import Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Observation, wait_for
 
 LOG_LINES = 20
 ALIVE_STATES = ("starting", "running")

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Mapping
 
 from outbox_common.private_files import write_private
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import StackError
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Observation, wait_for
 
 SUPERVISOR = "supervisor"
 START_SECONDS = 30

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from testcontainers.core.network import Network
 
+from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.properties import environment_variables
@@ -18,7 +19,6 @@ from outbox_kit.stack.services.service import Options
 from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
-from outbox_kit.waiting import Observation
 
 INTERNAL_PORT, CONTROLLER_PORT = 9092, 9093
 REGISTRY_API = "/apis/ccompat/v7"

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 from pydantic import SecretStr
 from testcontainers.core.network import Network
 
+from outbox_events.text import plural
 from outbox_kit.deployment import Deployment, apply, deployment_of
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, load_pipeline
@@ -24,7 +25,7 @@ from outbox_kit.pipeline.environment import (
     Registry,
     SourceDatabase,
 )
-from outbox_kit.progress import Reporter, plural, silent
+from outbox_kit.results.progress import Reporter, silent
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
 from outbox_kit.testing.container import StackContainer
@@ -103,7 +104,7 @@ class OutboxStack:
         return self.connects[0].url
 
     def apply(self, pipeline_file: Path) -> None:
-        """Deploy a pipeline, as `outbox apply` does; return when its connector runs. Raises OutboxKitError."""
+        """Deploy a pipeline, as `outbox apply` does; return when its connector runs. Raises OutboxError."""
         with self.deployment(pipeline_file) as deployment:
             apply(deployment, self.progress)
 

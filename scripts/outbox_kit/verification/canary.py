@@ -18,21 +18,21 @@ import psycopg
 from confluent_kafka import Consumer, Message
 from psycopg import sql
 
-from outbox_kit import wire_format
+from outbox_events.contract import wire_format
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RESEND_HINT, OutboxKitError
-from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.errors import RESEND_HINT, OutboxError
 from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
 from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
-from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
 from outbox_kit.verification.canary_contract import KEY, CanaryContract, key_problems, record_problems
 from outbox_kit.verification.live_state import connect_database
-from outbox_kit.waiting import Observation, wait_for
 
 # Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
 MAX_LATENCY_S = 5.0
@@ -133,7 +133,7 @@ def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, h
     """
     try:
         checks = evaluate(RULES, _deliver(deployment, contract, seconds))
-    except OutboxKitError as error:
+    except OutboxError as error:
         hint = _rejection_hint(deployment, error.__cause__) or error.hint
         failed_check = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", hint))
         checks = [failed_check, *skip_rules(RULES[1:], "the canary did not arrive")]

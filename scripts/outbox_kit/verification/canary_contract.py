@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import fastavro
 from confluent_kafka import Message
 
-from outbox_kit import wire_format
-from outbox_kit.message_headers import text_headers
+from outbox_events.contract import wire_format
+from outbox_events.contract.headers import SOURCE_SEQUENCE
+from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
-from outbox_kit.record_headers import SOURCE_SEQUENCE
 
 KEY = "outbox-canary"
 NOT_A_STATE = "the value is null, so that the record is a tombstone and not a state"

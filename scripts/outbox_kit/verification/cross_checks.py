@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from fastavro.schema import SchemaParseException, UnknownType
 from psycopg import sql
 
-from outbox_kit import lsn
+from outbox_events.text import format_size
 from outbox_kit.connect.conflicts import slots_of
-from outbox_kit.connector_config import (
+from outbox_kit.connect.connector_config import (
     MAX_BLOCK_MS_LIMIT,
     MAX_MESSAGE_BYTES,
     PRODUCER_DEFAULTS,
@@ -22,8 +22,8 @@ from outbox_kit.connector_config import (
 )
 from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline.avro import same_schema, without_docs
-from outbox_kit.repair_commands import resend_steps
-from outbox_kit.rules import Finding, Rules, Severity
+from outbox_kit.results.checks import Finding, Rules, Severity
+from outbox_kit.results.repair_commands import resend_steps
 from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
@@ -174,7 +174,7 @@ def _unread_slots(state: LiveState) -> Finding:
         return Finding(None, "the slots or the connectors could not be read", expected)
     used_slots = slots_of(connect.observed.actual.other_connectors.values())
     sizes = {name: size for name, size in sorted(database.additional.unread_slots.items()) if name not in used_slots}
-    actual = ", ".join(f"{name} retains {lsn.format_size(size)} of WAL" for name, size in sizes.items())
+    actual = ", ".join(f"{name} retains {format_size(size)} of WAL" for name, size in sizes.items())
     statements = [
         sql.SQL("select pg_drop_replication_slot({})").format(sql.Literal(name)).as_string(None) for name in sizes
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 from outbox_kit.verification.report import STATUSES_WORST_FIRST, Report, worst_status
 
 # Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.

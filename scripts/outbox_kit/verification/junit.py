@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 from outbox_kit.verification.report import Report
 
 

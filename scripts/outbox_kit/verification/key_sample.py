@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message, TopicPartition
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.state import Topic
 from outbox_kit.kafka.topic_reader import read_first_records
 

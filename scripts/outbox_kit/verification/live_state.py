@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
+from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.connect.state import stored_lsn
-from outbox_kit.connector_config import outbox_router, parse_int, schema_versions
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka import dead_letters
+from outbox_kit.errors import OutboxError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
@@ -26,10 +26,10 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
 from outbox_kit.postgres.checks import DatabaseState
-from outbox_kit.progress import Reporter
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
+from outbox_kit.results.progress import Reporter
 from outbox_kit.verification.key_sample import count_misplaced_keys
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class ReadResult(Generic[T]):
     """State of one system, or the error because of which it could not be read."""
 
     value: T | None
-    error: OutboxKitError | None = None
+    error: OutboxError | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> L
 def _try_read(read_state: Callable[[], T]) -> ReadResult[T]:
     try:
         return ReadResult(read_state())
-    except OutboxKitError as error:
+    except OutboxError as error:
         return ReadResult(None, error)
 
 
@@ -153,7 +153,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     dead_letter_count: int | None = 0
     if pipeline.dead_letter_topic in actual:
         dead_letter_count = _try_read(
-            partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
+            partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
     existing_topics = [topic for topic in topics if topic.name in actual]
     sample = _try_read(lambda: count_misplaced_keys(deployment, existing_topics))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.connect.connector_config import parse_int
 from outbox_kit.connect.lifecycle import is_running, status_text
 from outbox_kit.connect.state import ActualConnector, read_actual, read_without_offsets, stored_lsn
-from outbox_kit.connector_config import parse_int
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError, WaitTimeoutError
+from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
+from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
 from outbox_kit.verification.live_state import LiveState, connect_database, read_open_transactions
-from outbox_kit.waiting import Observation, wait_for
 
 # Time limit: HEARTBEAT_COUNT heartbeat intervals, plus GRACE_S for delays on a busy machine.
 HEARTBEAT_COUNT, GRACE_S, POLL_S = 2, 5.0, 0.2
@@ -168,7 +168,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
         with suppress(WaitTimeoutError):  # the rules report the missing progress
             wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
         hanging = _hanging_transactions(live_state)  # after the last sample, whose offset proves progress
-    except OutboxKitError as error:
+    except OutboxError as error:
         return skip_rules(RULES, error.message)
     servers = live_state.deployment.environment.kafka.bootstrap_servers
     return evaluate(RULES, Samples(first, after_canary, last, seconds, hanging, servers))

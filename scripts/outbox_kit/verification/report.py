@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 FORMAT = 1
 """Version of the JSON document; incremented when a key changes its meaning or is removed."""

@@ -7,16 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from outbox_events.text import plural, shortened_list
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.dead_letters import DeadLetter
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
-from outbox_kit.progress import Reporter, plural, shortened_list
-from outbox_kit.repair_commands import backfill_steps
-from outbox_kit.rules import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
+from outbox_kit.results.checks import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
+from outbox_kit.results.progress import Reporter
+from outbox_kit.results.repair_commands import backfill_steps
 from outbox_kit.verification import state_schemas
 from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 
@@ -229,7 +230,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
         finding = Finding(False, error.message, "the states of every aggregate can be read", error.hint, Severity.ERROR)
         compared_rule, *other_rules = RULES
         return [compared_rule.check(finding), *skip_rules(other_rules, f"see {compared_rule.id}")]
-    except OutboxKitError as error:
+    except OutboxError as error:
         return skip_rules(RULES, _reason(error))
     causes = likely_causes(comparison, result, canary_arrived=canary_arrived)
     compared_states = ComparedStates(pipeline, result, causes, sequence_repair(comparison, result))
@@ -237,12 +238,12 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
     try:
         wrong_ids = state_schemas.wrong_ids(comparison, result.compared_keys)
         checks += evaluate(SCHEMA_RULES, StateSchemas(pipeline, wrong_ids))
-    except OutboxKitError as error:
+    except OutboxError as error:
         checks += skip_rules(SCHEMA_RULES, _reason(error))
     progress("compare dead letters with the topics")
     try:
         letters = _stale_letters(comparison, result)
-    except OutboxKitError as error:
+    except OutboxError as error:
         return [*checks, *skip_rules(DEAD_LETTER_RULES, _reason(error))]
     return [*checks, *evaluate(DEAD_LETTER_RULES, StaleDeadLetters(pipeline, letters))]
 
@@ -250,7 +251,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 def _stale_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
     """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
-    letters = dead_letters.list_letters(
+    letters = dead_letter_topic.list_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
     )
     if len(letters) > MAX_DEAD_LETTERS:
@@ -278,5 +279,5 @@ def _is_newer(letter: DeadLetter, comparison: StateComparison, result: Compariso
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())
 
 
-def _reason(error: OutboxKitError) -> str:
+def _reason(error: OutboxError) -> str:
     return "; ".join(filter(None, (error.message, error.hint)))

@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 from fastavro.schema import fullname
 
+from outbox_events.text import plural
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.pipeline.schema_references import inlined_schema
-from outbox_kit.progress import plural
 
 
 def wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.operations.state_comparison import ComparisonResult, Kind, StateComparison, StuckAggregate
 from outbox_kit.postgres import aggregate_queries
@@ -35,7 +35,7 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
     causes += _other_producers(comparison, stuck)
     causes += _reformatted_keys(comparison, result)
     for read_causes in (_cascading_deletions, _deleted_records, _other_topics):
-        with suppress(OutboxKitError):
+        with suppress(OutboxError):
             causes += [*read_causes(comparison, stuck)]
     return causes
 
@@ -48,7 +48,7 @@ def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> st
     if not any(entry.kind == "stale" for entry in result.stuck):
         return ""
     deployment = comparison.deployment
-    with suppress(OutboxKitError), postgres_client.connected(deployment.environment.source) as connection:
+    with suppress(OutboxError), postgres_client.connected(deployment.environment.source) as connection:
         return aggregate_queries.sequence_repair(connection, deployment.pipeline.source)
     return ""
 

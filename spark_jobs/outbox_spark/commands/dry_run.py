@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
@@ -37,7 +37,7 @@ class Preview:
     read_range: ReadRange | None = None
     missed_warning: str | None = None
     """Set if tombstones may have been missed: the run would report this and compare the table with the topic."""
-    error: OutboxKitError | None = None
+    error: OutboxError | None = None
     new_partitions: Sequence[int] = ()
 
     @property
@@ -78,12 +78,12 @@ def exit_of(previews: Sequence[Preview]) -> Exit:
     return exit_code(retryable, has_findings=any(preview.has_work for preview in previews))
 
 
-def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
+def _failed(job: MaterializeJob, error: OutboxError) -> Preview:
     return Preview(job, error=error)
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
-    """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads records."""
+    """Return the preview of one table. Raises the OutboxError that a run would raise before it reads records."""
     committed, time = _read_progress(job, spark)
     retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from outbox_common.terminal_text import printable
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.error_redaction import debug_traceback
 
@@ -53,7 +53,7 @@ def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -
     return Exit.FINDINGS if has_findings else Exit.DONE
 
 
-def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
+def failure_fields(error: OutboxError | None) -> dict[str, Any]:
     """Return the error fields of a JSON report; they are null if `error` is None."""
     if error is None:
         return {"error": None, "hint": None, "transient": None}
@@ -65,7 +65,7 @@ def print_message(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> None:
+def report_error(error: OutboxError, report: Reporter, subject: str = "") -> None:
     """Report the message of an error, prefixed by `subject`, and its hint."""
     report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
     if error.hint:
@@ -77,7 +77,7 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
     try:
         with nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
             return body()
-    except OutboxKitError as error:
+    except OutboxError as error:
         if debug:
             print_message(debug_traceback(error))
         report_error(error, print_message)

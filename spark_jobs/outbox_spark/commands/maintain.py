@@ -13,7 +13,7 @@ from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
@@ -41,7 +41,7 @@ def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> Main
     return MaintainedTable(job.aggregate, job.target_name, job.table, summary)
 
 
-def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> MaintainedTable:
+def failed_maintenance(job: MaterializeJob, error: OutboxError) -> MaintainedTable:
     return MaintainedTable(job.aggregate, job.target_name, job.table, **failure_fields(error))
 
 

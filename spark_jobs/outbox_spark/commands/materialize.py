@@ -33,9 +33,9 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
-from outbox_spark.commands.overlapping_runs import run_all
+from outbox_spark.commands.retry_locked_tables import run_all
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError
+from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
@@ -70,7 +70,7 @@ class Runner:
         )
         started = time.monotonic()
 
-        def on_error(error: OutboxKitError) -> Outcome:
+        def on_error(error: OutboxError) -> Outcome:
             return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
         outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
@@ -158,7 +158,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
         export(spark, [job], options.export, options.export_format or ExportFormat.JSON)
         return outcome
 
-    def on_error(error: OutboxKitError) -> Outcome:
+    def on_error(error: OutboxError) -> Outcome:
         message = f"the table is up to date, but its export failed: {error.message}"
         return replace(outcome, status=Status.FAILED, error=message, hint=error.hint, transient=error.transient)
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import ConfigurationError, OutboxKitError
+from outbox_spark.errors import ConfigurationError, OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status, offsets_json, time_json
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.apply_batch import AppliedBatch
@@ -143,6 +143,6 @@ def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:
     """Return the number of offsets from `offsets` to the end of the topic; None if the end cannot be requested."""
     try:
         latest = describe(job.kafka, job.topic).end_offsets
-    except OutboxKitError:
+    except OutboxError:
         return None
     return sum(max(0, end - offsets.get(partition, 0)) for partition, end in latest.items())

@@ -41,7 +41,7 @@ def rebuild(
     topic: Topic | None = None,
     max_lost_percent: float = ANY_LOSS,
 ) -> Outcome:
-    """Materialize the topic into a shadow table, then replace the table's rows by its rows. Raises OutboxKitError.
+    """Materialize the topic into a shadow table, then replace the table's rows by its rows. Raises OutboxError.
 
     Until the last step the table is unchanged and other runs may update it. An interrupted rebuild continues, unless
     `restart` is set. RefusedError is raised if the table would lose more than `max_lost_percent` of its current rows.

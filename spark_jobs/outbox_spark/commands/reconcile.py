@@ -47,7 +47,7 @@ def reconcile(
     max_examples: int = EXAMPLES,
     topic: Topic | None = None,
 ) -> ReconciledTable:
-    """Compare one table with its topic, and repair the differences if `repair` is set. Raises OutboxKitError."""
+    """Compare one table with its topic, and repair the differences if `repair` is set. Raises OutboxError."""
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     if repair:

@@ -11,7 +11,7 @@ from typing import Any
 from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_report import aligned_lines
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences, SourceKind
 from outbox_spark.runs.row_differences import DifferenceKind
@@ -57,7 +57,7 @@ class ReconciledTable:
         return replace(self, source=source, result=result)
 
 
-def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> ReconciledTable:
+def failed_comparison(job: MaterializeJob, error: OutboxError) -> ReconciledTable:
     return ReconciledTable(**job.report_fields, result=ComparisonResult.FAILED, **failure_fields(error))
 
 

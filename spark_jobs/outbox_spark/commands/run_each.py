@@ -19,8 +19,8 @@ from outbox_spark.commands.exit_codes import (
     was_interrupted,
 )
 from outbox_spark.commands.interval import Stopped
-from outbox_spark.commands.recorded_signals import recorded_signals
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.commands.signals import recorded_signals
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.session.error_redaction import debug_traceback, redacted
 from outbox_spark.session.spark_session import start_session
@@ -74,7 +74,7 @@ def attempt(
     subject: str,
     report: Reporter,
     work: Callable[[], R],
-    on_error: Callable[[OutboxKitError], R],
+    on_error: Callable[[OutboxError], R],
     *,
     debug: bool,
     raised: tuple[type[Exception], ...] = (Stopped,),
@@ -98,7 +98,7 @@ def run_jobs(
     jobs: Sequence[MaterializeJob],
     report: Reporter,
     work: Callable[[SparkSession, MaterializeJob], R],
-    on_error: Callable[[MaterializeJob, OutboxKitError], R],
+    on_error: Callable[[MaterializeJob, OutboxError], R],
     *,
     debug: bool,
     name: str = APPLICATION_NAME,

@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_common.terminal_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_json
 
 _TABLE_COLUMNS = [
@@ -21,7 +21,7 @@ _JSON_KEYS = [
 ]  # fmt: skip
 
 
-def failed_outcome(job: MaterializeJob, error: OutboxKitError) -> Outcome:
+def failed_outcome(job: MaterializeJob, error: OutboxError) -> Outcome:
     return Outcome(**job.report_fields, status=Status.FAILED, **failure_fields(error))
 
 

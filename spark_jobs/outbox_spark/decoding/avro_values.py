@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from outbox_common.avro_schema import Schema, kind_of, load
+from outbox_events.schemas.avro_schema import Schema, kind_of, load
 from outbox_spark.decoding.framing import body_of
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_resolution import resolvable_schema

@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_common.column_names import reserved_by
 from outbox_common.column_problems import column_problems
+from outbox_events.schemas.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from outbox_common.avro_evolution import differences
-from outbox_common.avro_schema import Node, load, short_name
+from outbox_events.schemas.avro_schema import Node, load, short_name
 from outbox_spark.errors import SchemaError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_common.avro_schema import Node, kind_of
+from outbox_events.schemas.avro_schema import Node, kind_of
 from outbox_spark.decoding.json_text import has_kind
 
 Converter = Callable[[Column], Column]

@@ -16,7 +16,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_common.avro_schema import Node, Schema, kind_of, load
+from outbox_events.schemas.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.decoding import json_scalars
 from outbox_spark.decoding.avro_values import default_of
 from outbox_spark.decoding.json_scalars import Converter

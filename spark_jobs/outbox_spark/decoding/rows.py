@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StructType
 
-from outbox_common.avro_schema import load
+from outbox_events.schemas.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW, Reason

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from outbox_common.http_session import AUTHENTICATION_FAILED, HttpEndpoint
-from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
+from outbox_events.http_session import AUTHENTICATION_FAILED, HttpEndpoint
+from outbox_events.schemas.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings
 

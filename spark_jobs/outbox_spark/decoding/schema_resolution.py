@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outbox_common.avro_schema import (
+from outbox_events.schemas.avro_schema import (
     NAMED_TYPES,
     Definitions,
     Node,

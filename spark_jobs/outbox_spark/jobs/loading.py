@@ -14,6 +14,6 @@ def pipeline_loader() -> Callable[..., list[MaterializeJob]]:
         from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
     except ImportError as error:
         message = f"reading a pipeline file requires the Python package {error.name}"
-        hint = "install outbox-kit with its extra deploy (docs/releasing.md), or use a job file with --job"
+        hint = "install outbox-kit (docs/releasing.md), or use a job file with --job"
         raise ConfigurationError(message, hint) from error
     return load_jobs

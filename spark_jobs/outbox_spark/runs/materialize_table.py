@@ -43,7 +43,7 @@ def materialize(
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Materialize the topic up to its end. Raises OutboxKitError; batches before the error are committed.
+    """Materialize the topic up to its end. Raises OutboxError; batches before the error are committed.
 
     `replay_from` is a time (ISO 8601) or `beginning`: records since that time are read again.
     """

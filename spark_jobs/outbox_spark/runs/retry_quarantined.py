@@ -18,7 +18,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import OutboxKitError, SchemaError
+from outbox_spark.errors import OutboxError, SchemaError
 from outbox_spark.jobs.model import MaterializeJob, Mode, Reporter, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
@@ -52,7 +52,7 @@ def retry_quarantined(
     with topic.open_registry() as registry:
         try:
             known = _known_schemas(registry, committed.unknown_schemas)
-        except OutboxKitError as error:  # the run fails later if it needs the registry
+        except OutboxError as error:  # the run fails later if it needs the registry
             report(f"warning: {job}: quarantined records were not tried again: {error}")
             return committed, WriteCounts()
         if not known:

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from outbox_common.error_text import first_line, postgres_message, traceback_text
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
 _LOST_ROWS_EXCEPTION = "PersistedRows$LostException"
@@ -20,17 +20,17 @@ _LOST_ROWS_HINT = "run the command again"
 _POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command again"
 
 
-def redacted(error: Exception) -> OutboxKitError:
-    """Return an OutboxKitError whose message has no record values; an OutboxKitError is returned unchanged."""
-    if isinstance(error, OutboxKitError):
+def redacted(error: Exception) -> OutboxError:
+    """Return an OutboxError whose message has no record values; an OutboxError is returned unchanged."""
+    if isinstance(error, OutboxError):
         return error
     if _is_lost_rows_error(error):
         message = "persisted rows of a batch were lost, for example with an executor; the topic may have changed since"
-        return OutboxKitError(message, _LOST_ROWS_HINT)
+        return OutboxError(message, _LOST_ROWS_HINT)
     name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.OperationalError):
-        return OutboxKitError(f"PostgreSQL: {name}: {detail}", _POSTGRES_HINT)
-    return OutboxKitError(f"{name}: {detail}" if detail else name, _DEBUG_HINT)
+        return OutboxError(f"PostgreSQL: {name}: {detail}", _POSTGRES_HINT)
+    return OutboxError(f"{name}: {detail}" if detail else name, _DEBUG_HINT)
 
 
 def debug_traceback(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from tests.benchmarks.receiving.service import TOPIC, Service, running_service
 from tests.benchmarks.receiving.variants import VARIANTS, Variant
 from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish, spread
 
-from outbox_kit.receiving import Handlers, Receiver
+from outbox_events import Handlers, Receiver
 
 EVENTS = int(os.environ.get("EVENTS") or 30_000)
 ROUNDS = int(os.environ.get("ROUNDS") or 7)

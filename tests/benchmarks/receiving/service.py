@@ -18,9 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.benchmarks.benchmark_stack import print_progress
 from tests.conftest import make_project
 
-from outbox_kit.receiving import Event, position_table, processed_table
-from outbox_kit.sending.producing import Deliveries
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_events import Deliveries, Event, position_table, processed_table
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_kit.stack import Stack
 
 TOPIC = "bench.receiving"

@@ -27,8 +27,8 @@ from tests.benchmarks.receiving.vacuum_settings import Connection, execute, size
 from tests.benchmarks.report import document, machine, markdown, publish, spread
 from tests.conftest import make_project
 
-from outbox_kit.receiving import processed_table
-from outbox_kit.receiving.strategies.processed_retention import expire
+from outbox_events import processed_table
+from outbox_events.receiving.strategies.processed_retention import expire
 from outbox_kit.stack import Stack
 
 ROWS = int(os.environ.get("ROWS") or 500_000)

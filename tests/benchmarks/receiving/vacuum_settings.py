@@ -18,8 +18,8 @@ import psycopg
 from tests.benchmarks.benchmark_stack import print_progress
 from tests.benchmarks.report import markdown
 
-from outbox_kit.receiving.strategies.processed_retention import expire
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events.receiving.strategies.processed_retention import expire
+from outbox_events.waiting import Observation, wait_for
 
 Connection: TypeAlias = psycopg.Connection[Any]
 DAY_ROWS, KEEP_DAYS, DAYS = 20_000, 7, 14

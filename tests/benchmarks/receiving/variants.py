@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.benchmarks.receiving.service import Service, insert, insert_in_session
 
-from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
+from outbox_events import BloomFilter, Event, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
 
 SAME = "same_handler"
 SAME_SQLALCHEMY = "same_handler_sqlalchemy"

@@ -14,18 +14,17 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer
 
+from outbox_events import Deliveries, OutboxEvent
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_kit.connect import lifecycle
-from outbox_kit.drill import accounts
-from outbox_kit.drill.components import Component
-from outbox_kit.drill.senders.catalogue import open_sender
-from outbox_kit.drill.senders.sender import Send, SenderSettings
-from outbox_kit.drill.ways.cdc import MESSAGE_PREFIX
-from outbox_kit.drill.ways.pipeline import PipelineWay
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.sending import OutboxEvent
-from outbox_kit.sending.producing import Deliveries
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_lab.drill import accounts
+from outbox_lab.drill.components import Component
+from outbox_lab.drill.senders.catalogue import open_sender
+from outbox_lab.drill.senders.sender import Send, SenderSettings
+from outbox_lab.drill.ways.cdc import MESSAGE_PREFIX
+from outbox_lab.drill.ways.pipeline import PipelineWay
 
 THREADS = 4
 ACCOUNTS = 200

@@ -13,13 +13,13 @@ from typing import LiteralString, Self
 from confluent_kafka import Consumer, TopicPartition
 from tests.conftest import REPOSITORY
 
-from outbox_kit.drill.project import PARTITIONS, DrillProject
-from outbox_kit.drill.proxy import Proxy
-from outbox_kit.drill.stack import DrillStack
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.progress import Reporter
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import Reporter
+from outbox_lab.drill.project import PARTITIONS, DrillProject
+from outbox_lab.drill.proxy import Proxy
+from outbox_lab.drill.stack import DrillStack
 
 START_SHARE = 0.05
 ARRIVAL_S = 900
@@ -38,7 +38,7 @@ TABLE_BYTES: LiteralString = """
 
 
 class SendingProject(DrillProject):
-    """A project beside that of `outbox drill`."""
+    """A project beside that of `python -m outbox_lab.drill`."""
 
     @property
     def folder(self) -> Path:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Costs of the ways to send: throughput with and without a backlog, statements, and growth of tables.
 
-Uses the ways and the stack of `outbox drill`; see docs/performance.md, "Costs of the ways to send". Settings: WAYS
+Uses the ways and the stack of the drill; see docs/performance.md, "Costs of the ways to send". Settings: WAYS
 (names, separated by commas), BACKLOGS (numbers of rows, default 100000), IDLE_S and LIVE_S.
 """
 
@@ -17,14 +17,14 @@ from tests.benchmarks.report import document, machine, markdown, publish
 from tests.benchmarks.sending import load
 from tests.benchmarks.sending.meters import Arrivals, Statements, sending_stack, table_bytes, vacuum
 
-from outbox_kit.drill import accounts
-from outbox_kit.drill.project import PARTITIONS
-from outbox_kit.drill.senders.sender import SenderSettings
-from outbox_kit.drill.stack import DrillStack
-from outbox_kit.drill.ways.catalogue import way_named
-from outbox_kit.drill.ways.pipeline import PipelineWay
-from outbox_kit.drill.ways.way import Way
 from outbox_kit.kafka.client import KafkaClient
+from outbox_lab.drill import accounts
+from outbox_lab.drill.project import PARTITIONS
+from outbox_lab.drill.senders.sender import SenderSettings
+from outbox_lab.drill.stack import DrillStack
+from outbox_lab.drill.ways.catalogue import way_named
+from outbox_lab.drill.ways.pipeline import PipelineWay
+from outbox_lab.drill.ways.way import Way
 
 WAYS = os.environ.get("WAYS") or (
     "cdc-exactly-once,cdc,cdc-messages,relay,polling-horizon,"

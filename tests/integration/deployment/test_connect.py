@@ -14,10 +14,10 @@ import yaml
 from tests.integration.support import Deploy, Outbox, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
-from outbox_kit.waiting import Observation, wait_for
 
 # Connect's validation accepts this setting; the task fails at its start.
 INVALID_CONFIG = {"converters": "broken", "broken.type": "no.such.Converter"}

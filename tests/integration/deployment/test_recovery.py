@@ -8,9 +8,9 @@ import psycopg
 from tests.integration.support import Deploy, Outbox, headers, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
-from outbox_kit.waiting import Observation, wait_for
 
 
 def drop_slot(deployment: Deployment, dsn: str) -> None:

@@ -10,9 +10,9 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer
 
-from outbox_kit.drill import accounts
-from outbox_kit.drill.ledger import Event, Ledger, Outcome, Transaction
 from outbox_kit.pipeline import Kafka
+from outbox_lab.drill import accounts
+from outbox_lab.drill.ledger import Event, Ledger, Outcome, Transaction
 
 DELIVERY_S = 30
 

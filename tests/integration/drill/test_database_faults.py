@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from tests.conftest import REPOSITORY
 
-from outbox_kit.drill.faults import database
-from outbox_kit.drill.project import DrillProject
-from outbox_kit.drill.proxy import Proxy
-from outbox_kit.drill.stack import DrillStack
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
+from outbox_lab.drill.faults import database
+from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.proxy import Proxy
+from outbox_lab.drill.stack import DrillStack
 
 CREATE_SLOT: LiteralString = "select pg_create_logical_replication_slot('connector', 'pgoutput', false, false, true)"
 # As a connector does; the standby copies a slot once it has the WAL from its restart_lsn on.

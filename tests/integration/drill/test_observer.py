@@ -8,13 +8,13 @@ from uuid import uuid4
 import psycopg
 from tests.integration.drill.service import DELIVERY_S, ledger_of, produce, write_accounts
 
-from outbox_kit.drill import accounts
-from outbox_kit.drill.ledger import Event, Outcome
-from outbox_kit.drill.observer import Delivery, Observer
-from outbox_kit.drill.second_reader import complete
-from outbox_kit.drill.verdict import judge
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
-from outbox_kit.waiting import Observation, wait_for
+from outbox_lab.drill import accounts
+from outbox_lab.drill.ledger import Event, Outcome
+from outbox_lab.drill.observer import Delivery, Observer
+from outbox_lab.drill.second_reader import complete
+from outbox_lab.drill.verdict import judge
 
 
 def wait_for_deliveries(observer: Observer, count: int) -> list[Delivery]:

@@ -10,18 +10,18 @@ import pytest
 from tests.integration.drill.service import ledger_of, produce, write_accounts
 from tests.integration.support import temporary_database
 
-from outbox_kit.drill import accounts
-from outbox_kit.drill.ledger import Event, Outcome
-from outbox_kit.drill.receivers import receivers as receivers_module
-from outbox_kit.drill.receivers import tables
-from outbox_kit.drill.receivers.effects import broken_by_receivers, count_effects
-from outbox_kit.drill.receivers.receivers import MEMBERS, Place, Receivers
-from outbox_kit.drill.receivers.strategies import STRATEGIES
-from outbox_kit.drill.second_reader import read_deliveries
-from outbox_kit.drill.verdict import judge
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
-from outbox_kit.waiting import Observation, wait_for
+from outbox_lab.drill import accounts
+from outbox_lab.drill.ledger import Event, Outcome
+from outbox_lab.drill.receivers import receivers as receivers_module
+from outbox_lab.drill.receivers import tables
+from outbox_lab.drill.receivers.effects import broken_by_receivers, count_effects
+from outbox_lab.drill.receivers.receivers import MEMBERS, Place, Receivers
+from outbox_lab.drill.receivers.strategies import STRATEGIES
+from outbox_lab.drill.second_reader import read_deliveries
+from outbox_lab.drill.verdict import judge
 
 ACCOUNTS = 8
 KILL_S = 60

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from tests.benchmarks.benchmark_stack import NAME, PLUGINS, BenchmarkStack, benchmark_stack
 
+from outbox_events import Deliveries
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle
-from outbox_kit.kafka.murmur2 import partition_of
+from outbox_kit.encoding import OutboxRow, RecordEncoder
 from outbox_kit.kafka.topic_reader import read_records
-from outbox_kit.records import OutboxRow, RecordEncoder
-from outbox_kit.sending.producing import Deliveries
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
-from outbox_kit.waiting import Observation, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not PLUGINS.is_dir(), reason="run `make build/stamps/jdbc-sink`")]
 

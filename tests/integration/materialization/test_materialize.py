@@ -15,8 +15,8 @@ import pytest
 from tests.integration.support import Deploy, wait_record
 from tests.integration.transforms.test_records import book
 
+from outbox_events import emit
 from outbox_kit.deployment import Deployment
-from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 from outbox_kit.stack.spark_job import FAST_START_OPTIONS
 

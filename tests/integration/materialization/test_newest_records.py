@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark import InheritableThread, StatusTracker
 from pyspark.sql import Row, SparkSession
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import ReadRange, RecordFormat
 from outbox_spark.kafka.offset_ranges import describe, resolve_range

@@ -26,8 +26,8 @@ from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult
 from outbox_spark.errors import RefusedError

@@ -32,7 +32,7 @@ from outbox_kit.operations.deletion_guard import read_deletions
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.postgres.client import connected
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 GUIDE = (REPOSITORY / "docs" / "backfill.md").read_text(encoding="utf-8")
 PARTITIONS = 2

@@ -17,12 +17,12 @@ from tests.integration.outbox_rows import insert
 from tests.integration.support import CommandResult, Deploy, decode, headers, in_process, records, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.topic_reader import read_record
-from outbox_kit.progress import silent
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import silent
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
 PARTITIONS = 2
@@ -304,7 +304,7 @@ def test_purges_acknowledged_letters(service: Service) -> None:
 
 @dataclass
 class Mailer:
-    """A consumer group whose handler failed: writes the dead letters that outbox_kit.receiving writes."""
+    """A consumer group whose handler failed: writes the dead letters that outbox_events.receiving writes."""
 
     service: Service
     producer: Producer

@@ -21,14 +21,14 @@ from psycopg.types.json import Jsonb
 from tests.integration.support import CommandResult, in_process, live_keys, wait_record
 from tests.integration.transforms.test_records import book
 
+from outbox_events import emit
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.state import desired_topics
-from outbox_kit.progress import silent
-from outbox_kit.sending import emit
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC = "incidents", "incidents.book"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"

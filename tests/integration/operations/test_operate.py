@@ -14,12 +14,12 @@ from psycopg.rows import dict_row
 from tests.integration.support import CommandResult, Deploy, Run, headers, in_process, records, wait_record
 from tests.integration.transforms.test_records import book, send, send_within
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.postgres import undelivered_events
+from outbox_kit.postgres import count_undelivered
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 CONFIRMED = ("--confirm", f"{NAME}@local")
@@ -230,7 +230,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     source = deployment.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert undelivered_events.count_between(connection, source, **after) == 1, (
+        assert count_undelivered.count_between(connection, source, **after) == 1, (
             "by its commit, not by its own position"
         )
     run("resume")

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.integration.support import CommandResult, Deploy, headers, in_process, invoke, records, wait_record
 from tests.integration.transforms.test_records import book, send, send_within
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
@@ -27,7 +28,6 @@ from outbox_kit.pruning import outbox_rows
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.services.kafka import NODE_ID
-from outbox_kit.waiting import Observation, wait_for
 
 NAME, TABLE, BOOKS, AUTHORS, DEAD = "prune", "public.prune_event", "prune.book", "prune.author", "prune.dead-letter"
 # The log cleaner removes superseded records of authors as soon as possible, and those of books never.

@@ -16,17 +16,17 @@ from psycopg.types.json import Jsonb
 from tests.integration.support import CommandResult, Deploy, headers, in_process, live_keys, records, wait_record
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.sending.values import to_json
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
-from outbox_kit.sending.values import to_json
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 NAME, TABLE, TOPIC, SLOT = "recover", "public.recover_event", "recover.book", "recover_s"
 PARTITIONS = 2

@@ -12,18 +12,18 @@ from confluent_kafka import Producer
 from tests.integration.support import Deploy, in_process, live_keys, records, run_remedy, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
-from outbox_kit.message_headers import text_headers
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
-from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
 from outbox_kit.verification import comparison_of, state_checks
-from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
 # A parameter that outbox-kit sets, a literal `%`, and a comment that must not include the next line.

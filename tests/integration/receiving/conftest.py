@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.receiving.service import Service, provide_topic
 from tests.integration.support import temporary_database
 
-from outbox_kit.receiving import position_table, processed_table
+from outbox_events import position_table, processed_table
 from outbox_kit.stack import Stack
 
 EFFECTS = """

@@ -11,9 +11,9 @@ import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from outbox_kit.receiving import Event, Handlers, Receiver, Strategy
-from outbox_kit.sending.record import PRODUCER_SETTINGS
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import Event, Handlers, Receiver, Strategy
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_events.waiting import Observation, wait_for
 
 SECONDS = 60
 

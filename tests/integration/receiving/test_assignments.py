@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.receiving import ProcessedEvents, Retries
+from outbox_events import ProcessedEvents, Retries
 
 FAST = Retries(first_delay_s=0.05, jitter=0)
 PROTOCOLS = {

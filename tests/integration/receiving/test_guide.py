@@ -15,11 +15,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from outbox_events import Event, emit
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
-from outbox_kit.receiving import Event
-from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Observation, wait_for
 
 GUIDE = Path(__file__).parents[3] / "docs" / "receiving.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

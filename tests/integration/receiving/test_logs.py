@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from tests.integration.receiving.service import SECONDS, Service, run_until
 
-from outbox_kit.receiving import Event, ProcessedEvents, Retries, json_value, recoverers
-from outbox_kit.sending.record import PRODUCER_SETTINGS
+from outbox_events import Event, ProcessedEvents, Retries, json_value, recoverers
+from outbox_events.kafka.record import PRODUCER_SETTINGS
 
 PAYLOAD = "secret-4711"
 Handle = Callable[[Event, psycopg.Connection], None]
@@ -45,7 +45,7 @@ def test_records_of_failures_name_the_event_and_contain_no_payload(
     options = {"retries": retries, "recoverer": recoverers.log_and_continue, "batch_size": batch_size}
     with service.receiver(once, **options) as receiver:
         run_until(receiver, "the skipped event", lambda: receiver.counters.recovered == 1)
-    records = [record for record in caplog.records if record.name == "outbox_kit.receiving"]
+    records = [record for record in caplog.records if record.name == "outbox_events.receiving"]
     shown = [(record.levelno, *(vars(record).get(name) for name in ("event_id", "event_type"))) for record in records]
     failed = [(logging.WARNING, "e-1", "Changed")] * len(attempts)
     assert shown == [*failed, (logging.ERROR, "e-1", "Changed")]

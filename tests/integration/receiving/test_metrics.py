@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.integration.receiving.service import Service
 
-from outbox_kit.receiving import Counters, Event, ProcessedEvents
+from outbox_events import Counters, Event, ProcessedEvents
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples" / "metrics"
 COUNTS = {"received": 3, "handled": 2, "duplicates": 1}

@@ -15,10 +15,9 @@ from confluent_kafka import Producer
 from tests.integration.receiving.service import run_until
 from tests.integration.support import Deploy, headers, records, wait_record
 
+from outbox_events import Event, Handlers, ProcessedEvents, Receiver, Work, emit, processed_table
+from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_kit.deployment import Deployment
-from outbox_kit.receiving import Event, Handlers, ProcessedEvents, Receiver, Work, processed_table
-from outbox_kit.sending import emit
-from outbox_kit.sending.record import PRODUCER_SETTINGS
 
 ORDERS, SHIPMENTS, GROUP, TABLE = "orders", "shipments", "shipping", "public.shipping_processed"
 Connection = psycopg.Connection[Any]

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.receiving import Event, ProcessedEvents, Retries, recoverers
+from outbox_events import Event, ProcessedEvents, Retries, recoverers
 
 FAST = Retries(attempts=2, first_delay_s=0.05, jitter=0)
 READ_ONLY = "-c default_transaction_read_only=on"
@@ -92,7 +92,7 @@ def test_a_record_that_a_handlers_own_producer_rejects_uses_up_the_attempts(
 
 
 def test_waits_for_another_transaction_with_the_event(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_kit.receiving.strategies.processed_table.WAIT", "20ms")
+    monkeypatch.setattr("outbox_events.receiving.strategies.processed_table.WAIT", "20ms")
     service.handlers.otherwise(service.write_effect)
     service.send(("a", "1"), partition=0)
     with service.connect() as other:

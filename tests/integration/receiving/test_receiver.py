@@ -14,8 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from psycopg import sql
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.errors import ConfigurationError, RejectedError
-from outbox_kit.receiving import (
+from outbox_events import (
     DeadLetterTopic,
     Event,
     ProcessedEvents,
@@ -25,7 +24,8 @@ from outbox_kit.receiving import (
     StoredOffsets,
     recoverers,
 )
-from outbox_kit.sending.record import PRODUCER_SETTINGS
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_kit.errors import ConfigurationError, RejectedError
 
 FAST = Retries(attempts=3, first_delay_s=0.05, jitter=0)
 

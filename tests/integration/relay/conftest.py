@@ -15,13 +15,13 @@ import psycopg
 import pytest
 from tests.integration.conftest import deployer
 
-from outbox_kit.changes import System
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.progress import silent
 from outbox_kit.relay import RelayOptions, run_relay
 from outbox_kit.relay.metrics import Counters
+from outbox_kit.results.changes import System
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Observation, wait_for
 
 PROCESS_SECONDS = 30
 # The lease of a stopped process ends earlier than in production, so that tests do not wait for it.

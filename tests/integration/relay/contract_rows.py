@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from outbox_kit.wire_format import PREFIX
+from outbox_events.contract.wire_format import PREFIX
 
 NOW = "2026-11-20 18:31:38.123456+00"
 KEY = "0190f2c4-8f6d-7c3a-a1f0-3f8d4f3b2a11"

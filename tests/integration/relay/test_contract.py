@@ -17,9 +17,9 @@ from tests.integration.relay.conftest import WITHOUT_CONNECT, relay_once
 from tests.integration.relay.contract_rows import EVERY, TYPES, Row, binary_rows, json_rows, text_rows
 from tests.integration.support import Deploy, headers, in_process, read_all
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.progress import silent
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import silent
 
 SOURCE = {
     "schema_version_column": "schema_version",

@@ -16,16 +16,17 @@ from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProc
 from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
+from outbox_events.kafka.record import Record
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply
+from outbox_kit.encoding import OutboxRow, RecordEncoder
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka import dead_letters, topic_reader
+from outbox_kit.kafka import topic_reader
 from outbox_kit.postgres import client
-from outbox_kit.progress import silent
-from outbox_kit.records import OutboxRow, RecordEncoder
 from outbox_kit.relay import batches, leases, worker
 from outbox_kit.relay.leases import Leases
-from outbox_kit.sending.record import Record
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import silent
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
 
@@ -102,7 +103,7 @@ def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_
     broken = send(source_dsn, "book", key, book(key, pages="many"), table=TABLE)
     send(source_dsn, "book", key, book(key), table=TABLE)
     counters = relay_once(relayed)
-    letters = dead_letters.list_letters(relayed.kafka, relayed.pipeline)
+    letters = dead_letter_topic.list_letters(relayed.kafka, relayed.pipeline)
     assert [(letter.event_id, letter.reason, letter.key) for letter in letters] == [(broken, "payload-invalid", key)]
     assert (counters.sent, counters.dead_letters) == (1, 1)
 

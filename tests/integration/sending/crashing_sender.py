@@ -16,16 +16,9 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 
-from outbox_kit.sending.producing import (
-    ChainedSender,
-    Deliveries,
-    DeliveryProof,
-    DirectSender,
-    RecoveryStore,
-    TwoPhaseSender,
-    fence,
-)
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_events import ChainedSender, Deliveries, DeliveryProof, RecoveryStore, TwoPhaseSender, fence
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_lab.drill.senders.direct_sender import DirectSender
 
 CRASH_CODE = 9
 DSN, BOOTSTRAP, TOPIC = os.environ["DSN"], os.environ["BOOTSTRAP"], os.environ["TOPIC"]

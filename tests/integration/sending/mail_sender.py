@@ -15,8 +15,8 @@ from email.message import EmailMessage
 
 import psycopg
 
-from outbox_kit.sending.producing import DeliveryProof
-from outbox_kit.sending.record import Record
+from outbox_events import DeliveryProof
+from outbox_events.kafka.record import Record
 
 CRASH_CODE = 9
 PROOF = DeliveryProof()

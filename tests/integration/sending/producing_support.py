@@ -1,4 +1,4 @@
-"""Database, topic, producers and crashing child processes of the tests of outbox_kit.sending.producing."""
+"""Database, topic, producers and crashing child processes of the tests of outbox_events.producing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from psycopg.rows import tuple_row
 
+from outbox_events import delivery_proof, recovery_store
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.topic_reader import read_records
-from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import Kafka
-from outbox_kit.sending.producing import delivery_proof, recovery_store
-from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
 from outbox_kit.stack import StackState
 
 CRASH_CODE = 9

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from psycopg.types.string import StrDumper
 
+from outbox_events import InvalidEventError, OutboxEvent, OutboxTable, emit, emit_async, emit_many
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending import InvalidEventError, OutboxEvent, OutboxTable, emit, emit_async, emit_many
 
 pytestmark = pytest.mark.integration
 

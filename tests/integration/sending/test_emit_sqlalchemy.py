@@ -13,8 +13,8 @@ import sqlalchemy
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from outbox_events import OutboxEvent, OutboxTable, emit, emit_many
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending import OutboxEvent, OutboxTable, emit, emit_many
 
 pytestmark = pytest.mark.integration
 

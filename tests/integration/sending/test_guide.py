@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox_kit.sending import emit
+from outbox_events import emit
 
 pytestmark = pytest.mark.integration
 

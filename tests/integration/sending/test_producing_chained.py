@@ -13,12 +13,10 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from tests.integration.sending.producing_support import World, world
 
-from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
-from outbox_kit.sending import InvalidEventError
-from outbox_kit.sending.producing import (
+from outbox_events import (
     ChainedSender,
+    InvalidEventError,
     NotDeliveredError,
-    Order,
     ProducerUnusableError,
     Recovered,
     RecoveryStore,
@@ -26,8 +24,10 @@ from outbox_kit.sending.producing import (
     fence,
     recover,
 )
-from outbox_kit.sending.producing.errors import FENCED_HINT
-from outbox_kit.sending.record import Record
+from outbox_events.kafka.record import Record
+from outbox_events.producing.errors import FENCED_HINT
+from outbox_events.producing.order import Order
+from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

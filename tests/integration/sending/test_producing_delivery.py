@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.integration.sending.producing_support import World, world
 
-from outbox_kit.sending.producing import Deliveries, NotDeliveredError, fence
-from outbox_kit.sending.producing.errors import FENCED_HINT, UNUSABLE_HINT
+from outbox_events import Deliveries, NotDeliveredError, fence
+from outbox_events.producing.errors import FENCED_HINT, UNUSABLE_HINT
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

@@ -8,8 +8,10 @@ import psycopg
 import pytest
 from tests.integration.sending.producing_support import World, world
 
-from outbox_kit.sending.producing import DirectSender, NotDeliveredError, Order
-from outbox_kit.sending.record import Record
+from outbox_events import NotDeliveredError
+from outbox_events.kafka.record import Record
+from outbox_events.producing.order import Order
+from outbox_lab.drill.senders.direct_sender import DirectSender
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

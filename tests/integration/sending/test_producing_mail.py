@@ -16,7 +16,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from outbox_kit.sending.producing import delivery_proof
+from outbox_events import delivery_proof
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import Producer
 from tests.integration.sending.producing_support import LostResponseProducer, World, world
 
+from outbox_events import InvalidEventError, Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
-from outbox_kit.sending import InvalidEventError
-from outbox_kit.sending.producing import Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from tests.conftest import make_project
 
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.run import Demo
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack, StackState
 
 DEMO_SECONDS = 240
@@ -80,7 +80,7 @@ def test_reports_the_counts(result: dict[str, Any]) -> None:
 
 def test_dead_letters_of_the_demo_do_not_fail_verify(result: dict[str, Any], library: Deployment) -> None:
     del result
-    assert dead_letters.count(library.kafka, library.pipeline) == 0
+    assert dead_letter_topic.count(library.kafka, library.pipeline) == 0
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import StackError
 from outbox_kit.stack import Stack
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
-from outbox_kit.waiting import Observation, wait_for
 
 REPOSITORY = Path(__file__).parents[3]
 POSTGRES = ("postgres",)

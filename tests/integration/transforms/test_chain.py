@@ -18,14 +18,14 @@ from confluent_kafka import Message
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, make_plan
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.stack import StackState
 from outbox_kit.stack.spark_job import FAST_START_OPTIONS
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"

@@ -10,12 +10,12 @@ import pytest
 from tests.integration.support import Deploy, headers, in_process, read_all, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 TABLE = "public.routed_event"
 

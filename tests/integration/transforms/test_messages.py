@@ -10,12 +10,12 @@ import pytest
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
+from outbox_events.sending.values import to_json
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, make_plan
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
-from outbox_kit.sending.values import to_json
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 EMIT = "select pg_logical_emit_message(%s, %s, %s)"
 

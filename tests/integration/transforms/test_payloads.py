@@ -25,10 +25,10 @@ from tests.integration.outbox_rows import (
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
+from outbox_events.sending.values import to_json
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.progress import silent
-from outbox_kit.sending.values import to_json
+from outbox_kit.results.progress import silent
 
 TYPED = "public.typed_event"
 

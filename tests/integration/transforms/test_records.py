@@ -12,14 +12,14 @@ from confluent_kafka import Message
 from psycopg.rows import TupleRow
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 
+from outbox_events import emit
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply_prerequisites, make_plan
 from outbox_kit.deployment.execution import start_position
-from outbox_kit.kafka import dead_letters
-from outbox_kit.progress import silent
-from outbox_kit.sending import emit
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.progress import silent
 
 
 def book(key: str, **changes: object) -> dict[str, object]:
@@ -139,7 +139,7 @@ def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment,
         } <= row.keys()
         assert row["id"] == event
     # Other tests expect no dead letters.
-    assert dead_letters.acknowledge(library.kafka, library.pipeline, None) >= len(events)
+    assert dead_letter_topic.acknowledge(library.kafka, library.pipeline, None) >= len(events)
     assert library.connect.status("library-outbox").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 

@@ -11,13 +11,13 @@ from tests.integration.outbox_rows import RUNNING, connector_state, insert
 from tests.integration.support import Deploy, headers, records, wait_record
 from tests.integration.transforms.test_records import book
 
+from outbox_events.sending.values import to_json
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
-from outbox_kit.sending.values import to_json
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 
 def failure(deployment: Deployment) -> str:

@@ -14,9 +14,9 @@ from tests.integration.outbox_rows import RUNNING, connector_state, insert
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
-from outbox_kit.connector_config import transforms
+from outbox_events.sending.values import to_json
+from outbox_kit.connect.connector_config import transforms
 from outbox_kit.pipeline import load_files, render_connector
-from outbox_kit.sending.values import to_json
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.layout import Layout
 

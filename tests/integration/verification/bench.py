@@ -18,18 +18,18 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.support import decode, records, run, run_remedy
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
+from outbox_kit.dead_letters.dead_letter_topic import group_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.pipeline import Lock
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Observation, wait_for
 
 SECONDS = 60
 AUTHORS = "public.checked_author"

@@ -12,14 +12,14 @@ from confluent_kafka import Producer
 from tests.integration.verification.bench import AUTHORS, SECONDS, Bench
 from tests.integration.verification.servers import reading
 
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.pipeline import Connect, HttpService
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.registry.client import RegistryClient
-from outbox_kit.waiting import Observation, wait_for
 
 UNUSED_ADDRESS = "127.0.0.1:1"
 STOPPED = ("connect.running", "postgres.slot-active")
@@ -363,7 +363,7 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("unknown-aggregate-type")
 
     def poll() -> Observation[bool]:
-        count = dead_letters.count(bench.deployment.kafka, bench.deployment.pipeline)
+        count = dead_letter_topic.count(bench.deployment.kafka, bench.deployment.pipeline)
         return Observation(count > 0 or None, f"{count} dead letters")
 
     wait_for("the dead letter", poll, seconds=SECONDS)

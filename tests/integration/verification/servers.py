@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.services.postgres import render_settings, server_settings
 from outbox_kit.stack.services.postgres_home import change_owner, extract, fits_machine, postgres_user
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Observation, wait_for
 
 BUILD = Path(__file__).resolve().parents[3] / "build"
 ADMIN = "outbox_admin"

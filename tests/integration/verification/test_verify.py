@@ -22,8 +22,8 @@ from outbox_kit.deployment import apply, open_deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import slot_checks
-from outbox_kit.progress import silent
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import canary, verify
 from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
 from outbox_kit.verification.check_catalogue import REMEDIES_RUN_BY_TESTS

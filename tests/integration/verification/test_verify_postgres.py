@@ -12,18 +12,18 @@ from psycopg import sql
 from tests.conftest import REPOSITORY
 from tests.integration.verification.servers import ADMIN, reading, run_server
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, ddl, role_limits, state, triggers_and_rules, undelivered_events, verify_queries
+from outbox_kit.postgres import client, count_undelivered, ddl, role_limits, state, triggers_and_rules, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_other_tables
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
-from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Status, evaluate
-from outbox_kit.waiting import Observation, wait_for
+from outbox_kit.results.checks import Check, Status, evaluate
+from outbox_kit.results.progress import silent
 
 ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
 ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000) as i"
@@ -387,16 +387,16 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
     )
     end = client.read_server(connection)["wal_position"]
     none_delivered, all_delivered = (
-        undelivered_events.DeliveredPosition(),
-        undelivered_events.DeliveredPosition(commit=end),
+        count_undelivered.DeliveredPosition(),
+        count_undelivered.DeliveredPosition(commit=end),
     )
     try:
-        assert undelivered_events.count_undelivered(connection, source, none_delivered) == 2
-        assert undelivered_events.count_undelivered(connection, source, all_delivered) == 0
-        assert undelivered_events.count_between(connection, source, after=start, upto=end) == 2
-        assert undelivered_events.count_between(connection, source, after=end, upto=end) == 0
+        assert count_undelivered.count_undelivered(connection, source, none_delivered) == 2
+        assert count_undelivered.count_undelivered(connection, source, all_delivered) == 0
+        assert count_undelivered.count_between(connection, source, after=start, upto=end) == 2
+        assert count_undelivered.count_between(connection, source, after=end, upto=end) == 0
         rows = source.model_copy(update={"message_prefix": None})
-        assert undelivered_events.count_undelivered(connection, rows, none_delivered) == 0
+        assert count_undelivered.count_undelivered(connection, rows, none_delivered) == 0
     finally:
         client.drop_slot(connection, source.slot)
         client.drop_publication(connection, source.publication)
@@ -404,15 +404,13 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
 
 def test_counts_undelivered_rows(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
-    before = undelivered_events.count_undelivered(connection, source, undelivered_events.DeliveredPosition())
+    before = count_undelivered.count_undelivered(connection, source, count_undelivered.DeliveredPosition())
     database.sql(
         "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
         "select 'book', '1', 'x' from generate_series(1, 2)",
         "select pg_logical_emit_message(true, 'outbox', 'of others')",
     )
-    assert (
-        undelivered_events.count_undelivered(connection, source, undelivered_events.DeliveredPosition()) == before + 2
-    )
+    assert count_undelivered.count_undelivered(connection, source, count_undelivered.DeliveredPosition()) == before + 2
 
 
 def test_partition_field_applies_to_one_aggregate_only(database: Database) -> None:
@@ -494,11 +492,11 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
 
 
 def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undelivered_events, "PEEK_TIMEOUT_MS", 1)
-    monkeypatch.setattr(undelivered_events, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
+    monkeypatch.setattr(count_undelivered, "PEEK_TIMEOUT_MS", 1)
+    monkeypatch.setattr(count_undelivered, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
     with pytest.raises(RejectedError, match="took longer than") as caught:
-        undelivered_events.count_undelivered(
-            database.connection, database.pipeline.source, undelivered_events.DeliveredPosition()
+        count_undelivered.count_undelivered(
+            database.connection, database.pipeline.source, count_undelivered.DeliveredPosition()
         )
     assert "--drop-slot" in caught.value.hint
 

@@ -21,7 +21,7 @@ from things import SCHEMAS
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.errors import OutboxKitError, RefusedError, SchemaError, UnreachableError
+from outbox_spark.errors import OutboxError, RefusedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import (
     DeltaTarget,
     MaterializeJob,
@@ -229,7 +229,7 @@ def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_exit_code_of_errors_takes_precedence(
-    errors: list[OutboxKitError | None], code: Exit, topic: pytest.MonkeyPatch
+    errors: list[OutboxError | None], code: Exit, topic: pytest.MonkeyPatch
 ) -> None:
     actual = preview_of(topic, None)
     assert exit_of([actual if error is None else Preview(actual.job, error=error) for error in errors]) == code

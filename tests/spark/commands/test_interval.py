@@ -22,7 +22,7 @@ from outbox_spark.commands.interval import (
 )
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
-from outbox_spark.errors import ConfigurationError, OutboxKitError, SchemaError, UnreachableError
+from outbox_spark.errors import ConfigurationError, OutboxError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, TableProgress, WriteCounts
 from outbox_spark.runs.apply_batch import AppliedBatch
 
@@ -33,7 +33,7 @@ WRONG = SchemaError("a column is wrong")
 FAST = RoundRules(interval=0.001)
 
 
-def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome:
+def outcome(job: MaterializeJob, error: OutboxError | None = None) -> Outcome:
     if error is not None:
         return failed_outcome(job, error)
     return Outcome(job.aggregate, job.topic, job.target_name, job.table, Status.CHANGED)
@@ -42,11 +42,11 @@ def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome
 class Script:
     """Return scripted outcomes; request a stop when the script is exhausted."""
 
-    def __init__(self, **errors: list[OutboxKitError | None]) -> None:
+    def __init__(self, **errors: list[OutboxError | None]) -> None:
         self.stop = StopRequest()
         self.messages: list[str] = []
         self.ran: list[str] = []
-        self._left: dict[str, Iterator[OutboxKitError | None]] = {name: iter(item) for name, item in errors.items()}
+        self._left: dict[str, Iterator[OutboxError | None]] = {name: iter(item) for name, item in errors.items()}
 
     def attempt(self, job: MaterializeJob) -> Outcome:
         try:

@@ -20,7 +20,7 @@ from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.maintain import MaintainedTable, failed_maintenance, main, maintain
 from outbox_spark.commands.run_each import run_jobs
-from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
+from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable
@@ -132,13 +132,13 @@ class Session:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(None, Exit.DONE), (OutboxKitError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
+    [(None, Exit.DONE), (OutboxError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
 )
 def test_command_prints_the_result_of_each_table(
     pipeline: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    error: OutboxKitError | None,
+    error: OutboxError | None,
     code: Exit,
 ) -> None:
     def result(_: object, job: MaterializeJob, __: object) -> MaintainedTable:

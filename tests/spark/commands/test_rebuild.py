@@ -17,7 +17,7 @@ from things import THING, CrashError, crash, delete, poison, put
 
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of
-from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
+from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import active_session
@@ -218,7 +218,7 @@ def test_rebuilds_a_table_with_a_different_mode_or_type(spark: SparkSession, tar
         texts.append(key, framed(WIDER, 2, {"n": "one"}), sequence(commit))
     live = LiveTopic(spark, texts, Schemas({2: WIDER}, newest=2))
     other = target.in_mode(Mode.SOFT_DELETE)
-    with pytest.raises(OutboxKitError) as refused:
+    with pytest.raises(OutboxError) as refused:
         materialize(spark, other.job, print, topic=live.topic())
     assert "outbox-rebuild" in refused.value.hint
     rebuilt(other, live)

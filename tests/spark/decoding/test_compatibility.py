@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from outbox_common.avro_schema import load
+from outbox_events.schemas.avro_schema import load
 from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.schema_resolution import resolvable_schema
 from outbox_spark.errors import SchemaError

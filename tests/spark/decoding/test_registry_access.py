@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from tests.unit.common.tls import make_authority
+from tests.unit.events.tls import make_authority
 
 from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_cache import SchemaRegistry

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tables import Target, set_clock
 from things import THING, CrashError, crash, delete, put
 
-from outbox_common.errors import UnreachableError
+from outbox_events.errors import UnreachableError
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MissedTombstones, Mode, Outcome, Status

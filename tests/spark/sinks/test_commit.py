@@ -14,7 +14,7 @@ from tables import Target, staging_tables
 from things import SCHEMAS, CrashError, crash, put, two_part_log
 
 from outbox_spark.decoding.columns import Column
-from outbox_spark.errors import ConfigurationError, OutboxKitError, RefusedError, UnreachableError
+from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.sinks import DeltaTable, PostgresTable, StagedRows
 from outbox_spark.sinks.iceberg.catalog import table_name
@@ -107,7 +107,7 @@ def test_does_not_commit_staged_rows_lost_by_the_server(
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresTable, "_copy", copy_and_lose)
-        with pytest.raises(OutboxKitError, match="has 0 of 5 rows"):
+        with pytest.raises(OutboxError, match="has 0 of 5 rows"):
             postgres_target.run(log, SCHEMAS)
     assert (postgres_target.rows(), postgres_target.committed()) == before
     assert postgres_target.rows("__tombstones") == postgres_target.rows("__quarantine") == []
@@ -130,7 +130,7 @@ def test_does_not_commit_rows_staged_early_and_lost(postgres_target: Target, mon
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresTable, "stage_early", send_and_lose)
-        with pytest.raises(OutboxKitError, match="has 0 of 1 rows"):
+        with pytest.raises(OutboxError, match="has 0 of 1 rows"):
             postgres_target.run(log, SCHEMAS)
     assert postgres_target.state("n") == {"a": {"n": 1}}
     postgres_target.run(log, SCHEMAS)

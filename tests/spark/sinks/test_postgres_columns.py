@@ -11,7 +11,7 @@ import pytest
 from kafka_log import POISON, Log, Schemas, framed, sequence
 from tables import Target
 
-from outbox_spark.errors import ConfigurationError, OutboxKitError, RefusedError, SchemaError
+from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget
 
 
@@ -94,7 +94,7 @@ def test_reports_a_view_that_prevents_widening(postgres_target: Target) -> None:
     postgres_target.run(log, SCHEMAS)
     execute(postgres_target, "create view SCHEMA.seen as select n from SCHEMA.thing")
     before = (postgres_target.rows(), postgres_target.committed())
-    with pytest.raises(OutboxKitError, match=r"failed to write .* column used by a view"):
+    with pytest.raises(OutboxError, match=r"failed to write .* column used by a view"):
         postgres_target.run(log, Schemas(SCHEMAS.by_number, newest=2))
     assert (postgres_target.rows(), postgres_target.committed()) == before
 

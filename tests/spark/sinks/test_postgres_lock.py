@@ -10,7 +10,7 @@ from kafka_log import sequence
 from postgres_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 from psycopg.sql import SQL
 
-from outbox_spark.errors import OutboxKitError, OverlapError
+from outbox_spark.errors import OutboxError, OverlapError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks import PostgresTable
 
@@ -132,5 +132,5 @@ def test_maintain_reports_the_dead_rows_removed(thing: Open, postgres: psycopg.c
 
 
 def test_maintain_reports_a_missing_table(thing: Open) -> None:
-    with thing() as table, pytest.raises(OutboxKitError, match="lock"):
+    with thing() as table, pytest.raises(OutboxError, match="lock"):
         table.maintain()

@@ -16,7 +16,7 @@ from staged_rows import create_table, staged_row
 from tables import Target
 
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks.postgres.staging import StagingTable, copy_rows, count_staged
 
@@ -115,11 +115,11 @@ def test_copy_error_has_the_sqlstate_and_no_row(spark: SparkSession, postgres_ta
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
-    with pytest.raises(OutboxKitError, match=r"(?m)COPY failed, SQLSTATE 3F000$") as caught:
+    with pytest.raises(OutboxError, match=r"(?m)COPY failed, SQLSTATE 3F000$") as caught:
         copy_rows(rows, [], target, '"nowhere"."thing"')
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
     closed = PostgresTarget("127.0.0.1", 1, "d", "u", "pass-w0rd")
-    with pytest.raises(OutboxKitError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
+    with pytest.raises(OutboxError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
         copy_rows(rows, [], closed, '"nowhere"."thing"')
     assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
 
@@ -131,7 +131,7 @@ def test_error_does_not_quote_the_rejected_row(
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "refusing") as connection:
         create_table(connection, "refusing", "int4")
-        with pytest.raises(OutboxKitError, match=r"(?m)SQLSTATE 22P02$") as caught:
+        with pytest.raises(OutboxError, match=r"(?m)SQLSTATE 22P02$") as caught:
             copy_rows(spark.range(1).select(*staged_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
         assert connection.execute("select count(*) from refusing.t").fetchone() == (0,)
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"

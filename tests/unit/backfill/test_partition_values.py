@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_kit.backfill.partition_values import read_partition_values
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.murmur2 import partition_of
 
 PARTITIONS = 4
 SEQUENCE = "0001_1"

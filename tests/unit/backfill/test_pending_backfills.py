@@ -11,7 +11,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.topic_identity import require_backfill, types_with_pending_backfill
 from outbox_kit.pipeline import Lock
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 pytestmark = pytest.mark.usefixtures("database")
 

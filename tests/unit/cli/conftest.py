@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cli.samples import SECRETS
 
 from outbox_kit import deployment
-from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan
+from outbox_kit.results.changes import Change
 
 
 @pytest.fixture

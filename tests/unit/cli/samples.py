@@ -1,6 +1,6 @@
 """Environment variables for the production example, and pending changes."""
 
-from outbox_kit.changes import Change
+from outbox_kit.results.changes import Change
 
 SECRETS = {
     "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",

@@ -6,8 +6,8 @@ import pytest
 from tests.remedies import commands_of
 
 from outbox_kit.cli.printed_commands import commands_completed, completed, completed_checks
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.rules import Check, Status
+from outbox_kit.errors import OutboxError
+from outbox_kit.results.checks import Check, Status
 
 OPTIONS = r"-p 'a \1/b.yaml' -e here"
 
@@ -30,8 +30,8 @@ def test_completes_a_command_only_once() -> None:
 
 
 def test_completes_the_hint_of_an_error() -> None:
-    with pytest.raises(OutboxKitError) as caught, commands_completed(OPTIONS):
-        raise OutboxKitError("`outbox apply` was interrupted", "run `outbox apply`")
+    with pytest.raises(OutboxError) as caught, commands_completed(OPTIONS):
+        raise OutboxError("`outbox apply` was interrupted", "run `outbox apply`")
     assert (caught.value.message, caught.value.hint) == (
         "`outbox apply` was interrupted",
         f"run `outbox apply {OPTIONS}`",

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 from tests.unit.cli.samples import SECRETS
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit import deployment
 from outbox_kit.cli import main
 from outbox_kit.errors import RejectedError
 from outbox_kit.stack.ports import HOST
-from outbox_kit.waiting import Observation, wait_for
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
 PAYLOAD = "pl4nted-payload"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from outbox_kit.cli import console
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -36,8 +36,8 @@ UNUSUAL_TEXTS = [
 
 
 def test_prints_text_unchanged() -> None:
-    code = f"for text in {UNUSUAL_TEXTS!r}:\n    print_message(text)\n    print_error(OutboxKitError(text, text))\n"
-    code += "print_error(OutboxKitError('no'))\n"
+    code = f"for text in {UNUSUAL_TEXTS!r}:\n    print_message(text)\n    print_error(OutboxError(text, text))\n"
+    code += "print_error(OutboxError('no'))\n"
     done = run(code)
     expected = [line for text in UNUSUAL_TEXTS for line in (text, f"error: {text}", f"hint:  {text}")]
     assert done.stderr.splitlines() == [*expected, "error: no"]
@@ -62,12 +62,12 @@ def test_table_does_not_truncate_values(capsys: pytest.CaptureFixture[str], text
 
 def test_prints_the_traceback_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        raise OutboxKitError("no")
-    except OutboxKitError as error:
+        raise OutboxError("no")
+    except OutboxError as error:
         console.print_traceback(error)
     out, err = capsys.readouterr()
     assert err.startswith("Traceback (most recent call last):")
-    assert err.endswith("OutboxKitError: no\n")
+    assert err.endswith("OutboxError: no\n")
     assert out == ""
 
 
@@ -77,8 +77,8 @@ ESCAPED = r"\x1b[2J\x1b]0;title\x07 \x9b31m a\rb \u202egnp \u2066 \ud800 \x00 a 
 
 def test_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_message(f"{HOSTILE}\nerror: forged")
-    console.print_error(OutboxKitError(f"{HOSTILE}\nsecond line", HOSTILE))
-    console.print_traceback(OutboxKitError(HOSTILE))
+    console.print_error(OutboxError(f"{HOSTILE}\nsecond line", HOSTILE))
+    console.print_traceback(OutboxError(HOSTILE))
     console.print_text(HOSTILE)
     console.print_table(["key"], [[HOSTILE]])
     out, err = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
         f"error: {ESCAPED}",
         "second line",
         f"hint:  {ESCAPED}",
-        f"outbox_common.errors.OutboxKitError: {ESCAPED}",
+        f"outbox_events.errors.OutboxError: {ESCAPED}",
     ]
     assert [line.rstrip() for line in out.splitlines()] == [ESCAPED, "key", ESCAPED]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from outbox_kit import __version__, verification
 from outbox_kit.cli.app import app
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401

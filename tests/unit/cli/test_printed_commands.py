@@ -18,7 +18,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.cli.console import print_message, stderr
 from outbox_kit.cli.options import CommonOptions, common_options
 from outbox_kit.cli.printed_commands import commands_completed, completed
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import OutboxError
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"
 # Texts that name a command without its required arguments, or with arguments that are only known at run time.
@@ -89,11 +89,11 @@ def test_every_printed_command_selects_the_pipeline() -> None:
     @common_options("output", "yes")
     def probe(_: CommonOptions) -> None:
         print_message(texts)
-        raise OutboxKitError("failed", texts)
+        raise OutboxError("failed", texts)
 
     with stderr.capture() as captured:
         result = CliRunner().invoke(probe_app, ["-e", "production", "-p", "other/a.yaml"])
-    assert isinstance(result.exception, OutboxKitError)
+    assert isinstance(result.exception, OutboxError)
     for printed in (captured.get(), result.exception.hint):
         commands = commands_of(printed)
         assert len(commands) == len(COMMANDS)

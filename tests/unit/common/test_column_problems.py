@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from outbox_common.avro_schema import load
 from outbox_common.column_problems import column_problems
+from outbox_events.schemas.avro_schema import load
 
 
 def record(name: str, **types: Any) -> dict[str, Any]:  # noqa: ANN401 - Avro types

@@ -14,7 +14,7 @@ from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import EPOCH_KEY, ActualConnector
 from outbox_kit.connect.verify_queries import ObservedConnect, Worker
-from outbox_kit.rules import Check, Status, evaluate
+from outbox_kit.results.checks import Check, Status, evaluate
 
 CONFIG = {**DESIRED, "exactly.once.support": "required"}
 VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.unit.connect_samples import DESIRED, MOVED, RUNNING, written
 
-from outbox_kit.changes import Change
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import (
     FINGERPRINT_KEY,
@@ -20,6 +19,7 @@ from outbox_kit.connect.config_diff import (
 )
 from outbox_kit.connect.state import ActualConnector, diff
 from outbox_kit.pipeline import UNKNOWN
+from outbox_kit.results.changes import Change
 
 MASKS = ["****", "*", "••••••••", "[hidden]"]
 

@@ -24,7 +24,7 @@ from outbox_kit.connect.lifecycle import (
 from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State
 from outbox_kit.errors import RejectedError, WaitTimeoutError
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 STABLE_S = 3.5 * POLL_S
 GET_STATUS = Request("GET", "/connectors/c/status")

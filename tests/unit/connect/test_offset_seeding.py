@@ -6,10 +6,10 @@ import pytest
 from tests.unit.connect_samples import CREATE, SEED, START, STATE, Serve, client, stored
 from tests.unit.fake_connect import FakeConnect
 
-from outbox_kit.changes import Change
 from outbox_kit.connect.apply import apply
 from outbox_kit.connect.offset_seeding import StartPosition
-from outbox_kit.progress import silent
+from outbox_kit.results.changes import Change
+from outbox_kit.results.progress import silent
 
 
 @pytest.mark.parametrize(

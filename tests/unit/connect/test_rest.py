@@ -14,7 +14,7 @@ from tests.unit.support import Page, Redirect, Script, ScriptedServer
 from outbox_kit.connect import rest
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.rest import AlreadyExistsError, NotFoundError, RebalanceError, UnknownOutcomeError
-from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
+from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, HttpService
 
 Serve = Callable[[Script], ScriptedServer]
@@ -228,7 +228,7 @@ def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkey
 def test_reports_a_malformed_json_response(serve: Serve, content: bytes) -> None:
     """For example from a proxy or another service."""
     server = serve([(200, content)])
-    with pytest.raises(OutboxKitError, match=server.url):
+    with pytest.raises(OutboxError, match=server.url):
         client(server).config("c")
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.connect_samples import COMMITTED, DESIRED, MOVED, NULL, PLUGIN, ROUTER, RUNNING, SEEDED, STOPPED
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import (
@@ -20,6 +19,7 @@ from outbox_kit.connect.state import (
     read_actual,
 )
 from outbox_kit.pipeline import HttpService
+from outbox_kit.results.changes import Change
 
 Serve = Callable[[Script], ScriptedServer]
 PAUSED = ConnectorStatus("PAUSED", ("PAUSED",), ())

@@ -17,7 +17,7 @@ from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.verify_queries import Endpoint, observe
 from outbox_kit.pipeline import Connect
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
 
 PLUGINS = [{"class": PLUGIN, "version": "3"}, {"class": ROUTER, "version": "0.1.0"}]
 STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}

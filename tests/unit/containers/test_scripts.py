@@ -164,15 +164,15 @@ def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -
 
 def test_tools_image_has_every_package_that_its_scripts_import(repository: Path) -> None:
     data = tomllib.loads((repository / "pyproject.toml").read_text())
-    extras = data["project"]["optional-dependencies"]
+    library = tomllib.loads((repository / "scripts" / "outbox_events" / "pyproject.toml").read_text())["project"]
     requirements = [
         *data["project"]["dependencies"],
-        *extras["kafka"],
-        *extras["deploy"],
+        *library["dependencies"],
+        *library["optional-dependencies"]["kafka"],
         *data["dependency-groups"]["tools-image"],
     ]
     packages = {re.split(r"[\[>=]", name)[0].replace("-", "_") for name in requirements}
-    packages |= {"outbox_kit", "outbox_common"}
+    packages |= {"outbox_kit", "outbox_common", "outbox_events"}
     imported = set[str]()
     for script in (repository / "compose").rglob("*.py"):
         for node in ast.walk(ast.parse(script.read_text())):

@@ -28,7 +28,7 @@ from outbox_kit.deployment import apply
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 PATH = f"/connectors/{NAME}"
 SERVER_LSN = DEPLOYED.wal_position

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.unit.deployment.samples import Deployed
 
-from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan
 from outbox_kit.deployment.plan_comparison import (
     refuse_stale_plan,
@@ -18,6 +17,7 @@ from outbox_kit.deployment.plan_comparison import (
 )
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
+from outbox_kit.results.changes import Change
 
 ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
 CHANGE_COMPATIBILITY = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")

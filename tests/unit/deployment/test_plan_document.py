@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan, RollOut, read_plan, to_document
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.results.changes import Change
 
 CHANGES = (
     Change("postgres", "grant to", "reader", "create", "the connector reads the table"),

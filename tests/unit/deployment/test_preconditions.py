@@ -9,7 +9,6 @@ from tests.unit.deployment.samples import Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
-from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
@@ -21,7 +20,8 @@ from outbox_kit.deployment.preconditions import (
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
-from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.results.changes import Change
+from outbox_kit.results.checks import Check, Severity, Status
 
 KAFKA_AND_CONNECT = ["kafka", "connect"]
 ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")

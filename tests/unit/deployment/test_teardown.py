@@ -19,8 +19,8 @@ from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.undelivered_events import DeliveredPosition
-from outbox_kit.progress import silent
+from outbox_kit.postgres.count_undelivered import DeliveredPosition
+from outbox_kit.results.progress import silent
 
 TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
 

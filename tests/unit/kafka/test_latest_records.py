@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka.murmur2 import partition_of
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.state import (
@@ -18,6 +17,7 @@ from outbox_kit.kafka.state import (
     refuse_fewer_partitions,
 )
 from outbox_kit.pipeline import Environment, LockedTopic, Pipeline
+from outbox_kit.results.changes import Change
 
 COMMON = {
     "min.insync.replicas": "2",

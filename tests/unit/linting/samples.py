@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from outbox_kit.linting import LintInput, lint
 from outbox_kit.pipeline import Aggregate, Environment, Pipeline, load_pipeline, render_connector
 from outbox_kit.pipeline.environment import DeltaTarget, PostgresTarget
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ROUTER = "transforms.outbox."

@@ -12,7 +12,7 @@ import yaml
 from outbox_kit.linting import RULES, lint_files
 from outbox_kit.linting.loading import read_environment, read_input
 from outbox_kit.pipeline import Overrides
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 PLANTED = "pl4nted-s3cret"
 

@@ -26,7 +26,7 @@ from tests.unit.linting.samples import (
 
 from outbox_kit.linting import RULES, LintInput, lint, lint_deployment
 from outbox_kit.linting.rule_catalogue import JOB_RULE_IDS
-from outbox_kit.rules import Severity, Status
+from outbox_kit.results.checks import Severity, Status
 
 Inputs = LintInput | Sequence[LintInput]
 Case = tuple[str, Callable[[], Inputs]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.linting.samples import configured, environment, failed_checks, valid_input
 
 from outbox_kit.linting import LintInput
-from outbox_kit.rules import Status
+from outbox_kit.results.checks import Status
 
 MEBIBYTE = 1_048_576
 LARGEST = 95 * MEBIBYTE  # above it the limit of the consumer must be raised, too

@@ -13,7 +13,7 @@ from outbox_kit.connect.client import ConnectClient
 from outbox_kit.linting import LintInput, lint
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 from outbox_kit.pipeline import HttpService
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 BINARY = "io.debezium.converters.BinaryDataConverter"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.operations.samples import positions
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size
 from outbox_kit.operations.lag import Positions
 
 
@@ -29,7 +30,7 @@ def test_returns_none_without_an_lsn() -> None:
     [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (18_035_000, "17.2 MiB"), (5 << 30, "5.0 GiB")],
 )
 def test_sizes(count: int, text: str) -> None:
-    assert lsn.format_size(count) == text
+    assert format_size(count) == text
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.operations import lifecycle
 from outbox_kit.pipeline import ConnectorSettings
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 PATH = f"/connectors/{NAME}"
 ROOT_CAUSE = r"FAILED: org\.postgresql\.util\.PSQLException: ERROR: publication does not exist"

@@ -13,7 +13,7 @@ from tests.unit.operations.samples import connector, positions
 
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.pipeline import Lock
 
@@ -86,7 +86,7 @@ def test_rejects_a_backup_of_another_source(
 ) -> None:
     content = {**json.loads(written.read_text()), **change}
     written.write_text(json.dumps(content))
-    with pytest.raises(OutboxKitError, match=re.escape(message)) as refused:
+    with pytest.raises(OutboxError, match=re.escape(message)) as refused:
         offset_backup.read(written, deployed(), lock)
     assert refused.value.hint
 

@@ -17,11 +17,11 @@ from tests.unit.support import ScriptedServer
 
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import offsets
 from outbox_kit.operations.lag import Positions
 from outbox_kit.operations.offsets import OffsetChange, validated_change
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 PATH = f"/connectors/{NAME}"
 OWN_PARTITION, OTHER_PARTITION = {"server": "library"}, {"server": "old"}
@@ -133,7 +133,7 @@ def test_a_failure_after_the_stop_restores_the_state(
         monkeypatch.setattr(offsets.offset_backup, "write", fails)
     else:
         database.events = psycopg.OperationalError("cannot write")
-    with pytest.raises(OutboxKitError, match="cannot write"):
+    with pytest.raises(OutboxError, match="cannot write"):
         offsets.reset(deployment, None, silent)
     assert writes(server) == requests
 

@@ -18,9 +18,9 @@ from outbox_kit.errors import RefusedError, WaitTimeoutError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.replication_slot import SlotCounters
-from outbox_kit.progress import silent
 from outbox_kit.pruning import conditions
 from outbox_kit.pruning.conditions import refuse_unsafe_pruning, wait_delivered
+from outbox_kit.results.progress import silent
 
 COUNTERS = SlotCounters(5, 500, None)
 Check = Callable[[], Lock]

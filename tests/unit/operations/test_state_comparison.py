@@ -11,16 +11,16 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.contract.source_sequence import WalPosition
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.kafka.latest_records import LatestRecord
-from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.operations import state_comparison
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate, is_confirmed
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 Deployed = Callable[..., Deployment]
 POSITION = WalPosition(2, 0x100)

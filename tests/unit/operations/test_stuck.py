@@ -11,7 +11,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations import stuck
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 
 Deployed = Callable[..., Deployment]
 

@@ -13,7 +13,7 @@ import pytest
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.schema import parse_schema
 
-from outbox_common.avro_schema import inline
+from outbox_events.schemas.avro_schema import inline
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate
 from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema

@@ -16,7 +16,7 @@ from outbox_kit.postgres.other_tables import OtherTable
 from outbox_kit.postgres.role_limits import DAY_S, RoleLimits, parse_milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
-from outbox_kit.rules import Check, Severity, Status, evaluate
+from outbox_kit.results.checks import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
 IDS = [rule.id for rule in RULES]

@@ -14,7 +14,7 @@ from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Sourc
 from outbox_kit.postgres import aggregate_queries, ddl, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.state import COLUMN_TYPES, column_problems, refuse_unsafe
-from outbox_kit.rules import Status, evaluate
+from outbox_kit.results.checks import Status, evaluate
 
 
 def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.drill.ways.catalogue import WAYS
+from outbox_lab.drill.ways.catalogue import WAYS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 LOSS_TABLE = (DOCS / "loss-table.md").read_text(encoding="utf-8")

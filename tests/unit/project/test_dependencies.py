@@ -14,7 +14,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import outbox_events
+import outbox_kit
+
 ROOT = Path(__file__).resolve().parents[3]
+LIBRARY = ROOT / "scripts" / "outbox_events"
 REQUIREMENTS = ROOT / "requirements"
 FILES = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 PIN = re.compile(r"([a-z0-9.-]+)==([\w.+!-]+)(?: ; [^\\\n]+)? \\\n((?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)")
@@ -33,24 +37,24 @@ def pins(name: str) -> dict[str, str]:
     return {found[1]: found[2] for found in PIN.finditer((REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"))}
 
 
-def project() -> dict[str, list[str]]:
-    """Return the lists of requirements in pyproject.toml, by name. Extras include those that they refer to."""
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = data["project"]["optional-dependencies"]
+def project(folder: Path = ROOT) -> dict[str, list[str]]:
+    """Return the lists of requirements in a pyproject.toml, by name. Extras include those that they refer to."""
+    data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    name, extras = data["project"]["name"], data["project"]["optional-dependencies"]
     return {
         "dependencies": data["project"]["dependencies"],
-        **{name: with_referenced(entries, extras) for name, entries in extras.items()},
-        **data["dependency-groups"],
+        **{extra: with_referenced(entries, name, extras) for extra, entries in extras.items()},
+        **data.get("dependency-groups", {}),
     }
 
 
-def with_referenced(entries: list[str], extras: dict[str, list[str]]) -> list[str]:
-    """Replace each reference to this project, such as outbox-kit[kafka], by the requirements of its extras."""
+def with_referenced(entries: list[str], name: str, extras: dict[str, list[str]]) -> list[str]:
+    """Replace each reference to this project, such as outbox-kit[spark], by the requirements of its extras."""
     result = []
     for entry in entries:
         requirement = Requirement(entry)
-        if requirement.name == "outbox-kit":
-            result += [item for name in requirement.extras for item in with_referenced(extras[name], extras)]
+        if requirement.name == name:
+            result += [item for extra in requirement.extras for item in with_referenced(extras[extra], name, extras)]
         else:
             result.append(entry)
     return result
@@ -97,9 +101,8 @@ def test_all_files_have_the_versions_that_are_tested(name: str) -> None:
     ("name", "groups"),
     [
         ("build", ["build"]),
-        ("commands", ["dependencies", "deploy"]),
+        ("commands", ["dependencies"]),
         ("development", ["dependencies", "test", "build", "tools-image"]),
-        ("kafka", ["dependencies", "kafka"]),
         ("lock", ["lock"]),
         ("pyspark", ["pyspark"]),
         ("spark-driver", ["spark-driver"]),
@@ -108,11 +111,29 @@ def test_all_files_have_the_versions_that_are_tested(name: str) -> None:
 )
 def test_requirements_contain_direct_and_indirect_dependencies(name: str, groups: list[str]) -> None:
     entries = [entry for group in groups for entry in project()[group]]
-    assert closure(entries) - pins(name).keys() == set()
+    assert closure(entries) - pins(name).keys() - {"outbox-events"} == set()
+
+
+def test_requirements_of_services_contain_those_of_the_library() -> None:
+    requirements = project(LIBRARY)
+    entries = [entry for group in ("dependencies", "kafka", "avro") for entry in requirements[group]]
+    assert closure(entries) - pins("events").keys() == set()
+
+
+def test_the_kit_requires_the_library_of_its_version() -> None:
+    assert outbox_events.__version__ == outbox_kit.__version__
+    requirement = next(entry for entry in project()["dependencies"] if entry.startswith("outbox-events"))
+    assert str(Requirement(requirement).specifier) == f"=={outbox_kit.__version__}"
 
 
 def test_versions_in_pyproject_equal_those_in_the_requirements() -> None:
-    exact = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
+    exact = [
+        entry.split("==")
+        for entries in project().values()
+        for entry in entries
+        if "==" in entry
+        if "outbox" not in entry
+    ]
     assert [
         (name, version) for name, version in exact if pins("development").get(canonicalize_name(name)) != version
     ] == []
@@ -141,7 +162,7 @@ FAKE_PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$LOG"
 case "$*" in
-*"hatchling build"*) mkdir -p build/images/wheels && touch build/images/wheels/outbox_kit-1-py3-none-any.whl ;;
+*"hatchling build"*) for folder; do :; done; mkdir -p "$folder" && touch "$folder/outbox_kit-1-py3-none-any.whl" ;;
 *"pip hash"*) echo "--hash=sha256:00" ;;
 *"--target build/images/tools"*) mkdir -p build/images/tools/bin && touch build/images/tools/bin/outbox ;;
 esac
@@ -149,7 +170,7 @@ esac
 
 
 def test_image_build_checks_hashes(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "outbox_events").mkdir(parents=True)
     script = shutil.copy(ROOT / "scripts" / "image-python.sh", tmp_path / "scripts")
     python, log = tmp_path / "python", tmp_path / "log"
     python.write_text(FAKE_PYTHON, encoding="utf-8")

@@ -51,14 +51,15 @@ def test_ci_examples_are_valid_yaml_and_install_the_files_of_this_release(name: 
     assert yaml.safe_load(text)
     wheel = f"ci/outbox_kit-{__version__}-py3-none-any.whl"
     assert f"pip install --require-hashes -r ci/outbox-kit-requirements-{__version__}.txt" in text
-    assert f"pip install --no-deps {wheel}" in text
-    # The example's own package depends on outbox-kit, so the wheel must be in the same command.
-    assert f"pip install '{wheel}[testing]' -e '.[test]'" in text
+    library = f"ci/outbox_events-{__version__}-py3-none-any.whl"
+    assert f"pip install --no-deps {library} {wheel}" in text
+    # The example's own package depends on both, so the wheels must be in the same command.
+    assert f"pip install {library} '{wheel}[testing]' -e '.[test]'" in text
 
 
 # Words of a `pip install` up to the end of the command.
 PIP_INSTALL = re.compile(r"\bpip3? install((?:\s+(?!&&|\|)['\"]?[\w./~@:=\[\],<>-]+['\"]?)+)")
-OWN_NAME = re.compile(r"^outbox[-_.](kit|spark|common|smt)(\[[\w,-]*\])?([=<>~!@].*)?$")
+OWN_NAME = re.compile(r"^outbox[-_.](kit|events|spark|common|smt)(\[[\w,-]*\])?([=<>~!@].*)?$")
 
 
 def installed_names(text: str) -> list[str]:

@@ -8,7 +8,9 @@ from importlib import metadata
 
 import pytest
 from packaging.utils import canonicalize_name
-from tests.unit.project.test_dependencies import closure, project
+from tests.unit.project.test_dependencies import LIBRARY, ROOT, closure, project
+
+import outbox_events
 
 HIDE = """\
 import sys
@@ -22,26 +24,78 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-def run_with(extra: str, code: str) -> subprocess.CompletedProcess[str]:
-    """Run the code in a Python process that finds only the packages of the core and of one extra."""
-    extras = project()
-    kept = closure(extras["dependencies"] + extras.get(extra, []))
+def run_with(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
+    """Run the code in a Python process that finds only these packages and what they need."""
+    kept = closure(packages)
+    own = {"outbox-kit", "outbox-events", "pip", "setuptools"}
     hidden = {
         module
         for module, distributions in metadata.packages_distributions().items()
-        if not {canonicalize_name(name) for name in distributions} & {*kept, "outbox-kit", "pip", "setuptools"}
+        if not {canonicalize_name(name) for name in distributions} & {*kept, *own}
     }
     command = [sys.executable, "-c", HIDE.format(hidden=hidden) + code]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def service(*extras: str) -> list[str]:
+    """Return the requirements of the library with extras."""
+    requirements = project(LIBRARY)
+    return requirements["dependencies"] + [entry for extra in extras for entry in requirements[extra]]
+
+
+def kit(*extras: str) -> list[str]:
+    """Return the requirements of the kit with extras."""
+    requirements = project(ROOT)
+    return requirements["dependencies"] + [entry for extra in extras for entry in requirements[extra]]
+
+
+IMPORT_NAMES = "import outbox_events\nfor name in {names!r}: getattr(outbox_events, name)"
+EVERY_NAME = sorted(outbox_events.__all__)
+OF_SENDING = ["emit", "emit_async", "emit_many", "OutboxEvent", "OutboxTable", "InvalidEventError", "OutboxError"]
+
+
+@pytest.mark.parametrize(
+    ("extras", "names"),
+    [
+        ([], OF_SENDING),
+        (["kafka"], [name for name in EVERY_NAME if name != "AvroValues"]),
+        (["kafka", "avro"], EVERY_NAME),
+    ],
+)
+def test_public_names_need_the_packages_of_their_extra_only(extras: list[str], names: list[str]) -> None:
+    done = run_with(service(*extras), IMPORT_NAMES.format(names=names))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_writer_for_sqlalchemy_needs_its_extra_only() -> None:
+    done = run_with(service("sqlalchemy"), "import outbox_events.sending.sqlalchemy_writer")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extras", "name", "requirement"),
+    [
+        ([], "Receiver", "outbox-events[kafka]"),
+        ([], "LatestState", "outbox-events[kafka]"),
+        ([], "ChainedSender", "outbox-events[kafka]"),
+        (["kafka"], "AvroValues", "outbox-events[avro]"),
+    ],
+)
+def test_a_name_that_needs_an_extra_names_it(extras: list[str], name: str, requirement: str) -> None:
+    code = f"try: from outbox_events import {name}\nexcept ImportError as error: print(error)"
+    assert requirement in run_with(service(*extras), code).stdout
+
+
+def test_public_names_are_listed() -> None:
+    assert set(outbox_events.__all__) == set(outbox_events._HOMES)
+    assert {name for name in dir(outbox_events) if name in outbox_events.__all__} == set(outbox_events.__all__)
+    with pytest.raises(AttributeError, match="absent"):
+        _ = outbox_events.absent
+
+
 @pytest.mark.parametrize(
     ("extra", "module"),
     [
-        ("", "outbox_kit.sending"),
-        ("kafka", "outbox_kit.sending.producing"),
-        ("kafka", "outbox_kit.receiving"),
-        ("sqlalchemy", "outbox_kit.sending.sqlalchemy_writer"),
         ("stack", "outbox_kit.stack"),
         ("testing", "outbox_kit.testing.fixtures"),
         ("spark", "outbox_spark.commands.materialize"),
@@ -49,45 +103,30 @@ def run_with(extra: str, code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_an_extra_has_every_package_that_its_modules_import(extra: str, module: str) -> None:
-    done = run_with(extra, f"import {module}")
+    done = run_with(kit(extra), f"import {module}")
     assert done.returncode == 0, done.stderr
 
 
 IMPORT_ALL = """
 import importlib, pkgutil, outbox_kit
 for module in pkgutil.walk_packages(outbox_kit.__path__, "outbox_kit."):
-    if not module.name.startswith("outbox_kit.testing") and "sqlalchemy" not in module.name:
+    if not module.name.startswith("outbox_kit.testing"):
         importlib.import_module(module.name)
 """
 
 
-def test_the_commands_need_the_extra_deploy_only() -> None:
-    done = run_with("deploy", IMPORT_ALL)
+def test_the_commands_need_no_extra() -> None:
+    done = run_with(kit(), IMPORT_ALL)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["outbox_kit.sending.producing", "outbox_kit.receiving"])
-def test_a_module_that_needs_kafka_names_the_extra(module: str) -> None:
-    code = f"try: import {module}\nexcept ImportError as error: print(error)"
-    assert "outbox-kit[kafka]" in run_with("", code).stdout
-
-
-@pytest.mark.parametrize("extra", ["", "kafka"])
-def test_the_command_names_the_extra_that_it_needs(extra: str) -> None:
-    done = run_with(extra, "from outbox_kit.cli import main; sys.argv = ['outbox', '--version']; main()")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert "outbox-kit[deploy]" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_a_spark_command_names_the_extra_that_it_needs() -> None:
-    done = run_with("deploy", "from outbox_spark.console_scripts import materialize; sys.exit(materialize())")
+    done = run_with(kit(), "from outbox_spark.console_scripts import materialize; sys.exit(materialize())")
     assert done.returncode == 4
     assert "outbox-kit[spark]" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_an_import_error_of_the_own_code_is_not_a_missing_extra() -> None:
-    code = "from outbox_common.extras import extra\nwith extra('kafka'): import outbox_kit.absent"
-    assert "ModuleNotFoundError: No module named 'outbox_kit.absent'" in run_with("", code).stderr
+    code = "from outbox_events.extras import extra\nwith extra(): import outbox_kit.absent"
+    assert "ModuleNotFoundError: No module named 'outbox_kit.absent'" in run_with(service(), code).stderr

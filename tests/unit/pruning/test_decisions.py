@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from outbox_events.contract.source_sequence import WalPosition
 from outbox_kit.kafka.latest_records import LatestRecord
-from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.pruning.decisions import Reason, decide
 from outbox_kit.pruning.delivery_proof import DeliveryProof
 from outbox_kit.pruning.outbox_rows import OutboxRow

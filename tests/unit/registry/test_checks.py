@@ -11,7 +11,7 @@ from outbox_kit.registry import checks
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
-from outbox_kit.rules import Status, evaluate
+from outbox_kit.results.checks import Status, evaluate
 
 BOOK = "library.book-value"
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry.client import Reference, RegistryClient
 from outbox_kit.registry.state import Subject, desired_references, desired_subjects, with_references_inlined
+from outbox_kit.results.changes import Change
 
 Serve = Callable[[Script], ScriptedServer]
 MONEY = {"type": "record", "name": "Money", "namespace": "t", "fields": [{"name": "cents", "type": "long"}]}

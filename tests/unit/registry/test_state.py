@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from tests.unit.support import Request, Script, ScriptedServer
 
-from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
@@ -23,6 +22,7 @@ from outbox_kit.registry.state import (
     is_registered,
     refuse_incompatible,
 )
+from outbox_kit.results.changes import Change
 
 TEXT = json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]})
 OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "y", "type": "int", "default": 0}]})

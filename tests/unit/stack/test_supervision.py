@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import StackError
-from outbox_kit.progress import silent
+from outbox_kit.results.progress import silent
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import command_lines, find_processes, process_marker, terminate
@@ -22,7 +23,6 @@ from outbox_kit.stack.shutdown import stop_all
 from outbox_kit.stack.startup import Startup
 from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import launch
-from outbox_kit.waiting import Observation, wait_for
 
 # The ready file is created after the signal handler is set; before exec the child has supervisord's command line.
 RUN = "import pathlib, time; pathlib.Path({ready!r}).touch(); print('up', flush=True); time.sleep(600)"

@@ -15,10 +15,10 @@ import fastavro
 import pytest
 from confluent_kafka import Message
 
+from outbox_events.contract.partitioner import murmur2, partition_of
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.murmur2 import murmur2, partition_of
 from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
-from outbox_kit.rules import Check, Status, evaluate
+from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import canary
 from outbox_kit.verification.canary import Arrival, Delivery
 from outbox_kit.verification.canary_contract import CanaryContract

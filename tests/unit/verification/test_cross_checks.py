@@ -13,7 +13,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
-from outbox_kit.rules import Check, Status, evaluate
+from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import cross_checks
 from outbox_kit.verification.live_state import LiveState, ReadResult
 

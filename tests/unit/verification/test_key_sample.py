@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from tests.unit.fake_kafka import FakeKafka
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import Bounds
-from outbox_kit.kafka.murmur2 import partition_of
 from outbox_kit.kafka.state import Topic
 from outbox_kit.verification import key_sample
 from outbox_kit.verification.key_sample import MAX_RECORDS, MAX_SECONDS, KeySample, count_misplaced_keys

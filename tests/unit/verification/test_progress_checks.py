@@ -14,7 +14,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
-from outbox_kit.rules import Check, Status, evaluate
+from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import progress_checks
 from outbox_kit.verification.live_state import LiveState, ReadResult
 from outbox_kit.verification.progress_checks import Sample, Samples

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.verification import Report, StatusChanges, check_catalogue, to_html, to_json, to_junit
 from outbox_kit.verification.html import STAGES, stage_of
 from outbox_kit.verification.report import worst_status

@@ -19,7 +19,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 from outbox_kit.verification import canary, comparison_of, progress_checks, run, verify
 from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS

@@ -10,16 +10,15 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError, WaitTimeoutError
-from outbox_kit.kafka import dead_letters
+from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_kit.kafka.client import KafkaClient
-from outbox_kit.kafka.dead_letters import DeadLetter, Place
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
-from outbox_kit.progress import silent
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
+from outbox_kit.results.progress import silent
 from outbox_kit.verification import comparison_of, state_checks
 
 Deployed = Callable[..., Deployment]
@@ -43,10 +42,10 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
     """Return a function that runs the checks on a result of the comparison, and on the given dead letters."""
 
     def run(
-        deployment: Deployment, result: ComparisonResult | OutboxKitError, letters: list[DeadLetter]
+        deployment: Deployment, result: ComparisonResult | OutboxError, letters: list[DeadLetter]
     ) -> dict[str, Check]:
         def compare(comparison: StateComparison, _: object) -> ComparisonResult:
-            if isinstance(result, OutboxKitError):
+            if isinstance(result, OutboxError):
                 raise result
             for name in result.compared_keys:
                 comparison.topic(name).read()
@@ -56,7 +55,7 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
         monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
         # All of them are acknowledged, so that only `list_all` returns them.
         monkeypatch.setattr(
-            dead_letters, "list_letters", lambda *_, list_all, limit, **__: letters[:limit] if list_all else []
+            topic, "list_letters", lambda *_, list_all, limit, **__: letters[:limit] if list_all else []
         )
         comparison = comparison_of(deployment, seconds=5, max_records=10)
         return {item.id: item for item in state_checks.check(comparison, silent)}
@@ -102,7 +101,7 @@ def test_lists_aggregates_with_other_values(
 
 @pytest.mark.parametrize("error_type", [UnreadableStatesError, ConfigurationError])
 def test_unreadable_business_tables_fail_the_comparison(
-    deployed: Deployed, check: Callable[..., dict[str, Check]], error_type: type[OutboxKitError]
+    deployed: Deployed, check: Callable[..., dict[str, Check]], error_type: type[OutboxError]
 ) -> None:
     """A comparison that is always skipped would never report a wrong state."""
     actual = check(deployed(), error_type("hidden", "run `alter role admin bypassrls`"), [])
@@ -265,7 +264,7 @@ def test_quotes_keys_in_the_remedy(deployed: Deployed, check: Callable[..., dict
     "error", [WaitTimeoutError("waited 5 s for the topic"), RefusedError("too many records", "allow more")]
 )
 def test_is_unknown_beyond_its_limits(
-    deployed: Deployed, check: Callable[..., dict[str, Check]], error: OutboxKitError
+    deployed: Deployed, check: Callable[..., dict[str, Check]], error: OutboxError
 ) -> None:
     actual = check(deployed(), error, [])
     assert set(statuses(actual)) == {Status.UNKNOWN}

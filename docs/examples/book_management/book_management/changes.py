@@ -8,7 +8,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from book_management.tables import OUTBOX, Connection, Row
-from outbox_kit.sending import OutboxEvent, emit, emit_many
+from outbox_events import OutboxEvent, emit, emit_many
 
 
 def add_author(connection: Connection, name: str, country: str | None = None) -> UUID:

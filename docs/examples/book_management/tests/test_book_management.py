@@ -10,9 +10,9 @@ import psycopg
 import pytest
 import requests
 
-from outbox_kit.receiving import AvroValues, LatestState
+from outbox_events import AvroValues, LatestState
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.testing import OutboxStack
-from outbox_kit.waiting import Observation, wait_for
 
 Topics = dict[str, LatestState]
 

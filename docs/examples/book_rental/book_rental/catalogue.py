@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from book_rental.settings import Settings
-from outbox_kit.receiving import AvroValues, LatestState
+from outbox_events import AvroValues, LatestState
 
 # Only the fields that this service uses: new fields of the book management do not change it.
 BOOK = {

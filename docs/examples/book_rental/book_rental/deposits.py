@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import requests
 
-from outbox_kit.receiving import Reaction, StaleStateError, default_reaction
+from outbox_events import Reaction, StaleStateError, default_reaction
 
 TIMEOUT_S = (3.0, 10.0)  # to connect, to receive
 REFUSED = {402, 422}

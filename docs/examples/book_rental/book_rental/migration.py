@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from book_rental.settings import Settings
-from outbox_kit.receiving import processed_table
+from outbox_events import processed_table
 
 TABLES = """
 create schema if not exists rental;

@@ -7,7 +7,7 @@ from uuid import UUID
 from book_rental.catalogue import Book
 from book_rental.migration import OUTBOX
 from book_rental.settings import Connection, Row
-from outbox_kit.sending import emit
+from outbox_events import emit
 
 
 def request_rental(connection: Connection, book_id: UUID, reader: str) -> UUID:

@@ -14,8 +14,16 @@ from book_rental.catalogue import Catalogue
 from book_rental.deposits import Deposits, reaction
 from book_rental.migration import DEAD_LETTER_BYTES, DEAD_LETTERS, PROCESSED
 from book_rental.settings import Connection, Settings
-from outbox_kit.receiving import AvroValues, DeadLetterTopic, Event, Handlers, ProcessedEvents, Receiver, Retries
-from outbox_kit.sending.record import PRODUCER_SETTINGS
+from outbox_events import (
+    PRODUCER_SETTINGS,
+    AvroValues,
+    DeadLetterTopic,
+    Event,
+    Handlers,
+    ProcessedEvents,
+    Receiver,
+    Retries,
+)
 
 log = logging.getLogger("book_rental")
 GROUP = "book-rental"

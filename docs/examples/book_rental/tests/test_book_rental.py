@@ -21,8 +21,8 @@ from book_rental.service import Service
 from book_rental.settings import Connection, Settings
 from deposit_server import DepositServer
 
-from outbox_kit.receiving import AvroValues, Event, Handlers, ProcessedEvents, Receiver, WithoutDeduplication, Work
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import AvroValues, Event, Handlers, ProcessedEvents, Receiver, WithoutDeduplication, Work
+from outbox_events.waiting import Observation, wait_for
 
 PROJECT = Path(__file__).parents[1]
 SECONDS = 60.0

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 
-from outbox_kit.sending import emit
+from outbox_events import emit
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.testing import OutboxStack
-from outbox_kit.waiting import Observation, wait_for
 
 pytest_plugins = ["outbox_kit.testing.fixtures"]
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit import deployment as deployments
-from outbox_kit.changes import System
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, stderr, write_file
@@ -17,7 +17,7 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes, print_plan_notes
 from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.progress import plural
+from outbox_kit.results.changes import System
 
 OnlyOption = Annotated[
     list[str] | None,

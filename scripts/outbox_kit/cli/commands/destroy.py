@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit import deployment as deployments
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, stderr
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.cli.plan_output import print_changes
-from outbox_kit.progress import plural
 
 
 @common_options("output")

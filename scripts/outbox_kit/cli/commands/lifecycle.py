@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
+from outbox_events.text import format_size
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
@@ -17,7 +18,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.status import PipelineStatus
-from outbox_kit.progress import Reporter
+from outbox_kit.results.progress import Reporter
 
 UNKNOWN = "unknown"
 
@@ -108,8 +109,8 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
         *(tasks or [["tasks", "none"]]),
         *([["root cause", report.cause]] if report.cause else []),
         ["slot", f"{report.slot_name}: {_slot_state(report)}"],
-        ["lag", UNKNOWN if report.lag is None else f"{lsn.format_size(report.lag)} behind the server"],
-        ["retained WAL", UNKNOWN if report.retained is None else lsn.format_size(report.retained)],
+        ["lag", UNKNOWN if report.lag is None else f"{format_size(report.lag)} behind the server"],
+        ["retained WAL", UNKNOWN if report.retained is None else format_size(report.retained)],
         ["LSN of connector", lsn.describe(report.position) if report.connect_responded else UNKNOWN],
         ["LSN of slot", UNKNOWN if report.server is None else lsn.describe(report.confirmed)],
         ["LSN of server", UNKNOWN if report.server is None else lsn.describe(report.server)],

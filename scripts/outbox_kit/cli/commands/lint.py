@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit import linting
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.pipeline import load_environment
-from outbox_kit.progress import plural
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 
 @common_options("output")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit import lsn
+from outbox_events.contract import lsn
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options

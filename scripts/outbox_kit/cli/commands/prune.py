@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural, shortened_list
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.progress import plural, shortened_list
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.pruning.prune import PrunedType, PruneOptions
 from outbox_kit.pruning.prune_partitions import PrunedPartition, prune_partitions

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit import lsn, recovery
+from outbox_events.contract import lsn
+from outbox_kit import recovery
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
 from outbox_kit.cli.console import print_json, print_message

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions, common_options
-from outbox_kit.progress import plural
 
 
 class AfterSend(StrEnum):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_misplaced, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
@@ -16,8 +17,7 @@ from outbox_kit.operations import stuck as stuck_aggregates
 from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
 from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.state_comparison import StuckAggregate
-from outbox_kit.progress import plural
-from outbox_kit.repair_commands import recover_steps
+from outbox_kit.results.repair_commands import recover_steps
 
 
 @common_options("output", "yes")

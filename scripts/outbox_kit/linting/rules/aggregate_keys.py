@@ -6,14 +6,21 @@ import json
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parse_json, schema_texts, schema_versions
+from outbox_kit.connect.connector_config import (
+    PARSE_PAYLOAD,
+    ROUTER,
+    Transform,
+    parse_json,
+    schema_texts,
+    schema_versions,
+)
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
 from outbox_kit.linting.union_branches import Ambiguity, find_ambiguities
 from outbox_kit.pipeline import UNKNOWN
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS, without_docs
 from outbox_kit.pipeline.model import SCHEMALESS_FORMATS
-from outbox_kit.rules import Finding, Severity
+from outbox_kit.results.checks import Finding, Severity
 
 VERSION_PATTERN = r"schema\.(?P<version>[A-Za-z0-9_-]+)"
 AGGREGATE_KEY_PATTERNS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import split_list
+from outbox_kit.connect.connector_config import split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 ALIAS_LIST_KEYS = ("transforms", "predicates")
 RULES = LintRules()

@@ -10,7 +10,7 @@ from outbox_kit.linting.lint_rule import UNSET, LintRules, violation
 from outbox_kit.linting.rules.secrets import is_secret_key
 from outbox_kit.pipeline import Environment, PostgresTarget
 from outbox_kit.pipeline.environment import IcebergTarget
-from outbox_kit.rules import Finding, Severity
+from outbox_kit.results.checks import Finding, Severity
 
 SSLMODE = "verify-full"
 PROTOCOL_KEY = "security.protocol"

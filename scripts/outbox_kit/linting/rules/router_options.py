@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import split_list
+from outbox_kit.connect.connector_config import split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, mismatch
 from outbox_kit.pipeline import Aggregate, Source
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 # Defaults of OutboxRouter; all other options of this rule are empty by default.
 OPTION_DEFAULTS = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, split_list
+from outbox_kit.connect.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 # Router options whose value is a column name, with the key of the column in `source.columns` (OutboxRouter's default).
 COLUMN_KEYS = {

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outbox_common.secret_patterns import has_secret, is_secret_name
-from outbox_kit.connector_config import PLACEHOLDER, schema_texts
+from outbox_kit.connect.connector_config import PLACEHOLDER, schema_texts
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline.values_with_origins import LiteralText
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 # Suffixes of keys whose value is not a secret but describes one, such as the path of a file.
 DESCRIPTIVE_SUFFIX = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outbox_kit.connector_config import (
+from outbox_kit.connect.connector_config import (
     MAX_BLOCK_MS_LIMIT,
     MESSAGE_PREFIXES,
     PLACEHOLDER,
@@ -16,7 +16,7 @@ from outbox_kit.connector_config import (
 )
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, mismatch, violation
-from outbox_kit.rules import Finding, Severity
+from outbox_kit.results.checks import Finding, Severity
 
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 BYTES_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"

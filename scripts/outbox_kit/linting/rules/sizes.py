@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import MAX_MESSAGE_BYTES, parse_int, producer_setting
+from outbox_kit.connect.connector_config import MAX_MESSAGE_BYTES, parse_int, producer_setting
 from outbox_kit.kafka.state import FRAMING_BYTES
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.rules import Finding, Severity
+from outbox_kit.results.checks import Finding, Severity
 
 # Default of receive.message.max.bytes in librdkafka.
 DEFAULT_RECEIVE_BYTES = 100_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from outbox_kit.connector_config import parse_int
+from outbox_kit.connect.connector_config import parse_int
 from outbox_kit.kafka.state import DAY_MS, Topic
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.rules import Finding, Severity
+from outbox_kit.results.checks import Finding, Severity
 
 MAX_SEGMENT_MS = 30 * DAY_MS
 MAX_DIRTY_RATIO = 0.9

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
-from outbox_kit.connector_config import MESSAGE_PREFIXES
+from outbox_kit.connect.connector_config import MESSAGE_PREFIXES
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 NamesFunction = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
 """Function that returns (scope, name) for each object of a pipeline. A name must be unique in its scope."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from outbox_kit.connector_config import settings_under, split_list
+from outbox_kit.connect.connector_config import settings_under, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule, LintRules, suggestion, violation
 from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEY_PATTERNS
-from outbox_kit.rules import Finding
+from outbox_kit.results.checks import Finding
 
 DefinedKeys = Callable[[str], Collection[str] | None]
 """Function that returns the keys that a plugin class defines, None if the class is not installed on the worker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outbox_events.waiting import Observation
 from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.layout import Layout
@@ -12,7 +13,6 @@ from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.jvm import kafka_command
 from outbox_kit.stack.services.service import Context, Options, Program, Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Observation
 
 PASSWORD_VARIABLE = "OUTBOX_CONNECTOR_PASSWORD"  # noqa: S105 - a name
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"

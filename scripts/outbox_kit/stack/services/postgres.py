@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import psycopg
 
 from outbox_common.private_files import write_private
+from outbox_events.waiting import Observation
 from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
@@ -16,7 +17,6 @@ from outbox_kit.stack.processes import command_lines, process_marker
 from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack
 from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Observation
 
 INITDB_SECONDS = 120
 # Every connection needs a password, including those of the administrator and of replication.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outbox_events.waiting import Observation
 from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
@@ -14,7 +15,6 @@ from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.jvm import jvm_command
 from outbox_kit.stack.services.service import Program, Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Observation
 
 
 def registry_environment(state: StackState) -> dict[str, str]:

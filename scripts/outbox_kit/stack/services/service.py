@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from outbox_events.waiting import Observation
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Observation
 
 DEBEZIUM = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"

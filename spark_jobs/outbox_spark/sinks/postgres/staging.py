@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.json_text import JSON_OPTIONS
-from outbox_spark.errors import OutboxKitError
+from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
@@ -93,7 +93,7 @@ def copy_rows(
     """Copy decoded rows into the staging table `name`, which is quoted for SQL.
 
     Returns the number of rows by transaction id, and by name the metrics of the observation OBSERVATION. Raises
-    OutboxKitError when COPY or the connection of an executor fails.
+    OutboxError when COPY or the connection of an executor fails.
     """
     lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))
     jvm: Any = rows.sparkSession.sparkContext._jvm
@@ -110,7 +110,7 @@ def copy_rows(
         is_connection_error = sqlstate.startswith(_CONNECTION_EXCEPTION)
         reason = "an executor has no connection" if is_connection_error else f"COPY failed, SQLSTATE {sqlstate}"
         message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
-        raise OutboxKitError(message, "see the logs of server and executors, then run the command again") from error
+        raise OutboxError(message, "see the logs of server and executors, then run the command again") from error
 
 
 @cached_expressions

@@ -34,7 +34,7 @@ from outbox_spark.decoding.columns import (
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import is_widening
-from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
+from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import persist
@@ -408,7 +408,7 @@ class PostgresTable:
                 self._connection.execute(tables.widen_column(column))
 
     def _count_staged(self, staging: StagingTable, batch: Batch) -> StagedCounts:
-        """Count the staged rows. Raises OutboxKitError if rows are missing: committing the offsets would skip them."""
+        """Count the staged rows. Raises OutboxError if rows are missing: committing the offsets would skip them."""
         counts = count_staged(self._connection, staging)
         self._check_staged(counts, batch.counts.rows)
         return counts
@@ -417,7 +417,7 @@ class PostgresTable:
         row_count = counts.rows + counts.tombstones + counts.quarantined
         if row_count != expected:
             message = f"the staging table of {self._tables.label} has {row_count} of {expected} rows"
-            raise OutboxKitError(message, "run the command again; the server may have lost staged rows in a crash")
+            raise OutboxError(message, "run the command again; the server may have lost staged rows in a crash")
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
@@ -480,13 +480,13 @@ class PostgresTable:
 
     @contextmanager
     def _server_errors(self) -> Iterator[None]:
-        """Convert errors of psycopg to OutboxKitError."""
+        """Convert errors of psycopg to OutboxError."""
         try:
             yield
         except psycopg.Error as error:
             raise self._write_error(error) from error
 
-    def _write_error(self, error: psycopg.Error) -> OutboxKitError:
+    def _write_error(self, error: psycopg.Error) -> OutboxError:
         """Return the error of a write; it is not retryable if a constraint or trigger of the table rejects a row."""
         is_constraint = isinstance(error, psycopg.errors.IntegrityError) and error.diag.schema_name != "pg_catalog"
         if isinstance(error, psycopg.errors.RaiseException):  # its message can contain values of the row
@@ -495,5 +495,5 @@ class PostgresTable:
             message = f"PostgreSQL rejects rows of {self._tables.label}: {postgres_message(error)}"
         else:
             message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
-            return OutboxKitError(message, "correct the cause, then run the command again")
+            return OutboxError(message, "correct the cause, then run the command again")
         return RefusedError(message, "remove the constraint or trigger: the table must accept every state of the topic")

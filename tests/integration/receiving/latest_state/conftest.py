@@ -1,4 +1,4 @@
-"""Topics of the tests of outbox_kit.receiving, and records with the headers of the contract."""
+"""Topics of the tests of outbox_events.receiving, and records with the headers of the contract."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 
 
 def sequence(number: int, *, epoch: int = 1) -> str:

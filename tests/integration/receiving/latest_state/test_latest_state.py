@@ -17,16 +17,15 @@ import pytest
 from tests.integration.receiving.latest_state.conftest import CompactedTopic, MakeTopic, sequence
 from tests.integration.support import Deploy
 
+from outbox_events import LatestState, StaleStateError, emit
+from outbox_events.latest_state.reader import TopicReader
+from outbox_events.latest_state.states import States
+from outbox_events.latest_state.topic import TopicDescription, TopicRequests
+from outbox_events.receiving.avro_values import AvroValues, json_value
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
-from outbox_kit.receiving.latest_state import LatestState, StaleStateError
-from outbox_kit.receiving.latest_state.reader import TopicReader
-from outbox_kit.receiving.latest_state.states import States
-from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests
-from outbox_kit.receiving.values import AvroValues, json_value
-from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Observation, wait_for
 
 WAIT_S = 30
 GUIDE = Path(__file__).parents[4] / "docs" / "latest-state.md"
@@ -314,7 +313,7 @@ def test_unexpected_error_of_the_thread_is_raised(
 def test_an_outage_in_which_tombstones_can_disappear_causes_a_rebuild(
     topic: CompactedTopic, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_kit.receiving.latest_state.reader.MIN_GAP_S", 1)
+    monkeypatch.setattr("outbox_events.latest_state.reader.MIN_GAP_S", 1)
     cache = opened(topic, snapshot_max_age_s=0, check_interval_s=0.2)
     load(cache)
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_kit.receiving import Event, WithoutDeduplication, Work, claim, header_id
+from outbox_events import Event, WithoutDeduplication, Work, claim, header_id
 
 SEEN = "select event_id from public.processed_event where consumer_group = %s and event_id = any(%s)"
 

@@ -19,8 +19,8 @@ from tests.integration.receiving.matrix.outcomes import Outcome
 from tests.integration.receiving.matrix.topics import count_values
 from tests.integration.receiving.service import provide_topic
 
-from outbox_kit.sending.record import PRODUCER_SETTINGS
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_events.waiting import Observation, wait_for
 
 PARTITIONS = 3
 EVENTS = 30

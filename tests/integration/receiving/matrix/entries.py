@@ -15,7 +15,7 @@ from tests.integration.receiving.matrix.baselines import InsertLast, OffsetFirst
 from tests.integration.receiving.matrix.outcomes import NEVER, TWICE, Outcome
 from tests.integration.receiving.matrix.topics import count_values
 
-from outbox_kit.receiving import (
+from outbox_events import (
     BloomFilter,
     Event,
     KafkaTransactions,
@@ -24,7 +24,7 @@ from outbox_kit.receiving import (
     Strategy,
     WithoutDeduplication,
 )
-from outbox_kit.sending.record import Record
+from outbox_events.kafka.record import Record
 
 INSERT = "insert into effect (consumer_group, event_id, aggregate_id) values "
 EFFECTS = "select event_id, count(*) from effect where consumer_group = %s group by event_id"

@@ -25,9 +25,9 @@ from tests.integration.receiving.matrix.members import SECONDS
 from tests.integration.receiving.matrix.outcomes import DEAD_LETTER, ONCE, Outcome
 from tests.integration.receiving.matrix.victim import crash
 
-from outbox_kit.receiving import DeadLetterTopic, Event, Reaction, Retries, default_reaction
-from outbox_kit.sending.record import PRODUCER_SETTINGS
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import DeadLetterTopic, Event, Reaction, Retries, default_reaction
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_events.waiting import Observation, wait_for
 
 POLL_SECONDS = 6
 UNAVAILABLE_CALLS = 12

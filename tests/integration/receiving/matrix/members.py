@@ -10,7 +10,7 @@ from typing import Any
 from tests.integration.receiving.matrix.entries import Entry, Setup
 from tests.integration.receiving.matrix.observed import Observed, Step, nothing
 
-from outbox_kit.receiving import Event, Handlers, Receiver, Retries
+from outbox_events import Event, Handlers, Receiver, Retries
 
 SECONDS = 60
 # The server's minimum, so that the group notices a crash soon.

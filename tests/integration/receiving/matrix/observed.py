@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_kit.receiving import Event, Strategy, Work
+from outbox_events import Event, Strategy, Work
 
 Step = Callable[[Sequence[Event]], None]
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from tests.integration.receiving.matrix.entries import ENTRIES, Setup
 from tests.integration.receiving.matrix.members import SECONDS, make_receiver
 
-from outbox_kit.receiving import Event
+from outbox_events import Event
 
 CRASHED = 9
 ROOT = Path(__file__).resolve().parents[4]

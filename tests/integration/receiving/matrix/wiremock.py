@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.services.java import find_java
-from outbox_kit.waiting import Observation, wait_for
 
 JAR = Path(__file__).resolve().parents[4] / "build" / "wiremock" / "wiremock-standalone.jar"
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.receiving.service import SECONDS, Service, provide_topic
 
-from outbox_kit.receiving import Event, Receiver
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import Event, Receiver
+from outbox_events.waiting import Observation, wait_for
 
 
 class CrashError(BaseException):

@@ -21,8 +21,8 @@ from tests.integration.receiving.strategies.crashes import (
     handled_ids,
 )
 
+from outbox_events import BloomFilter, Event, ProcessedEvents, Receiver, Retries, recoverers
 from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.receiving import BloomFilter, Event, ProcessedEvents, Receiver, Retries, recoverers
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_kit.receiving import Event, ProcessedEvents, ReceiverStoppedError, Retries, recoverers
-from outbox_kit.receiving.handlers import Handler
+from outbox_events import Event, ProcessedEvents, ReceiverStoppedError, Retries, recoverers
+from outbox_events.receiving.handlers import Handler
 
 
 def bad_then_good(service: Service, fail: Callable[[Any], None]) -> Handler[Any]:

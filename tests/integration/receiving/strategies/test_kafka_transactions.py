@@ -21,18 +21,10 @@ from tests.integration.receiving.strategies.transforming import (
     read,
 )
 
+from outbox_events import DeadLetterTopic, Event, KafkaTransactions, Receiver, ReceiverStoppedError, Retries, recoverers
+from outbox_events.kafka.record import Record
+from outbox_events.producing.kafka_transaction import KafkaTransaction
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.receiving import (
-    DeadLetterTopic,
-    Event,
-    KafkaTransactions,
-    Receiver,
-    ReceiverStoppedError,
-    Retries,
-    recoverers,
-)
-from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
-from outbox_kit.sending.record import Record
 
 CHILD = Path(__file__).with_name("transforming_process.py")
 REPOSITORY = Path(__file__).parents[4]

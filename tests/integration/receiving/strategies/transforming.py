@@ -12,11 +12,11 @@ from uuid import uuid4
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.receiving.service import SECONDS, Service
 
-from outbox_kit.drill.proxy import CHUNK_BYTES, Proxy
-from outbox_kit.receiving import Event, Handlers, KafkaTransactions
-from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
-from outbox_kit.sending.record import Record
-from outbox_kit.waiting import Observation, wait_for
+from outbox_events import Event, Handlers, KafkaTransactions
+from outbox_events.kafka.record import Record
+from outbox_events.producing.kafka_transaction import KafkaTransaction
+from outbox_events.waiting import Observation, wait_for
+from outbox_lab.drill.proxy import CHUNK_BYTES, Proxy
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 PARTITIONS = 3

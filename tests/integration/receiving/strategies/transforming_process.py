@@ -12,8 +12,8 @@ import threading
 
 from tests.integration.receiving.strategies.transforming import TransformingService
 
-from outbox_kit.receiving import Event
-from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction
+from outbox_events import Event
+from outbox_events.producing.kafka_transaction import KafkaTransaction
 
 BOOTSTRAP, TOPIC, OUTPUT, GROUP, EVENT_ID = sys.argv[1:]
 

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from outbox_kit import backfill
 from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.dead_letters import DeadLetter, Place
 from outbox_kit.operations import deletion_guard, lifecycle, offsets, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.deletion_guard import Deletions
@@ -185,7 +185,7 @@ LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k"
 
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letters, "list_letters", [LETTER])
+    calls = stub(monkeypatch, dead_letter_topic, "list_letters", [LETTER])
     result = run("dead-letter", "list")
     assert result.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
     assert result.stderr == "1 dead letter not acknowledged\n"
@@ -195,10 +195,10 @@ def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letters, "show", (LETTER, '{"payload": {"a": 1}}'))
+    calls = stub(monkeypatch, dead_letter_topic, "show", (LETTER, '{"payload": {"a": 1}}'))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
     assert calls[0]["arguments"][-1] == Place(0, 7)
-    stub(monkeypatch, dead_letters, "show", (LETTER, "no JSON"))
+    stub(monkeypatch, dead_letter_topic, "show", (LETTER, "no JSON"))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
 
 
@@ -215,8 +215,8 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
     """--all ends at the dead letters that were counted: those that arrive later are not acknowledged."""
     letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
-    stub(monkeypatch, dead_letters, "list_letters", letters)
-    calls = stub(monkeypatch, dead_letters, "acknowledge", 2)
+    stub(monkeypatch, dead_letter_topic, "list_letters", letters)
+    calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
     assert [call["arguments"][-1] for call in calls] == upto
@@ -224,8 +224,8 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
 
 
 def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(monkeypatch, dead_letters, "list_letters", [LETTER])
-    calls = stub(monkeypatch, dead_letters, "acknowledge", 1)
+    stub(monkeypatch, dead_letter_topic, "list_letters", [LETTER])
+    calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 1)
     done = run("dead-letter", "acknowledge", "--all")
     assert isinstance(done.exception, ConfigurationError)
     assert "--yes" in done.exception.message

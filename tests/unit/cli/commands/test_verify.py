@@ -18,7 +18,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.operations.state_comparison import StateComparison
-from outbox_kit.rules import Check, Status
+from outbox_kit.results.checks import Check, Status
 
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run `outbox apply`")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit.cli.commands.dead_letter.options import (
     OptionalPlaceArgument,
     TopicOption,
@@ -15,10 +16,9 @@ from outbox_kit.cli.commands.dead_letter.options import (
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import Place, letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.dead_letters import Place, letter_topic
-from outbox_kit.progress import plural
 
 
 @common_options("output", "yes")
@@ -42,11 +42,11 @@ def drop(
             if drop_all and letters:
                 _confirm(common, deployment, topic, f"Drop {plural(len(letters), 'dead letter')}")
             places = [entry.letter.place for entry in letters]
-            count = dead_letters.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
+            count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
         if purge:
             name = letter_topic(deployment.pipeline, topic).name
             _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
-            purged = dead_letters.purge(deployment.kafka, deployment.pipeline, topic=topic)
+            purged = dead_letter_topic.purge(deployment.kafka, deployment.pipeline, topic=topic)
     if common.output is Output.JSON:
         print_json({"dropped": count, "purged_offsets": purged})
     print_message(f"{plural(count, 'dead letter')} dropped" + (f", {plural(purged, 'offset')} purged" if purge else ""))
@@ -71,7 +71,7 @@ def acknowledge(
     with common.deployment() as deployment:
         places = _confirm_all(common, deployment, topic) if to is None else [parse_place(to, "--to")]
         kafka, pipeline = deployment.kafka, deployment.pipeline
-        count = sum(dead_letters.acknowledge(kafka, pipeline, place, topic=topic) for place in places)
+        count = sum(dead_letter_topic.acknowledge(kafka, pipeline, place, topic=topic) for place in places)
     if common.output is Output.JSON:
         print_json({"acknowledged": count})
     print_message(f"{plural(count, 'dead letter')} acknowledged")
@@ -82,7 +82,7 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
 
     Dead letters that arrive after the question remain, because the user has not seen them.
     """
-    letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    letters = dead_letter_topic.list_letters(deployment.kafka, deployment.pipeline, topic=topic)
     if letters:
         _confirm(common, deployment, topic, f"Acknowledge {plural(len(letters), 'dead letter')}")
     last_offsets: dict[int, int] = {}

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.text import plural
 from outbox_kit.cli.commands.dead_letter.options import (
     PlaceArgument,
     TopicOption,
@@ -15,11 +17,9 @@ from outbox_kit.cli.commands.dead_letter.options import (
 )
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.dead_letters import letter_topic
-from outbox_kit.message_headers import text_headers
-from outbox_kit.operations import stale_letters
-from outbox_kit.progress import plural
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import letter_topic
+from outbox_kit.dead_letters.stale import list_stale
 
 COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
 CONSUMER_COLUMNS = ["place", "time", "group", "topic", "record", "key", "event_id", "reason", "message"]
@@ -39,7 +39,7 @@ def list_dead_letters(
     The output contains keys and reasons, never payloads.
     """
     with common.deployment() as deployment:
-        read = stale_letters.list_stale if stale else dead_letters.list_letters
+        read = list_stale if stale else dead_letter_topic.list_letters
         letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
         columns = COLUMNS if letter_topic(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
     documents = [letter.to_dict() for letter in letters]
@@ -56,10 +56,10 @@ def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None)
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
         if letter_topic(deployment.pipeline, topic).of_connector:
-            letter, row = dead_letters.show(deployment.kafka, deployment.pipeline, parse_place(place))
+            letter, row = dead_letter_topic.show(deployment.kafka, deployment.pipeline, parse_place(place))
             print_json({**letter.to_dict(), "row": _parse_row(row)})
             return
-        stored = dead_letters.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
+        stored = dead_letter_topic.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
     value = stored.record.value()
     content = _describe_value(value if isinstance(value, bytes) else None)
     print_json({**stored.letter.to_dict(), "headers": text_headers(stored.record), **content})

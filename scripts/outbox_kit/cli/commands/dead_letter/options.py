@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import Place, StoredLetter
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.dead_letters import Place, StoredLetter
 
 TopicOption = Annotated[
     str | None,
@@ -39,5 +39,5 @@ def selected_letters(
         message = "exactly one of PARTITION/OFFSET and --all is required"
         raise typer.BadParameter(message, param_hint="PARTITION/OFFSET")
     if place is None:
-        return dead_letters.read_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    return [dead_letters.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]
+        return dead_letter_topic.read_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    return [dead_letter_topic.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]

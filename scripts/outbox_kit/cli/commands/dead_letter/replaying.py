@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.commands.dead_letter.options import OptionalPlaceArgument, TopicOption, selected_letters
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.dead_letters.dead_letter_topic import LetterTopic, StoredLetter, letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.dead_letters import LetterTopic, StoredLetter, letter_topic
-from outbox_kit.operations.replayed_records import Replay, replay_records
-from outbox_kit.operations.republished_letters import republish_letters
-from outbox_kit.progress import plural
-from outbox_kit.recovery.replayed_rows import replay_rows
+from outbox_kit.replay.republish_states import republish_letters
+from outbox_kit.replay.send_records import Replay, replay_records
+from outbox_kit.replay.send_rows import replay_rows
 
 
 @common_options("output", "yes")

@@ -1,0 +1,197 @@
+"""Library for services: write events in the service's own transaction, and apply received events once.
+
+    with connection.transaction():
+        connection.execute("update book ...")
+        emit(connection, aggregate_type="book", aggregate_id=book_id, event_type="book_changed", payload=book)
+
+    handlers = Handlers[psycopg.Connection]()
+
+    @handlers.on("book_changed")
+    def count_change(event: Event, connection: psycopg.Connection) -> None:
+        connection.execute("update book set changes = changes + 1 where id = %s", [event.aggregate_id])
+
+    once = ProcessedEvents(lambda: psycopg.connect(dsn))
+    with Receiver({"bootstrap.servers": ..., "group.id": "statistics"}, ["library.book"], once, handlers) as receiver:
+        receiver.run(stop)
+
+All public names are in this module; each is imported when it is first used, so that writing events needs psycopg only.
+Other names need an extra: `kafka` (receive or produce), `avro` (AvroValues), `sqlalchemy` (emit on a Session).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from outbox_events.extras import extra
+
+if TYPE_CHECKING:
+    from outbox_events.errors import (
+        ConfigurationError,
+        OutboxError,
+        RefusedError,
+        RejectedError,
+        UnreachableError,
+        WaitTimeoutError,
+    )
+    from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+    from outbox_events.latest_state.cache import LatestState
+    from outbox_events.latest_state.status import StaleStateError, StateStatus
+    from outbox_events.producing import delivery_proof, recovery_store, two_phase
+    from outbox_events.producing.chained import ChainedSender
+    from outbox_events.producing.delivery import Deliveries
+    from outbox_events.producing.delivery_proof import DeliveryProof
+    from outbox_events.producing.errors import (
+        NotCommittedError,
+        NotDeliveredError,
+        ProducerUnusableError,
+        UnknownOutcomeError,
+    )
+    from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
+    from outbox_events.producing.order import Order
+    from outbox_events.producing.recovery import Recovered, recover
+    from outbox_events.producing.recovery_store import RecoveryStore
+    from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
+    from outbox_events.receiving import recoverers
+    from outbox_events.receiving.avro_values import AvroValues
+    from outbox_events.receiving.counters import Counters
+    from outbox_events.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
+    from outbox_events.receiving.handlers import Handlers
+    from outbox_events.receiving.receiver import Receiver
+    from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
+    from outbox_events.receiving.retries import Reaction, Retries, default_reaction
+    from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
+    from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter
+    from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions
+    from outbox_events.receiving.strategies.processed_events import ProcessedEvents
+    from outbox_events.receiving.strategies.processed_table import claim, claim_async
+    from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
+    from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication
+    from outbox_events.receiving.strategy import Strategy, Work
+    from outbox_events.receiving.values import json_value, raw
+    from outbox_events.sending.event import InvalidEventError, OutboxEvent
+    from outbox_events.sending.insert import emit, emit_async, emit_many
+    from outbox_events.sending.outbox_table import OutboxTable
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
+    "kafka.record": "PRODUCER_SETTINGS Record",
+    "latest_state.cache": "LatestState",
+    "latest_state.status": "StaleStateError StateStatus",
+    "producing": "delivery_proof recovery_store two_phase",
+    "producing.chained": "ChainedSender",
+    "producing.delivery": "Deliveries",
+    "producing.delivery_proof": "DeliveryProof",
+    "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
+    "producing.kafka_transaction": "KafkaTransaction fence",
+    "producing.order": "Order",
+    "producing.recovery": "Recovered recover",
+    "producing.recovery_store": "RecoveryStore",
+    "producing.two_phase": "Resolved TwoPhaseSender",
+    "receiving": "recoverers",
+    "receiving.counters": "Counters",
+    "receiving.event": "Event InvalidRecordError header_id payload_id position_id",
+    "receiving.handlers": "Handlers",
+    "receiving.receiver": "Receiver",
+    "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
+    "receiving.retries": "Reaction Retries default_reaction",
+    "receiving.strategies": "position_table processed_retention processed_table",
+    "receiving.strategies.bloom.bloom_filter": "BloomFilter",
+    "receiving.strategies.kafka_transactions": "KafkaTransactions",
+    "receiving.strategies.processed_events": "ProcessedEvents",
+    "receiving.strategies.processed_table": "claim claim_async",
+    "receiving.strategies.stored_offsets": "StoredOffsets",
+    "receiving.strategies.without_deduplication": "WithoutDeduplication",
+    "receiving.strategy": "Strategy Work",
+    "receiving.avro_values": "AvroValues",
+    "receiving.values": "json_value raw",
+    "sending.event": "InvalidEventError OutboxEvent",
+    "sending.insert": "emit emit_async emit_many",
+    "sending.outbox_table": "OutboxTable",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "PRODUCER_SETTINGS",
+    "AvroValues",
+    "BloomFilter",
+    "ChainedSender",
+    "ConfigurationError",
+    "Counters",
+    "DeadLetterTopic",
+    "Deliveries",
+    "DeliveryProof",
+    "Event",
+    "Failure",
+    "Handlers",
+    "InvalidEventError",
+    "InvalidRecordError",
+    "KafkaTransaction",
+    "KafkaTransactions",
+    "LatestState",
+    "NotCommittedError",
+    "NotDeliveredError",
+    "Order",
+    "OutboxError",
+    "OutboxEvent",
+    "OutboxTable",
+    "ProcessedEvents",
+    "ProducerUnusableError",
+    "Reaction",
+    "Receiver",
+    "ReceiverStoppedError",
+    "Record",
+    "Recovered",
+    "RecoveryStore",
+    "RefusedError",
+    "RejectedError",
+    "Resolved",
+    "Retries",
+    "StaleStateError",
+    "StateStatus",
+    "StoredOffsets",
+    "Strategy",
+    "TwoPhaseSender",
+    "UnknownOutcomeError",
+    "UnreachableError",
+    "WaitTimeoutError",
+    "WithoutDeduplication",
+    "Work",
+    "claim",
+    "claim_async",
+    "default_reaction",
+    "delivery_proof",
+    "emit",
+    "emit_async",
+    "emit_many",
+    "fence",
+    "header_id",
+    "json_value",
+    "payload_id",
+    "position_id",
+    "position_table",
+    "processed_retention",
+    "processed_table",
+    "raw",
+    "recover",
+    "recoverers",
+    "recovery_store",
+    "two_phase",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module. Raises MissingExtraError if a package of an extra is not installed."""
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    home = f"{__name__}.{_HOMES[name]}"
+    with extra():
+        module = import_module(home)
+        value = getattr(module, name) if hasattr(module, name) else import_module(f"{home}.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,61 @@
+"""Offsets of a batch of records: stored after its processing, or the batch is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.kafka.client_errors import kafka_error
+
+# The partition was assigned to another consumer, which reads the batch again.
+REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
+
+
+def store(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Store the offsets after the batch, as `store_positions` does."""
+    store_positions(consumer, _positions(messages, after=True))
+
+
+def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None:
+    """Store the offsets of the next records, which the consumer then commits.
+
+    Raises ConfigurationError if the consumer stores offsets itself, and so before the records are processed.
+    """
+    try:
+        consumer.store_offsets(offsets=positions)
+    except KafkaException as error:
+        if kafka_error(error).code() == KafkaError._INVALID_ARG:
+            message = "the consumer stores offsets before the records are processed"
+            raise ConfigurationError(message, "set enable.auto.offset.store to False") from error
+        if kafka_error(error).code() not in REVOKED:
+            raise
+
+
+def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Continue at the begin of the batch."""
+    seek(consumer, _positions(messages, after=False))
+
+
+def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
+    """Continue at the positions, in partitions that are still assigned. Raises KafkaException."""
+    for position in positions:
+        try:
+            consumer.seek(position)
+        except KafkaException:
+            assigned = {(partition.topic, partition.partition) for partition in consumer.assignment()}
+            if (position.topic, position.partition) in assigned:
+                raise
+
+
+def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:
+    """Return the offset of the first record of each partition, or the offset after the last."""
+    positions: dict[tuple[str, int], int] = {}
+    for message in messages:
+        partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+        if after:
+            positions[partition] = offset + 1
+        else:
+            positions.setdefault(partition, offset)
+    return [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]

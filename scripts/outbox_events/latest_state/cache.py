@@ -1,0 +1,300 @@
+"""LatestState: the latest state of each aggregate of a compacted topic."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
+from outbox_events.latest_state import snapshot as snapshots
+from outbox_events.latest_state.follower import Follower
+from outbox_events.latest_state.reader import TopicReader
+from outbox_events.latest_state.states import Entry, States
+from outbox_events.latest_state.status import StaleStateError, StateStatus
+from outbox_events.receiving.event import Decode, Event, InvalidRecordError
+from outbox_events.receiving.values import raw
+
+_LOG = logging.getLogger(__name__)
+HOUR_S = 3600.0
+POLL_S = 0.2
+RESEND_HINT = "send the current state again: `outbox republish`"
+# surrogateescape: each key has a text, and different keys have different texts.
+KEY_ERRORS = "surrogateescape"
+
+
+class LatestState:
+    """Latest state by aggregate id. The states are kept as bytes, and `get` decodes them at each call.
+
+        with LatestState(settings, "library.author", decode=AvroValues(url)) as authors:
+            authors.load()
+            authors.follow()
+            authors.get("a-1")
+
+    The methods for reading can be called by several threads. They raise StaleStateError instead of returning a state
+    that may be outdated.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        *,
+        decode: Decode = raw,
+        snapshot: Path | None = None,
+        snapshot_interval_s: float = 300,
+        snapshot_max_age_s: float = 12 * HOUR_S,
+        tombstone_ttl_s: float = 24 * HOUR_S,
+        max_staleness_s: float | None = 60,
+        check_interval_s: float = 10,
+    ) -> None:
+        """`settings` are librdkafka properties. `decode` receives events with the header source_sequence only.
+
+        An older snapshot than `snapshot_max_age_s` or delete.retention.ms of the topic is not used. The version of a
+        deleted key is kept for `tombstone_ttl_s`. While following, states are not returned if the end of the topic was
+        not confirmed for `max_staleness_s`; None: they always are. Raises ConfigurationError.
+        """
+        if max_staleness_s is not None and max_staleness_s <= check_interval_s:
+            message = (
+                f"max_staleness_s ({max_staleness_s:g}) must be greater than check_interval_s ({check_interval_s:g})"
+            )
+            raise ConfigurationError(message, "the end of the topic is confirmed once per check_interval_s")
+        if snapshot is not None and (snapshot.is_dir() or not snapshot.parent.is_dir()):
+            raise ConfigurationError(f"snapshot {snapshot} is not a file in an existing folder", "create the folder")
+        self.topic = topic
+        self._decode = decode
+        self._snapshot = snapshot
+        self._snapshot_interval_s = snapshot_interval_s
+        self._snapshot_max_age_s = snapshot_max_age_s
+        self._max_staleness_s = max_staleness_s
+        self._check_interval_s = check_interval_s
+        self._states = States(tombstone_ttl_s)
+        self._reader = TopicReader(settings, topic, self._states)
+        self._follower = Follower(f"latest state of {topic}", self._follow_step)
+        self._lock = threading.Lock()  # one thread reads at a time
+        self._is_started = self._is_closed = False
+        self._checked_at = self._saved_at = 0.0
+        self._undecodable: dict[bytes, Entry] = {}
+
+    # --- reading of the topic
+
+    def load(self, *, seconds: float = 60) -> None:
+        """Read everything that was written before the call.
+
+        Raises WaitTimeoutError with the number of unread offsets after `seconds`; a further call continues. Raises
+        UnreachableError.
+        """
+        begin, deadline = time.time(), time.monotonic() + seconds
+        with self._reading():
+            self._start()
+            while (self._reader.read_until or 0) < begin:
+                if time.monotonic() >= deadline:
+                    message = f"waited {seconds:g} s for the end of topic {self.topic}; {self._progress()}"
+                    raise WaitTimeoutError(message, "call load() again, which continues, or set `seconds`")
+                self._step(is_due=not self._reader.unread)
+
+    def poll(self, seconds: float = 0) -> int:
+        """Apply the records that arrive within `seconds`, and return their number. Raises UnreachableError."""
+        with self._reading():
+            self._start()
+            count, _ = self._step(seconds)
+            return count
+
+    def follow(self) -> Self:
+        """Apply new records in a background thread, until close() or stop()."""
+        if self._is_closed:
+            raise RefusedError(f"the latest state of {self.topic} is closed", "create another LatestState")
+        self._follower.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop the background thread. The states remain those of its end."""
+        self._follower.stop()
+
+    def close(self) -> None:
+        """Stop the background thread, save the snapshot, and close the connections."""
+        self.stop()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._save()
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- access
+
+    def get(self, key: str | UUID, default: Any = None) -> Any:  # noqa: ANN401 - the decoder decides
+        """Return the decoded state; `default` if there is no such aggregate or it was deleted.
+
+        Raises StaleStateError if the newest record of the key is not known or cannot be decoded, and the errors of the
+        decoder.
+        """
+        key_bytes = str(key).encode(errors=KEY_ERRORS)
+        entry = self._entry(key_bytes)
+        return default if entry is None else self._decoded(key_bytes, entry)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | UUID) and self._entry(str(key).encode(errors=KEY_ERRORS)) is not None
+
+    def __len__(self) -> int:
+        return len(self._current()[0])
+
+    def keys(self) -> list[str]:
+        """Return the aggregate ids."""
+        return [key.decode(errors=KEY_ERRORS) for key in list(self._current()[0])]
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Yield aggregate id and state of each aggregate at the time of the call. Raises the errors of get()."""
+        entries, unordered = self._current()
+        for key in list(unordered):
+            raise _unordered(key)
+        # list() copies the entries at once, while another thread may write.
+        copied = list(entries.items())
+        return ((key.decode(errors=KEY_ERRORS), self._decoded(key, entry)) for key, entry in copied)
+
+    def stale_keys(self) -> list[str]:
+        """Decode every state, and return the keys for which get() raises StaleStateError."""
+        entries, unordered = self._current()
+        stale = set(unordered)
+        for key, entry in list(entries.items()):
+            try:
+                self._decoded(key, entry)
+            except StaleStateError:
+                stale.add(key)
+        return sorted(key.decode(errors=KEY_ERRORS) for key in stale)
+
+    def status(self) -> StateStatus:
+        """Return counts and times. Never raises StaleStateError."""
+        states, reader, error = self._states, self._reader, self._follower.error
+        undecodable = {key for key, entry in list(self._undecodable.items()) if states.entries.get(key) is entry}
+        return StateStatus(
+            is_loaded=reader.read_until is not None,
+            is_following=self._follower.is_running and not self._follower.has_failed,
+            keys=len(states.entries),
+            tombstones=len(states.tombstones),
+            undecodable=len(undecodable | states.unordered),
+            ignored=states.ignored,
+            rebuilds=reader.restarts,
+            unread=sum(reader.unread.values()),
+            seconds_behind=None if reader.read_until is None else max(0.0, time.time() - reader.read_until),
+            error="" if error is None else str(error) or type(error).__name__,
+        )
+
+    # --- implementation
+
+    def _reading(self) -> threading.Lock:
+        """Return the lock for reading. Raises RefusedError while the background thread reads."""
+        if self._is_closed or self._follower.is_running:
+            state = "closed" if self._is_closed else "read by its background thread"
+            raise RefusedError(f"the latest state of {self.topic} is {state}", "call load() and poll() before follow()")
+        return self._lock
+
+    def _start(self) -> None:
+        """Continue behind the snapshot, or read from the beginning. The first call of load, poll or the thread."""
+        if self._is_started:
+            return
+        description, position = self._reader.requests.describe(), None
+        max_age_s = min(self._snapshot_max_age_s, self._reader.requests.delete_retention_s())
+        if self._snapshot is not None:
+            position = snapshots.restore(self._snapshot, self.topic, description, max_age_s, self._states)
+        if position is None:
+            self._reader.restart(description)
+        else:
+            self._reader.resume(description, position.offsets, position.read_until)
+        self._reader.max_gap_s = max(max_age_s, 3 * self._check_interval_s)
+        self._saved_at = time.time()
+        self._is_started = True
+
+    def _follow_step(self) -> bool:
+        with self._lock:
+            self._start()
+            return self._step()[1]
+
+    def _step(self, seconds: float = POLL_S, *, is_due: bool = False) -> tuple[int, bool]:
+        """Apply records; check the topic and save the snapshot at their intervals.
+
+        Return the number of records, and whether the topic was checked. `is_due`: check it now.
+        """
+        now = time.time()
+        is_due = is_due or abs(now - self._checked_at) >= self._check_interval_s
+        if is_due:
+            self._reader.check()
+            self._checked_at = now
+            self._states.forget_tombstones()
+        count = self._reader.poll(seconds)
+        if abs(now - self._saved_at) >= self._snapshot_interval_s:
+            self._save()
+        return count, is_due
+
+    def _save(self) -> None:
+        """Save the snapshot. An error is logged: without the snapshot, the next start reads the topic."""
+        reader = self._reader
+        if self._snapshot is None or reader.read_until is None:
+            return
+        self._saved_at = time.time()
+        epoch, offsets = self._states.partition_epoch, dict(reader.positions)
+        position = snapshots.Position(self.topic, reader.topic_id, offsets, epoch, reader.read_until)
+        try:
+            snapshots.save(self._snapshot, position, self._states)
+        except (OSError, sqlite3.Error) as error:
+            _LOG.error("cannot save the snapshot %s of topic %s: %s", self._snapshot, self.topic, error)
+
+    def _progress(self) -> str:
+        left = self._reader.unread
+        numbers = ", ".join(map(str, sorted(left)))
+        return (
+            f"{len(self._states.entries)} keys, {sum(left.values())} unread offsets in partitions {numbers or '(none)'}"
+        )
+
+    def _entry(self, key: bytes) -> Entry | None:
+        """Return the entry of a key. Raises StaleStateError if it is not known to be the latest."""
+        entries, unordered = self._current()
+        if key in unordered:  # before the entry is read: a newer record replaces the entry first
+            raise _unordered(key)
+        return entries.get(key)
+
+    def _current(self) -> tuple[dict[bytes, Entry], set[bytes]]:
+        """Return the entries and the keys without a known order. Raises StaleStateError for outdated ones."""
+        # Before the checks: a rebuild replaces both, and the earlier ones were current until then.
+        unordered, entries = self._states.unordered, self._states.entries
+        read_until, follower = self._reader.read_until, self._follower
+        if follower.has_failed:
+            message = f"the thread that reads topic {self.topic} has ended: {type(follower.error).__name__}"
+            raise StaleStateError(message, "see the log, then call stop() and follow()") from follower.error
+        if read_until is None:
+            raise StaleStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
+        age_s = abs(time.time() - read_until)  # a clock that was set back proves nothing either
+        if follower.is_running and self._max_staleness_s is not None and age_s > self._max_staleness_s:
+            message = f"the end of topic {self.topic} was last confirmed {age_s:.0f} s ago; {self._progress()}"
+            raise StaleStateError(message, "check the brokers, or set max_staleness_s") from follower.error
+        return entries, unordered
+
+    def _decoded(self, key: bytes, entry: Entry) -> Any:  # noqa: ANN401 - the decoder decides
+        sequence, _, offset, partition, value = entry
+        headers = {"source_sequence": sequence.decode()} if sequence else {}
+        try:
+            decoded = Event(self.topic, partition, offset, key, value, headers, decode=self._decode).value
+        except InvalidRecordError as error:
+            self._undecodable[key] = entry
+            text = key.decode(errors="replace")
+            message = f"the newest record of key {text} cannot be decoded: {error.message}"
+            raise StaleStateError(message, error.hint or RESEND_HINT) from error
+        if self._undecodable:
+            self._undecodable.pop(key, None)
+        return decoded
+
+
+def _unordered(key: bytes) -> StaleStateError:
+    message = f"a record of key {key.decode(errors='replace')} has no valid source_sequence"
+    return StaleStateError(message, RESEND_HINT)

@@ -1,0 +1,165 @@
+"""Reading of all partitions of a topic without a consumer group, and proof of how far it has been read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_events.latest_state.states import States
+from outbox_events.latest_state.topic import TopicDescription, TopicRequests, invalid_settings, unreadable
+
+BATCH = 10_000
+REQUEST_S = 5.0
+MIN_GAP_S = 60.0
+"""Shorter gaps in the reading do not cause a rebuild, even if tombstones are removed sooner."""
+
+
+class TopicReader:
+    """Applies the records of a topic to `states`. Must be used by one thread at a time.
+
+    `check` requests the ends of the partitions. When they are reached, everything written before the check is read.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, states: States) -> None:
+        self.topic = topic
+        self._states = states
+        self.positions: dict[int, int] = {}
+        """Offset of the next record by partition."""
+        self.topic_id = ""
+        self.read_until: float | None = None
+        """Everything written before this time, in seconds since 1970, has been read; None before the first end."""
+        self.restarts = 0
+        self.max_gap_s = 0.0
+        """Time after which unread tombstones may have been removed."""
+        self._received_at = 0.0
+        self._resumed_from: float | None = None
+        self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of a check
+        self._must_restart = False
+        self.requests = TopicRequests(settings, topic, REQUEST_S)
+        try:
+            self._consumer = Consumer(
+                {
+                    "log_level": 0,
+                    **settings,
+                    # librdkafka requires a group, which is not used: nothing is committed, and partitions are assigned.
+                    "group.id": f"outbox-latest-state-{uuid4().hex}",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",
+                }
+            )
+        except KafkaException as error:
+            raise invalid_settings(error) from None
+
+    def resume(
+        self, description: TopicDescription, positions: Mapping[int, int], read_until: float | None = None
+    ) -> None:
+        """Continue at the positions of a snapshot, which has everything that was written before `read_until`.
+
+        Partitions without a position are read from their beginning.
+        """
+        self.topic_id = description.id
+        self._received_at, self._resumed_from = time.time(), read_until
+        if positions and description.starts.keys() - positions.keys():
+            self._states.partition_epoch += 1
+        self._assign({**dict.fromkeys(description.starts, OFFSET_BEGINNING), **positions})
+        self.positions = {**description.starts, **positions}
+
+    def restart(self, description: TopicDescription) -> None:
+        """Forget all states, and read the topic from its beginning."""
+        self.read_until, self._awaited, self._must_restart = None, None, False
+        self._states.clear()  # after read_until, so that no thread sees the empty states as the latest
+        self.resume(description, {})
+
+    def restart_at_check(self) -> None:
+        """Read the topic from its beginning at the next check. Until its end is reached nothing counts as read."""
+        self.read_until, self._awaited, self._must_restart = None, None, True
+
+    def check(self) -> None:
+        """Request identity and ends of the topic. Read added partitions too, and start again if the topic is another.
+
+        Raises UnreachableError.
+        """
+        checked_at, description = time.time(), self.requests.describe()
+        if self._is_other(description):
+            self.restarts += 1
+            self.restart(description)
+        added = sorted(description.starts.keys() - self.positions.keys())
+        if added:
+            self._states.partition_epoch += 1
+            self._consumer.incremental_assign([TopicPartition(self.topic, n, OFFSET_BEGINNING) for n in added])
+            self.positions |= {number: description.starts[number] for number in added}
+        if self._awaited is None or added:
+            self._awaited = checked_at, description.ends
+        self._confirm()
+
+    def poll(self, seconds: float) -> int:
+        """Apply the records that arrive within `seconds`. Return their number. Raises UnreachableError."""
+        messages: list[Message] = []
+        try:
+            first = self._consumer.poll(seconds)
+            if first is None:
+                return 0
+            messages.append(first)
+            messages += self._consumer.consume(BATCH - 1, timeout=0)  # with a time limit it waits for a full batch
+            others = self._states.apply(messages, self.positions)
+        except BaseException as error:
+            if messages:
+                self.restart_at_check()  # the consumer does not return the records of this batch again
+            if isinstance(error, KafkaException):
+                raise unreadable(self.topic, error.args[0]) from None
+            raise
+        if len(others) < len(messages):
+            self._received_at = time.time()
+        errors = [error for error in map(self._process, others) if error is not None]
+        self._confirm()
+        if errors:  # after the other messages, because no message is received twice
+            raise unreadable(self.topic, errors[0])
+        return len(messages) - len(others)
+
+    @property
+    def unread(self) -> dict[int, int]:
+        """Number of offsets up to the ends of the last check that are not read, by partition; without those at 0."""
+        awaited = self._awaited  # another thread may set it to None
+        if awaited is None:
+            return {}
+        left = {number: end - self.positions.get(number, 0) for number, end in awaited[1].items()}
+        return {number: count for number, count in left.items() if count > 0}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _assign(self, offsets: Mapping[int, int]) -> None:
+        self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])
+
+    def _is_other(self, description: TopicDescription) -> bool:
+        """Return whether the topic was recreated, or records, also tombstones, can have been deleted unread."""
+        if self._must_restart or description.id != self.topic_id:
+            return True
+        # A first reading can last longer than tombstones are kept, but must make progress.
+        gap_s = time.time() - (self.read_until or self._resumed_from or self._received_at)
+        return gap_s > max(MIN_GAP_S, self.max_gap_s) or not description.contains(self.positions)
+
+    def _process(self, message: Message) -> KafkaError | None:
+        """Note the end of a partition, or an offset that does not exist. Return any other error."""
+        error, number, offset = message.error(), message.partition(), message.offset()
+        if error is None:
+            return None
+        if error.code() == KafkaError._PARTITION_EOF and number is not None and offset is not None:
+            # The markers of transactions take offsets too, so the position may be below it.
+            self.positions[number] = max(self.positions.get(number, 0), offset)
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self.restart_at_check()
+        else:
+            return error
+        return None
+
+    def _confirm(self) -> None:
+        """Set `read_until` to the time of the last check if its ends are reached."""
+        if self._awaited is not None and not self.unread:
+            self.read_until, self._awaited = self._awaited[0], None

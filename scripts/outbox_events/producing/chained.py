@@ -1,0 +1,143 @@
+"""Chained best-effort commit: a Kafka transaction and a database transaction commit one after the other.
+
+    sender = ChainedSender(connection, producer, order="database-first", store=store)
+    with sender.transaction() as transaction:
+        connection.execute("update ...")
+        transaction.send(record)
+
+All failures before the first commit roll back both. Between the two commits a crash leaves one of them: without a
+recovery store, the record is then lost (database-first) or announces what did not happen (kafka-first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+from confluent_kafka import Producer
+
+from outbox_events.errors import RefusedError
+from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.errors import NotCommittedError
+from outbox_events.producing.kafka_transaction import KafkaTransaction
+from outbox_events.producing.open_transactions import begin
+from outbox_events.producing.order import Order, require_order
+from outbox_events.producing.recovery_store import RecoveryStore
+
+
+class ChainedSender:
+    """Pairs transactions of one connection with transactions of one transactional producer. Serves one thread.
+
+    Call `fence(producer)`, or `recover(...)` with a store, once before. With a `store`, each transaction that sends
+    records executes two more statements: one insert before the commits and one delete after them. The xid of the
+    transaction is read in the round trip of BEGIN.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        producer: Producer,
+        *,
+        order: Order = "database-first",
+        store: RecoveryStore | None = None,
+        seconds: float = DELIVERY_S,
+    ) -> None:
+        """`seconds` limits each wait for the brokers. Raises ConfigurationError for an unknown order."""
+        if store is not None and store.connection is connection:
+            message = "the recovery store uses the connection of the business transaction"
+            raise RefusedError(message, "open a separate connection with autocommit=True")
+        self._connection = connection
+        self._producer = producer
+        self._order = require_order(order)
+        self._store = store
+        self._seconds = seconds
+        self._open: KafkaTransaction | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[KafkaTransaction]:
+        """Run a block in both transactions; commit them at its end, roll back both after an exception.
+
+        A nested block joins the outer one, which alone commits. For a nested transaction that is independent, use
+        another sender with its own connection and producer.
+        """
+        if self._open is not None:
+            with self._open.joined():
+                yield self._open
+            return
+        transaction_id = self._begin()
+        self._open = transaction = self._begin_kafka()
+        try:
+            with self._rolled_back_on_error(transaction):
+                yield transaction
+                self._prepare(transaction, transaction_id)
+            self._commit(transaction)
+        finally:
+            self._open = None
+        if self._store is not None and transaction.records:
+            # Both have committed. A row that remains is no error: the next recovery proves it by the topic.
+            with suppress(psycopg.Error):
+                self._store.forget(transaction_id)
+
+    def _begin(self) -> str:
+        """Begin the database transaction. With a store, return its xid."""
+        require_idle(self._connection)
+        if self._store is None:
+            return ""
+        try:
+            return begin(self._connection, self._store.sender)
+        except BaseException:
+            roll_back(self._connection)
+            raise
+
+    def _begin_kafka(self) -> KafkaTransaction:
+        try:
+            return KafkaTransaction(self._producer, seconds=self._seconds)
+        except BaseException:
+            roll_back(self._connection)
+            raise
+
+    def _prepare(self, transaction: KafkaTransaction, transaction_id: str) -> None:
+        """Do everything that can fail before the first commit."""
+        require_committable(self._connection)
+        transaction.flush()
+        if self._store is not None and transaction.records:
+            self._store.save(transaction_id, transaction.records)
+
+    def _commit(self, transaction: KafkaTransaction) -> None:
+        """Commit both in order. After an error, the rows of the store remain for the recovery."""
+        if self._order == "database-first":
+            with self._rolled_back_on_error(transaction):
+                commit(self._connection)
+            self._commit_kafka(transaction)
+        else:
+            try:
+                self._commit_kafka(transaction)
+            except BaseException:
+                roll_back(self._connection)
+                raise
+            self._commit_database_last()
+
+    def _commit_kafka(self, transaction: KafkaTransaction) -> None:
+        try:
+            transaction.commit()
+        except NotCommittedError:
+            transaction.abort()
+            raise
+
+    def _commit_database_last(self) -> None:
+        try:
+            commit(self._connection)
+        except BaseException:
+            roll_back(self._connection)
+            raise
+
+    @contextmanager
+    def _rolled_back_on_error(self, transaction: KafkaTransaction) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            transaction.abort()
+            roll_back(self._connection)
+            raise

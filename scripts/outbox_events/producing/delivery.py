@@ -1,0 +1,119 @@
+"""Delivery of records by a confluent-kafka producer, with a result for each record."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from outbox_events.kafka.client_errors import kafka_error
+from outbox_events.kafka.record import Record
+from outbox_events.producing.errors import NotDeliveredError, hint_for
+from outbox_events.text import plural
+from outbox_events.waiting import Deadline
+
+DELIVERY_S = 30.0
+"""Default time limit of the wait for brokers."""
+POLL_S = 0.1
+ANY_PARTITION = -1
+
+
+class Deliveries:
+    """Records that were handed to a producer and are not yet confirmed. Serves one thread."""
+
+    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
+        self._producer = producer
+        self._seconds = seconds
+        self._pending = 0
+        self._topics: set[str] = set()
+        self._failure: KafkaError | None = None
+
+    def send(self, record: Record) -> None:
+        """Add a record to the producer's queue.
+
+        Raises NotDeliveredError if the queue is full until the time limit, for a record that Kafka rejects, and if
+        the producer cannot be used again.
+        """
+        deadline = Deadline(self._seconds)
+        while True:
+            try:
+                self._produce(record)
+            except BufferError:
+                if not deadline.seconds_left:
+                    message = f"topic {record.topic}: the producer's queue was full for {self._seconds:g} s"
+                    raise NotDeliveredError(message, "check the brokers") from None
+                self._poll()
+            except KafkaException as error:
+                self._poll(0)  # after a failed delivery, the producer only reports that its transaction has failed
+                self._raise_failure()
+                message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
+                raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
+            else:
+                return
+
+    def _produce(self, record: Record) -> None:
+        self._producer.produce(
+            record.topic,
+            value=record.value,
+            key=record.key,
+            partition=ANY_PARTITION if record.partition is None else record.partition,
+            headers=list(record.headers),
+            on_delivery=self._delivered,
+        )
+        self._pending += 1
+        self._topics.add(record.topic)
+
+    def _poll(self, seconds: float = POLL_S) -> None:
+        try:
+            self._producer.poll(seconds)
+        except (KafkaException, SystemError) as error:
+            raise _fatal(error) from error
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        del message
+        self._pending -= 1
+        if error is not None:
+            self._failure = self._failure or error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a record was not delivered."""
+        return self._failure is not None
+
+    def wait(self) -> None:
+        """Wait until every record is confirmed.
+
+        Raises NotDeliveredError for the first that is not, with the KafkaException as cause if the brokers rejected it.
+        """
+        try:
+            self._producer.flush(self._seconds)
+        except (KafkaException, SystemError) as error:
+            raise _fatal(error) from error
+        self._raise_failure()
+        if self._pending:
+            message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
+            topics = ", ".join(sorted(self._topics))
+            hint = f"check that the brokers respond and that these topics exist: {topics}"
+            raise NotDeliveredError(message, hint)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            message = f"a record was not delivered: {self._failure.str()}"
+            hint = hint_for(self._failure, "check the topic and brokers")
+            raise NotDeliveredError(message, hint) from KafkaException(self._failure)
+
+
+def _fatal(error: KafkaException | SystemError) -> Exception:
+    """Return the error for a fatal error of the producer, which the client raises while it calls back.
+
+    A delivery callback that runs after it fails with a SystemError, whose cause is the fatal error.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(cause, KafkaException):
+        return error
+    message = f"records were not delivered: {kafka_error(cause).str()}"
+    return NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers"))
+
+
+def _rejection_hint(error: KafkaException) -> str:
+    if kafka_error(error).code() == KafkaError._STATE:
+        return "send records of a transactional producer inside of a transaction"
+    return "check its size and partition"

@@ -1,0 +1,46 @@
+"""Errors of the ways that produce to Kafka beside the database transaction."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from outbox_events.errors import RejectedError, UnreachableError
+
+
+class NotDeliveredError(UnreachableError):
+    """A record was not confirmed in time. A producer without transactions may still deliver it later."""
+
+
+class NotCommittedError(RejectedError):
+    """The Kafka transaction did not commit, and its records are not readable with read_committed."""
+
+
+class UnknownOutcomeError(UnreachableError):
+    """A request to commit was sent, and its outcome is unknown. It may be committed, or prepared in the database."""
+
+
+class ProducerUnusableError(RejectedError):
+    """The producer cannot be used again, for example because another one with its transactional.id has fenced it."""
+
+
+FENCED_HINT = "another process with the same transactional.id has taken over: stop this one"
+UNUSABLE_HINT = "close the producer, create another one, then run the recovery"
+FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def hint_for(cause: KafkaError, otherwise: str) -> str:
+    """Return the hint for an error of a producer: `otherwise` if the producer can be used again."""
+    if cause.code() in FENCED_CODES:
+        return FENCED_HINT
+    return UNUSABLE_HINT if is_unusable(cause) else otherwise
+
+
+def is_unusable(cause: KafkaError) -> bool:
+    """Return whether the producer cannot be used after this error."""
+    return cause.fatal() or cause.code() in (*FENCED_CODES, KafkaError._FATAL)
+
+
+def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:
+    """Return the error for a producer with a fatal error."""
+    message = f"cannot {action}: {cause.str()}"
+    return ProducerUnusableError(message, hint_for(cause, UNUSABLE_HINT))

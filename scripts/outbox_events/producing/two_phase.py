@@ -1,0 +1,176 @@
+"""Last-resource commit: the database prepares, Kafka commits and thereby decides, then the database follows.
+
+    PREPARE TRANSACTION 'gid'  ->  commit of the Kafka transaction  ->  COMMIT PREPARED 'gid'
+
+The topic is the log of decisions: a prepared transaction commits if, and only if, its records are readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
+from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_events.producing.open_transactions import begin, wait_until_ended
+from outbox_events.producing.stored_record import event_id
+from outbox_events.producing.topic_end import READ_S, delivered_event_ids
+from outbox_events.sending.event import InvalidEventError
+from outbox_events.text import plural
+
+MAX_GID_BYTES = 199  # GIDSIZE of PostgreSQL, without the terminating byte
+SEPARATOR = ":"
+RECOVER_HINT = "run the recovery, which reads the topic"
+IN_DOUBT = "select gid from pg_prepared_xacts where database = current_database() order by prepared"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Result of a recovery: numbers of prepared transactions that were committed and rolled back."""
+
+    committed: int = 0
+    rolled_back: int = 0
+
+
+class TwoPhaseSender:
+    """Pairs prepared transactions of one connection with transactions of one transactional producer.
+
+    `transactional_id` is that of the producer. Call `recover` once before the first transaction. Needs
+    max_prepared_transactions > 0; a prepared transaction keeps its locks until it is resolved. Serves one thread.
+    """
+
+    def __init__(
+        self, connection: Connection, producer: Producer, transactional_id: str, *, seconds: float = DELIVERY_S
+    ) -> None:
+        """`seconds` limits each wait for the brokers."""
+        self._connection = connection
+        self._producer = producer
+        self._transactional_id = transactional_id
+        self._seconds = seconds
+
+    @contextmanager
+    def transaction(self) -> Iterator[KafkaTransaction]:
+        """Run a block in both transactions; commit them at its end, roll back both after an exception.
+
+        UnknownOutcomeError means that the prepared transaction can remain until the recovery has read the topic, for
+        example because the connection was lost. The Kafka transaction may be committed.
+        """
+        require_idle(self._connection)
+        transaction = KafkaTransaction(self._producer, seconds=self._seconds)
+        try:
+            begin(self._connection, self._transactional_id)
+            yield transaction
+            gid = self._prepare(transaction)
+        except BaseException:
+            transaction.abort()
+            roll_back(self._connection)
+            raise
+        if gid is None:
+            transaction.abort()  # it is empty
+            commit(self._connection)
+        else:
+            self._decide(transaction, gid)
+
+    def _prepare(self, transaction: KafkaTransaction) -> str | None:
+        """Prepare the database transaction; return its gid, or None if there is no record to send."""
+        require_committable(self._connection)
+        transaction.flush()
+        if not transaction.records:
+            return None
+        gid = make_gid(self._transactional_id, event_id(transaction.records[0]))
+        self._execute_prepare(gid)
+        return gid
+
+    def _execute_prepare(self, gid: str) -> None:
+        try:
+            self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
+        except psycopg.errors.ObjectNotInPrerequisiteState as error:
+            message = "PostgreSQL rejects prepared transactions: max_prepared_transactions is 0"
+            hint = "set max_prepared_transactions to the number of concurrent senders or more, and restart PostgreSQL"
+            raise ConfigurationError(message, hint) from error
+        except psycopg.OperationalError as error:
+            if not self._connection.closed:
+                raise
+            message = f"the connection was lost at PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
+            raise UnknownOutcomeError(message, RECOVER_HINT) from error
+
+    def _decide(self, transaction: KafkaTransaction, gid: str) -> None:
+        """Commit the Kafka transaction, then resolve the prepared transaction accordingly."""
+        try:
+            transaction.commit()
+        except NotCommittedError:
+            transaction.abort()
+            self._resolve(gid, self._connection.tpc_rollback, "Kafka did not commit, and ROLLBACK PREPARED failed")
+            raise
+        self._resolve(gid, self._connection.tpc_commit, "Kafka has committed, and COMMIT PREPARED failed")
+
+    def _resolve(self, gid: str, statement: Callable[[str], None], failure: str) -> None:
+        """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError, because a recovery can follow."""
+        try:
+            statement(gid)
+        except psycopg.Error as error:
+            raise UnknownOutcomeError(f"{failure}: {gid} may remain prepared", RECOVER_HINT) from error
+
+
+def make_gid(transactional_id: str, first_event_id: str) -> str:
+    """Return the gid of a prepared transaction: the transactional.id and the id of the first event.
+
+    The id of one event suffices, because the records of a Kafka transaction become readable together. It is in the
+    gid, because a row of a prepared transaction can't be read. Raises InvalidEventError if the gid would be too long.
+    """
+    gid = f"{transactional_id}{SEPARATOR}{first_event_id}"
+    if SEPARATOR in first_event_id or len(gid.encode()) > MAX_GID_BYTES:
+        message = f"event id {first_event_id!r} with transactional.id {transactional_id!r} is no valid gid"
+        raise InvalidEventError(message, f"use a UUID, and at most {MAX_GID_BYTES} bytes in total")
+    return gid
+
+
+def recover(
+    connection: Connection,
+    producer: Producer,
+    transactional_id: str,
+    settings: Mapping[str, Any],
+    topics: Iterable[str],
+    *,
+    seconds: float = READ_S,
+) -> Resolved:
+    """Resolve the prepared transactions of `transactional_id` in the connection's database, from the topics.
+
+    `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
+    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended.
+    `topics` are all topics to which the sender sends; `settings` are those of a confluent-kafka consumer. Can be
+    repeated at any time. Raises ConfigurationError if a transaction is in doubt and `topics` is empty.
+    """
+    require_idle(connection)
+    fence(producer, seconds=seconds)
+    with connection.transaction():
+        wait_until_ended(connection, transactional_id, seconds=seconds)
+    event_ids = in_doubt(connection, transactional_id)
+    names = set(topics)
+    if event_ids and not names:
+        message = f"cannot resolve {plural(len(event_ids), 'prepared transaction')} of {transactional_id}: no topics"
+        raise ConfigurationError(message, "pass every topic to which the sender sends")
+    delivered = delivered_event_ids(settings, names, event_ids.values(), seconds=seconds)
+    committed = {gid for gid, first_event_id in event_ids.items() if first_event_id in delivered}
+    for gid in event_ids:
+        (connection.tpc_commit if gid in committed else connection.tpc_rollback)(gid)
+    return Resolved(len(committed), len(event_ids) - len(committed))
+
+
+def in_doubt(connection: Connection, transactional_id: str) -> dict[str, str]:
+    """Return the prepared transactions of a transactional.id: the id of their first event, by gid."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        gids = [gid for (gid,) in cursor.execute(IN_DOUBT).fetchall()]
+    connection.rollback()
+    parts = {gid: gid.rpartition(SEPARATOR) for gid in gids}
+    return {gid: first_id for gid, (owner, _, first_id) in parts.items() if owner == transactional_id}

@@ -1,0 +1,104 @@
+"""Partitions that the group has assigned to this consumer, until the strategy accepts them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from outbox_events.receiving.recoverers import describe, stopped_error
+from outbox_events.receiving.retries import Reaction, Retries
+from outbox_events.receiving.strategy import Strategy
+
+LEAVE_S = 10.0
+DROPPED_RECORDS = 1000  # per call
+log = logging.getLogger("outbox_events.receiving")
+
+
+class Assignments:
+    """Passes partitions to the client after the strategy has accepted them, also if that takes several attempts.
+
+    Until then the client fetches nothing of them, and the consumer stays in the group as long as it polls.
+    """
+
+    def __init__(
+        self, consumer: Consumer, settings: Mapping[str, Any], strategy: Strategy[Any], retries: Retries
+    ) -> None:
+        self._is_incremental = (
+            "cooperative" in str(settings.get("partition.assignment.strategy", ""))
+            or settings.get("group.protocol") == "consumer"
+        )
+        self._consumer = consumer
+        self._strategy = strategy
+        self._retries = retries
+        self._owned: set[tuple[str, int]] = set()
+        self._waiting: dict[tuple[str, int], TopicPartition] = {}
+        self._failures = 0
+        self._due = 0.0
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assign partitions, during a rebalance, or let them wait after an error."""
+        added = {(partition.topic, partition.partition): partition for partition in partitions}
+        self._owned |= added.keys()
+        self._waiting |= added
+        self._failures, self._due = 0, 0.0
+        with suppress(Exception):  # the next poll raises it: in a rebalance the client would lose polled records
+            self.assign_due()
+        if self._waiting:
+            self._assign([])  # otherwise the client would assign them
+
+    def remove(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget partitions, while they are revoked."""
+        log.info("revoked: %s", _names(partitions))
+        self._owned -= {(place.topic, place.partition) for place in partitions}
+        known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
+        if self._is_incremental and len(known) < len(partitions):
+            self._consumer.incremental_unassign(known)  # by default the client would fail to unassign the others
+
+    def assign_due(self) -> None:
+        """Assign the partitions that wait, if it is time. Raises the strategy's error, except during an outage."""
+        if not self._waiting or time.monotonic() < self._due:
+            return
+        partitions = list(self._waiting.values())
+        try:
+            starts = self._strategy.assigned(partitions)
+        except Exception as error:
+            reaction = self._retries.reaction(error)
+            if reaction is Reaction.STOP:
+                raise stopped_error("partitions cannot be assigned", error) from error
+            if reaction is not Reaction.WAIT:
+                raise
+            self._failures += 1
+            self._due = time.monotonic() + self._retries.delay_s(self._failures)
+            log.warning("waiting, since partitions cannot be assigned: %s", describe(error))
+        else:
+            self._assign(partitions if starts is None else starts)
+            self._waiting.clear()
+            log.info("assigned: %s", _names(partitions))
+
+    def leave(self, seconds: float = LEAVE_S) -> None:
+        """Leave the group, and poll until all partitions are revoked, at most `seconds`.
+
+        A rebalance that the client finishes within `Consumer.close` can block the process without a limit
+        (https://github.com/confluentinc/librdkafka/issues/4884).
+        """
+        self._consumer.unsubscribe()
+        self._consumer.consume(DROPPED_RECORDS, timeout=0)  # serves an assignment that was not polled yet
+        end = time.monotonic() + seconds
+        while self._owned and time.monotonic() < end:
+            self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
+
+    def seconds_left(self, limit: float) -> float:
+        """Return the seconds until the next attempt, at most `limit`."""
+        return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
+
+    def _assign(self, partitions: list[TopicPartition]) -> None:
+        (self._consumer.incremental_assign if self._is_incremental else self._consumer.assign)(partitions)
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{partition.topic}/{partition.partition}" for partition in partitions)

@@ -1,0 +1,136 @@
+"""AvroValues: decodes record values with the schemas of a registry, for `Event.value`."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro.read import SchemaResolutionError
+
+from outbox_events.contract.wire_format import PREFIX, schema_id
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
+from outbox_events.http_session import HttpEndpoint
+from outbox_events.receiving.event import Event, InvalidRecordError
+from outbox_events.schemas.registry_reader import MissingReferenceError, RegistryReader
+
+Schema = dict[str, Any] | list[Any] | str
+"""Avro schema as fastavro parses it."""
+
+
+class AvroValues:
+    """Decodes values in Confluent's wire format with the schema that the value's id names in the registry.
+
+    With `reader_schema` each value is read as this schema, whichever version its writer used: the fields of a service
+    then change only with the service. Dates, timestamps, decimals and UUIDs are decoded as fastavro does. One object
+    can be shared by threads.
+    """
+
+    def __init__(
+        self,
+        registry: str | HttpEndpoint,
+        *,
+        reader_schema: dict[str, Any] | str | Path | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """`registry` is a URL, or a URL with credentials. `reader_schema` is JSON: parsed, as text or in a file.
+
+        `seconds` limits each request to the registry. Raises ConfigurationError.
+        """
+        self._registry = RegistryReader(
+            HttpEndpoint(registry) if isinstance(registry, str) else registry, seconds=seconds
+        )
+        self._reader_schema = None if reader_schema is None else _parsed_reader_schema(reader_schema)
+        self._writer_schemas: dict[int, Schema] = {}
+        self._lock = threading.Lock()  # the HTTP session must not be used by two threads at a time
+
+    def __call__(self, event: Event) -> Any:  # noqa: ANN401 - any Avro value
+        """Return the decoded value.
+
+        Raises InvalidRecordError if no retry can decode the value, and UnreachableError if the registry did not return
+        a schema that is not cached yet.
+        """
+        found_id = schema_id(event.raw_value)
+        if found_id is None or event.raw_value is None:
+            raise InvalidRecordError(f"value of record {event.place} is not in Confluent's wire format")
+        body = io.BytesIO(event.raw_value)
+        body.seek(PREFIX.size)
+        schema = self._writer_schemas.get(found_id) or self._fetched(found_id, event.place)
+        try:
+            value = fastavro.schemaless_reader(body, schema, self._reader_schema)
+        except Exception as error:  # fastavro raises many classes for damaged bytes, with parts of the payload
+            reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
+            fields = self._unresolved_fields(event.raw_value, schema, error)
+            message = f"value of record {event.place} {reason}" + (f": {', '.join(fields)}" if fields else "")
+            raise InvalidRecordError(message, self._hint(error)) from None
+        if body.tell() != len(event.raw_value):
+            raise InvalidRecordError(f"value of record {event.place} has bytes after the body of schema id {found_id}")
+        return value
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self._registry.close()
+
+    def _fetched(self, wanted_id: int, place: str) -> Schema:
+        with self._lock:
+            if wanted_id not in self._writer_schemas:
+                self._writer_schemas[wanted_id] = self._request(wanted_id, place)
+        return self._writer_schemas[wanted_id]
+
+    def _request(self, wanted_id: int, place: str) -> Schema:
+        description, hint = f"schema id {wanted_id} of record {place}", f"check the registry at {self._registry.url}"
+        try:
+            found = self._registry.by_id(wanted_id)
+        except RejectedError as error:  # such as HTTP 401 or 503, of which no event is the cause
+            raise UnreachableError(error.message, error.hint) from error
+        if found is None:
+            raise InvalidRecordError(f"{description} is not in the registry", hint)
+        if found.schema_type != "AVRO":
+            raise InvalidRecordError(f"{description} is a schema of type {found.schema_type}, not AVRO", hint)
+        try:
+            return _parsed(json.loads(self._registry.inlined(found, description)))
+        except MissingReferenceError as error:
+            raise InvalidRecordError(error.message, error.hint) from None
+        except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
+
+    def _unresolved_fields(self, value: bytes, schema: Schema, error: Exception) -> list[str]:
+        """Return the fields of reader_schema that cause an error of schema resolution, which does not name them."""
+        if not isinstance(error, SchemaResolutionError) or not isinstance(self._reader_schema, dict):
+            return []
+        names = []
+        for field in self._reader_schema.get("fields", []):
+            body = io.BytesIO(value)
+            body.seek(PREFIX.size)
+            try:
+                fastavro.schemaless_reader(body, schema, {**self._reader_schema, "fields": [field]})
+            except SchemaResolutionError:
+                names.append(field["name"])
+            except Exception:  # noqa: S112 - another error than the one that is explained
+                continue
+        return names
+
+    def _hint(self, error: Exception) -> str:
+        if isinstance(error, SchemaResolutionError):
+            return "give the fields of reader_schema the writer's type, or a default if the writer does not have them"
+        return ""
+
+
+def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
+    """Parse the schema of a service. Raises ConfigurationError."""
+    try:
+        text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
+        return _parsed(json.loads(text) if isinstance(text, str) else text)
+    except OSError as error:
+        raise ConfigurationError(f"reader_schema: cannot read {schema}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+        hint = "reader_schema is an Avro schema in JSON; a file is given as a Path"
+        raise ConfigurationError(f"reader_schema is not a valid Avro schema: {error}", hint) from None
+
+
+def _parsed(schema: Any) -> Schema:  # noqa: ANN401 - JSON
+    parsed: Schema = fastavro.parse_schema(schema)
+    return parsed

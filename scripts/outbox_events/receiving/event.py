@@ -1,0 +1,134 @@
+"""Events as a consumer receives them, and the ids by which a strategy recognizes a duplicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Message
+
+from outbox_events.errors import RejectedError
+from outbox_events.kafka.record_headers import raw_headers, text_headers
+
+
+class InvalidRecordError(RejectedError):
+    """A record that no retry makes usable: its value cannot be decoded, or it has no id."""
+
+    transient = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record of a topic. `headers` are text; `timestamp_ms` is the record's timestamp in ms since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = field(repr=False)
+    raw_value: bytes | None = field(repr=False)
+    """Value as it is in the topic; None is a tombstone: the aggregate was deleted."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    raw_headers: Sequence[tuple[str, bytes | None]] = field(default=(), repr=False, compare=False)
+    """Headers as they are in the topic: a name can occur more than once, a value can be null or no text."""
+    timestamp_ms: int = 0
+    decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def value(self) -> Any:  # noqa: ANN401 - the decoder decides
+        """Decoded value; None for a tombstone. Raises InvalidRecordError if it cannot be decoded."""
+        if self.raw_value is None or self.decode is None:
+            return self.raw_value
+        return self.decode(self)
+
+    @property
+    def aggregate_id(self) -> str:
+        """Return the key as text. Raises InvalidRecordError for a record without a key in UTF-8."""
+        try:
+            if self.key is not None:
+                return self.key.decode()
+        except UnicodeDecodeError:
+            pass
+        raise InvalidRecordError(f"record {self.place} has no key in UTF-8")
+
+    @property
+    def event_type(self) -> str:
+        """Header `event_type`; empty without this header."""
+        return self.headers.get("event_type", "")
+
+    @property
+    def event_id(self) -> str:
+        """Header `event_id`; empty without this header."""
+        return self.headers.get("event_id", "")
+
+    @property
+    def source_sequence(self) -> str:
+        """Header `source_sequence` (docs/contract.md); empty without this header."""
+        return self.headers.get("source_sequence", "")
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
+    def place(self) -> str:
+        """TOPIC/PARTITION/OFFSET."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+Decode = Callable[[Event], Any]
+"""Returns the decoded value of a record whose `raw_value` is not None. Raises InvalidRecordError."""
+Identify = Callable[[Event], str]
+"""Returns the id of an event, equal in every delivery of the event. Raises InvalidRecordError."""
+
+
+def header_id(event: Event) -> str:
+    """Return the header `event_id`, which is equal in every delivery of an event."""
+    if not event.event_id:
+        raise InvalidRecordError(f"record {event.place} has no header event_id", "identify events by another id")
+    return event.event_id
+
+
+def position_id(event: Event) -> str:
+    """Return TOPIC/PARTITION/OFFSET: recognizes a repeated delivery, but not a record that was produced twice.
+
+    Records of a topic that was deleted and created again have the ids of the old records, and would be taken for
+    duplicates: delete the ids of the group first.
+    """
+    return event.place
+
+
+def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identify:
+    """Return a function that reads the id from a field of the decoded value.
+
+    A tombstone has no fields. Without a function for `tombstones`, such as `header_id` or `position_id`, it is a record
+    without an id, which goes to the recoverer.
+    """
+
+    def identify(event: Event) -> str:
+        if event.value is None and tombstones is not None:
+            return tombstones(event)
+        value = event.value.get(field_name) if isinstance(event.value, Mapping) else None
+        if value is None:
+            raise InvalidRecordError(f"record {event.place} has no field {field_name}")
+        return str(value)
+
+    return identify
+
+
+def from_message(message: Message, decode: Decode | None = None) -> Event:
+    """Return the event of a polled record without error. A header with a null value is omitted."""
+    value, key = message.value(), message.key()
+    return Event(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        key=key.encode() if isinstance(key, str) else key,
+        raw_value=value.encode() if isinstance(value, str) else value,
+        headers=text_headers(message),
+        raw_headers=raw_headers(message),
+        timestamp_ms=message.timestamp()[1],
+        decode=decode,
+    )

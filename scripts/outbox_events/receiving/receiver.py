@@ -1,0 +1,351 @@
+"""The loop of a consumer: poll events, apply them by a strategy, retry, and commit offsets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event as StopEvent
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_events.errors import ConfigurationError, RejectedError
+from outbox_events.kafka import offsets
+from outbox_events.receiving.assignments import Assignments
+from outbox_events.receiving.counters import Counters
+from outbox_events.receiving.event import Decode, Event, from_message
+from outbox_events.receiving.handlers import Handlers, refuse_async
+from outbox_events.receiving.outages import is_kafka_outage
+from outbox_events.receiving.paused_partitions import Partition, Pause, PausedPartitions
+from outbox_events.receiving.recoverers import (
+    AlreadyAppliedError,
+    Failure,
+    ReceiverStoppedError,
+    Recoverer,
+    describe,
+    stop,
+    stopped_error,
+)
+from outbox_events.receiving.retries import Reaction, Retries, require_at_least
+from outbox_events.receiving.strategy import Context, Strategy
+
+log = logging.getLogger("outbox_events.receiving")
+Argument = TypeVar("Argument")
+DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+# The client commits the offsets that the receiver stores.
+FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+BROKERS = ("bootstrap.servers", "metadata.broker.list")
+# No reason to stop: after a batch that took longer than max.poll.interval.ms, the client joins the group again.
+EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
+HINTS = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first; `outbox apply` creates those of a pipeline",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
+}
+
+
+class Receiver(Generic[Context]):
+    """Consumer of a group that applies events by a strategy. Serves one thread.
+
+        with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
+            receiver.run(stop)
+
+    `settings` are those of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
+    `batch_size` events share one transaction. If it fails, each of its events is applied in a transaction of its own,
+    so handlers with effects outside of the transaction are called again: set `batch_size` to 1 for them. A batch must
+    end within max.poll.interval.ms. `counters` counts events, and `paused` are the partitions that wait for another
+    attempt.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topics: Sequence[str],
+        strategy: Strategy[Context],
+        handlers: Handlers[Context],
+        *,
+        decode: Decode | None = None,
+        retries: Retries | None = None,
+        recoverer: Recoverer = stop,
+        batch_size: int = 100,
+        counters: Counters | None = None,
+    ) -> None:
+        """Subscribe. Raises ConfigurationError for a setting that contradicts the strategy."""
+        refuse_async(recoverer)
+        require_at_least(1, "batch_size", batch_size)
+        if isinstance(topics, str) or not all(topics) or not topics:
+            raise ConfigurationError(f"topics must be a non-empty list of topic names, not {topics!r}")
+        self.counters = counters or Counters()
+        self._strategy = strategy
+        self._handlers = handlers
+        self._decode = decode
+        self._retries = retries or Retries()
+        self._recoverer = recoverer
+        self._batch_size = batch_size
+        merged = _merged(settings, strategy.settings)
+        self._group = str(merged["group.id"])
+        self._stores_offsets = bool(merged["enable.auto.commit"])
+        self._unfinished: dict[Partition, int] = {}
+        self._revoked_now: set[Partition] = set()
+        self._revocation_error: Exception | None = None
+        self._is_closed = False
+        self.consumer = Consumer(merged)
+        self.paused = PausedPartitions(self.consumer)
+        self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
+        strategy.bind(self.consumer, merged)
+        self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
+        """Receive events until `stop_event` is set; the current batch is finished."""
+        while not stop_event.is_set():
+            self.poll(poll_s)
+
+    def poll(self, seconds: float = 1.0) -> int:
+        """Wait up to `seconds` for events and apply one batch; return the number of received events.
+
+        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP, RejectedError for an
+        error of the consumer that the client does not solve itself, such as a missing topic, and errors of the strategy
+        when partitions are assigned or revoked.
+        """
+        self._raise_revocation_error()
+        self._assignments.assign_due()
+        self.paused.resume_due()
+        events, error = self._receive(self._assignments.seconds_left(self.paused.seconds_left(seconds)))
+        if events:
+            self.counters.add("received", len(events))
+            self._apply(events)
+        if error is not None:
+            hint = HINTS.get(error.code(), "")
+            raise RejectedError(f"group {self._group} cannot receive: {error.str()}", hint) from KafkaException(error)
+        return len(events)
+
+    def close(self) -> None:
+        """Commit the stored offsets, leave the group and close the strategy. Further calls have no effect."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._assignments.leave()
+        finally:
+            try:
+                self.consumer.close()
+            finally:
+                self._strategy.close()
+        self._raise_revocation_error()
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Return the number of records after the position, by topic and partition, as far as the client knows it.
+
+        The position of a paused partition is that of the event that waits.
+        """
+        waiting = {pause.event.source: pause.event.offset for pause in self.paused}
+        result: dict[tuple[str, int], int] = {}
+        for place in self.consumer.position(self.consumer.assignment()):
+            source = (place.topic, place.partition)
+            position = waiting.get(source, place.offset)
+            _, end = self.consumer.get_watermark_offsets(place, cached=True)
+            if position >= 0 and end >= 0:
+                result[source] = max(0, end - position)
+        return result
+
+    def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
+        """Return the next events, and an error that the client does not solve itself."""
+        events, failure = list[Event](), None
+        for message in self._poll(seconds):
+            error = message.error()
+            if error is None:
+                events.append(from_message(message, self._decode))
+            elif error.code() not in EXPECTED and not is_kafka_outage(error):
+                failure = error
+        return [event for event in events if event.source not in self.paused], failure
+
+    def _poll(self, seconds: float) -> list[Message]:
+        """Return the next messages, one by one: `Consumer.consume` can return those of a partition that it revoked."""
+        messages: list[Message] = []
+        try:
+            message = self.consumer.poll(seconds)
+            while message is not None:  # a tombstone is false
+                messages.append(message)
+                if len(messages) >= self._batch_size:
+                    break
+                self._revoked_now.clear()
+                message = self.consumer.poll(0)
+                if self._revoked_now:  # their next owner receives these events too
+                    messages = [each for each in messages if _source(each) not in self._revoked_now]
+        except BaseException:
+            offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
+            raise
+        return messages
+
+    def _raise_revocation_error(self) -> None:
+        error, self._revocation_error = self._revocation_error, None
+        if error is not None:
+            raise error
+
+    def _rewind(self, positions: Mapping[Partition, int]) -> None:
+        offsets.seek(self.consumer, (TopicPartition(*source, offset) for source, offset in positions.items()))
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        """Apply a batch. What is unfinished after an exception is received again."""
+        self._unfinished = _first_offsets(events)
+        try:
+            self._apply_batch(events)
+        except BaseException:
+            self._rewind(self._unfinished)
+            raise
+
+    def _apply_batch(self, events: Sequence[Event]) -> None:
+        """Apply the events in one transaction or, if that fails, each in its own."""
+        if len(events) > 1 and not any(map(self.paused.last, events)):
+            error = _error_of(self._in_transaction, events)
+            if error is None:
+                return
+            if self._retries.reaction(error) is Reaction.WAIT:
+                self._wait(events, error)
+                return
+        for number, event in enumerate(events):
+            if event.source not in self.paused:
+                self._apply_one(event, events[number + 1 :])
+
+    def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
+        """Apply one event in its own transaction. `following` are the events after it in the batch."""
+        last = self.paused.last(event)
+        if last is not None and last.is_recovering:
+            self._recover(event, last.error, last.attempts)
+            return
+        error = _error_of(self._in_transaction, [event])
+        if error is None:
+            return
+        reaction = self._retries.reaction(error)
+        if reaction is Reaction.STOP:
+            raise stopped_error(f"event {event.place} cannot be applied", error) from error
+        if reaction is Reaction.WAIT:
+            self._wait([event, *following], error)
+        else:
+            self._failed(event, error, reaction)
+
+    def _in_transaction(self, events: Sequence[Event]) -> None:
+        unhandled = 0
+        with self._strategy.transaction(events) as work:
+            for event in work.events:
+                unhandled += not self._handlers.handle(event, work.context)
+            for event in work.duplicates:  # afterwards: the batch can contain an event and its duplicate
+                self._handlers.handle_duplicate(event, work.context)
+        self.counters.add("handled", len(work.events) - unhandled)
+        self.counters.add("unhandled", unhandled)
+        self.counters.add("duplicates", len(work.duplicates))
+        self._done(events)
+
+    def _failed(self, event: Event, error: Exception, reaction: Reaction) -> None:
+        """Pause the partition until the next attempt, or recover if there is none."""
+        last = self.paused.last(event)
+        attempts = (last.attempts if last else 0) + 1
+        log.warning("event %s failed: %s", event.place, describe(error), extra=_log_fields(event, attempts))
+        if reaction is Reaction.RECOVER or attempts >= self._retries.attempts:
+            self._recover(event, error, attempts)
+        else:
+            self.counters.add("retries")
+            self._pause(event, error, attempts)
+
+    def _wait(self, events: Sequence[Event], error: Exception) -> None:
+        """Pause the partitions of all events: the cause is an outage, which would fail the others too."""
+        first, last = events[0], self.paused.last(events[0])
+        fields = _log_fields(first, last.attempts if last else 0)
+        log.warning("waiting, since events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
+        self.counters.add("retries")
+        for event in events:
+            if event.source not in self.paused:
+                last = self.paused.last(event)
+                self._pause(event, error, last.attempts if last else 0)
+
+    def _recover(self, event: Event, error: Exception, attempts: int) -> None:
+        """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
+        recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
+        if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
+            self._done([event])
+            self.counters.add("duplicates" if recoverer_error else "recovered")
+        else:
+            self.counters.add("recoverer_errors")
+            fields = _log_fields(event, attempts)
+            log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error), extra=fields)
+            self._pause(event, error, attempts, is_recovering=True)
+
+    def _run_recoverer(self, failure: Failure) -> None:
+        if self._recoverer is stop:  # needs no transaction, which could fail too
+            stop(failure, None)
+        with self._strategy.recovery(failure.event) as context:
+            self._recoverer(failure, context)
+
+    def _pause(self, event: Event, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
+        last = self.paused.last(event)
+        failures = last.failures + 1 if last and last.is_recovering == is_recovering else 1
+        due = time.monotonic() + self._retries.delay_s(failures)
+        self.paused.pause(Pause(event, error, attempts, failures, due, is_recovering))
+
+    def _done(self, events: Sequence[Event]) -> None:
+        """Store the offsets after these events; the consumer commits them at its interval and at its end."""
+        self.paused.succeeded(events)
+        ends = {event.source: event.offset + 1 for event in events}
+        self._unfinished |= ends
+        if self._stores_offsets:
+            offsets.store_positions(self.consumer, [TopicPartition(*source, end) for source, end in ends.items()])
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.paused.forget(partitions)
+        self._assignments.add(partitions)
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._revoked_now |= {(partition.topic, partition.partition) for partition in partitions}
+        self.paused.forget(partitions)
+        try:
+            self._strategy.revoked(partitions)
+        except Exception as error:  # raised by the next poll: here, the client would lose polled records
+            self._revocation_error = error
+        self._assignments.remove(partitions)
+
+
+def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
+    """Run an action; return its error. Raises ReceiverStoppedError, to which no retry and no recoverer applies."""
+    try:
+        action(argument)
+    except ReceiverStoppedError:
+        raise
+    except Exception as error:
+        return error
+    return None
+
+
+def _source(message: Message) -> Partition:
+    return message.topic() or "", message.partition() or 0
+
+
+def _log_fields(event: Event, attempts: int) -> dict[str, object]:
+    return {"event_id": event.event_id, "event_type": event.event_type, "attempts": attempts}
+
+
+def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
+    """Return the offset of the first event of each partition."""
+    return {event.source: event.offset for event in reversed(events)}
+
+
+def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the consumer's settings. Raises ConfigurationError for one that differs from a required value."""
+    fixed = {**FIXED, **required}
+    for name, value in fixed.items():
+        if name in settings and str(settings[name]).lower() != str(value).lower():
+            raise ConfigurationError(f"{name} must be {value}, not {settings[name]}", f"remove {name}")
+    if not settings.get("group.id"):
+        raise ConfigurationError("group.id is missing", "set group.id to the name of the service")
+    if not any(settings.get(name) for name in BROKERS):  # the client would wait for brokers for ever
+        raise ConfigurationError(f"{BROKERS[0]} is missing", f"set {BROKERS[0]} to HOST:PORT of the brokers")
+    return {**DEFAULTS, **settings, **fixed}

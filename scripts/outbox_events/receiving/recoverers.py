@@ -1,0 +1,157 @@
+"""Recoverers: what happens to an event that could not be handled."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Protocol
+
+import psycopg
+from confluent_kafka import KafkaException, Producer
+
+from outbox_events.contract import dead_letter_headers
+from outbox_events.errors import ConfigurationError, OutboxError, RejectedError
+from outbox_events.kafka.record import Record
+from outbox_events.producing.delivery import DELIVERY_S, Deliveries
+from outbox_events.producing.kafka_transaction import KafkaTransaction
+from outbox_events.receiving.event import Event
+from outbox_events.receiving.outages import driver_error
+from outbox_events.text import plural
+
+log = logging.getLogger("outbox_events.receiving")
+MAX_MESSAGE_LENGTH = 500
+DRIVER = frozenset({"psycopg", "psycopg_binary", "psycopg_c"})
+UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE = "42P01", "42501"
+
+
+class AlreadyAppliedError(RejectedError):
+    """The position of a partition is behind the event, which needs no recovery."""
+
+
+class ReceiverStoppedError(RejectedError):
+    """An event could not be handled, and the receiver stopped before it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An event that could not be handled, the error of its last attempt, and the number of attempts."""
+
+    event: Event
+    error: Exception
+    attempts: int
+    group: str
+
+
+class Recoverer(Protocol):
+    """Disposes of an event. `context` is that of the strategy's transaction, which commits after the recoverer."""
+
+    def __call__(self, failure: Failure, context: Any, /) -> None: ...  # noqa: ANN401 - depends on the strategy
+
+
+def stop(failure: Failure, context: object, /) -> None:
+    """Stop the receiver before the event: nothing after it in its partition is handled."""
+    del context
+    raise stopped_error(
+        f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}", failure.error
+    )
+
+
+def stopped_error(message: str, error: Exception) -> ReceiverStoppedError:
+    """Return a ReceiverStoppedError whose message describes `error`, with a hint."""
+    return ReceiverStoppedError(f"{message}: {describe(error)}", _hint(error))
+
+
+def _hint(error: Exception) -> str:
+    if getattr(driver_error(error), "sqlstate", None) == UNDEFINED_TABLE:
+        return (
+            "create the tables of the service, and those of processed_table.create_table_sql() and "
+            "position_table.create_table_sql(), then start again"
+        )
+    return "correct the cause and start again"
+
+
+def log_and_continue(failure: Failure, context: object, /) -> None:
+    """Log the event without its payload, and continue after it."""
+    del context
+    event = failure.event
+    extra = {"event_id": event.event_id, "event_type": event.event_type, "place": event.place}
+    log.error("event %s skipped: %s", event.place, describe(failure.error), extra=extra)
+
+
+class DeadLetterTopic:
+    """Sends the record to a dead letter topic, with its key, value and headers, and headers that tell the cause.
+
+    In a Kafka transaction of the strategy the dead letter is committed together with the offset. Otherwise it is
+    delivered before the offset is committed, and a crash in between can repeat it.
+    """
+
+    def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:
+        """`seconds` limits each wait for the brokers. Raises ConfigurationError if the topic does not exist."""
+        found = producer.list_topics(topic, timeout=seconds).topics[topic]
+        if found.error is not None:
+            message = f"cannot write to topic {topic}: {found.error.str()}"
+            raise ConfigurationError(message, "create it with cleanup.policy=delete and a long retention")
+        self._producer = producer
+        self._topic = topic
+        self._seconds = seconds
+
+    def __call__(self, failure: Failure, context: object, /) -> None:
+        record = dead_letter(failure, self._topic)
+        if isinstance(context, KafkaTransaction):
+            context.send(record)
+            return
+        deliveries = Deliveries(self._producer, seconds=self._seconds)
+        deliveries.send(record)
+        deliveries.wait()
+
+
+def dead_letter(failure: Failure, topic: str) -> Record:
+    """Return the record of a dead letter."""
+    event = failure.event
+    cause = {
+        dead_letter_headers.REASON: type(failure.error).__name__,
+        dead_letter_headers.MESSAGE: describe(failure.error),
+        dead_letter_headers.GROUP: failure.group,
+        dead_letter_headers.TOPIC: event.topic,
+        dead_letter_headers.PARTITION: str(event.partition),
+        dead_letter_headers.OFFSET: str(event.offset),
+        dead_letter_headers.ATTEMPTS: str(failure.attempts),
+    }
+    kept = tuple((name, value) for name, value in event.raw_headers if name not in cause and value is not None)
+    headers = (*kept, *((name, text.encode()) for name, text in cause.items()))
+    return Record(topic, event.key, event.raw_value, headers)
+
+
+def describe(error: BaseException) -> str:
+    """Return the class of an error and where it was raised, and its text if that cannot contain values of events."""
+    cause = driver_error(error)
+    if isinstance(cause, psycopg.Error):
+        detail = _describe_database_error(cause)
+    elif isinstance(error, OutboxError | KafkaException):
+        detail = _first_line(error)
+    else:
+        detail = _line_of_code(error)
+    return f"{type(cause).__name__}: {detail}"[:MAX_MESSAGE_LENGTH] if detail else type(cause).__name__
+
+
+def _describe_database_error(error: psycopg.Error) -> str:
+    if error.sqlstate is None:  # raised by psycopg; the text of a failed connection has the address and the user
+        return _first_line(error) if isinstance(error, psycopg.OperationalError) else _line_of_code(error)
+    facts = [f"SQLSTATE {error.sqlstate}"]
+    if error.diag.constraint_name:
+        facts.append(f"constraint {error.diag.constraint_name}")
+    if error.sqlstate in (UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE) and error.diag.message_primary:
+        facts.append(error.diag.message_primary)  # names the table
+    return ", ".join(facts)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _line_of_code(error: BaseException) -> str:
+    """Return the last line of the traceback that is not one of the database driver."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if DRIVER.isdisjoint(Path(frame.filename).parts)]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""

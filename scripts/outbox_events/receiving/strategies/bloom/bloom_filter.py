@@ -1,0 +1,162 @@
+"""Strategy with Bloom filters: recognizes handled events without a table, or asks a table for fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Generic, cast
+
+from confluent_kafka import Consumer, TopicPartition
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.receiving.event import Event, Identify, header_id
+from outbox_events.receiving.strategies import processed_table
+from outbox_events.receiving.strategies.bloom.bloom_generations import stable_hash
+from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
+from outbox_events.receiving.strategies.database import Connected, Database
+from outbox_events.receiving.strategies.partition_states import PartitionStates
+from outbox_events.receiving.strategies.positions import Partition
+from outbox_events.receiving.strategies.processed_events import ProcessedEvents
+from outbox_events.receiving.strategy import ConsumerOffsets, Work
+
+
+class BloomFilter(ConsumerOffsets, Generic[Connected]):
+    """Keeps a filter of the last `capacity` to 2 * `capacity` ids per partition in memory, and in files of `folder`.
+
+    Alone: an event whose id the filter contains is a duplicate. Of the new events up to the share `error_rate` are
+    taken for duplicates and LOST. After a crash, events since the last commit of the group are applied again, as by any
+    consumer; those between the saved filter and that commit are received again only to complete the filter. Handlers
+    get the connection of `connect`, or None.
+
+    With `behind`, the table of processed events decides, and nothing is lost or applied twice. Ids that the filter
+    contains are looked up in the table, which takes about a fifth less time than a claim and waits for no lock; other
+    ids are claimed as without a filter. So it saves a little of the database's time for duplicates,
+    nothing for new events, and costs one more statement in a batch with both.
+
+    A filter belongs to the process that handles the partition: processes on several hosts need a shared folder,
+    otherwise the filter of a partition begins empty after it moved. A zombie can apply events again unless there is a
+    table behind the filter.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capacity: int = 1_000_000,
+        error_rate: float = 1e-6,
+        connect: Callable[[], Connected] | None = None,
+        behind: ProcessedEvents[Connected] | None = None,
+        identify: Identify = header_id,
+        save_interval_s: float = 60.0,
+        missing: Missing = "start-empty",
+    ) -> None:
+        """Raises ConfigurationError for arguments that contradict each other.
+
+        `missing` applies to a partition with committed offsets and without a usable file: "start-empty" or "refuse".
+        """
+        if capacity < 1 or not 0 < error_rate < 1:
+            raise ConfigurationError(f"capacity is {capacity} and error_rate {error_rate}, not > 0 and between 0 and 1")
+        if behind is not None and connect is not None:
+            raise ConfigurationError("the table behind the filter has its own connection; pass `behind` or `connect`")
+        self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
+        self._behind = behind
+        self._database = behind.database if behind else Database(connect) if connect else None
+        self._identify = behind.identify if behind else identify
+        self._save_interval_s = save_interval_s
+        self._states: PartitionStates | None = None
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Use the filters of the consumer's group."""
+        if self._behind is not None:
+            self._behind.bind(consumer, settings)
+        self.filters.group = str(settings["group.id"])
+        self._states = PartitionStates(consumer, settings)
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        """Restore the filters. Without a table, start at the position of the filter if it is before the committed one.
+
+        Raises RefusedError for a partition without a usable file if `missing` is "refuse".
+        """
+        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
+        states = self._states.read(partitions)
+        committed = self._states.committed(partitions)
+        starts = []
+        for source, state in states.items():
+            saved = self.filters.open(source, state, committed.get(source)).next_offset
+            # Before the first offset the client would apply auto.offset.reset, which can be the end.
+            known = [] if saved is None else [max(saved, state.first)]
+            known += [committed[source]] if source in committed else []
+            starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
+        return None if self._behind else starts
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Save and release the filters."""
+        sources = [(partition.topic, partition.partition) for partition in partitions]
+        self.filters.save(sources)
+        self.filters.forget(sources)
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
+        """Yield the connection and the events that are new; add all ids to the filters after the commit."""
+        ids = [self._identify(event) for event in events]
+        hashes = [stable_hash(event_id) for event_id in ids]
+        with self._open() as connection:
+            hits = self._hits(events, hashes)
+            duplicate = self._duplicates_in_table(connection, ids, hits) if self._behind else hits
+            new = [event for event, is_duplicate in zip(events, duplicate, strict=True) if not is_duplicate]
+            old = [event for event, is_duplicate in zip(events, duplicate, strict=True) if is_duplicate]
+            yield Work(connection, new, old)
+        for event, id_hash in zip(events, hashes, strict=True):
+            kept = self.filters.get(event.source)
+            if kept is not None:
+                kept.learn(id_hash, event.offset)
+        self.filters.save_due(self._save_interval_s)
+
+    @contextmanager
+    def recovery(self, event: Event) -> Iterator[Connected]:
+        """Open a transaction. The id is not added to the filter, so that the event can be replayed.
+
+        Raises OSError if the position after the event cannot be saved: after a crash, the event would be received again
+        to complete the filter, and its replay would be a duplicate.
+        """
+        with self._open() as connection:
+            yield connection
+        kept = self.filters.get(event.source)
+        if kept is not None:
+            kept.move(event.offset + 1)
+            if self._behind is None:
+                self.filters.write(event.source)
+
+    def close(self) -> None:
+        """Save the filters and close the database connection."""
+        self.filters.save(self.filters)
+        if self._database is not None:
+            self._database.close()
+
+    def _open(self) -> AbstractContextManager[Connected]:
+        return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
+
+    def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
+        """Return for each event whether the filter contains its id, or the group has handled it before the start."""
+        seen, hits = set[tuple[Partition, int]](), []
+        for event, id_hash in zip(events, hashes, strict=True):
+            kept, place = self.filters.get(event.source), (event.source, id_hash)
+            is_known = kept is not None and (event.offset < kept.handled_before or id_hash in kept.generations)
+            hits.append(is_known or place in seen)  # a batch can contain an event twice
+            seen.add(place)
+        return hits
+
+    def _duplicates_in_table(self, connection: Connected, ids: Sequence[str], found: Sequence[bool]) -> list[bool]:
+        """Look up the ids that the filter contains, and claim the others; return for each whether it is a duplicate."""
+        assert self._behind is not None  # noqa: S101 - for the type checker
+        group, table = self._behind.group, self._behind.table
+        hits = {event_id for event_id, is_hit in zip(ids, found, strict=True) if is_hit}
+        known = processed_table.known(connection, group, hits, table=table) if hits else set()  # type: ignore[arg-type]
+        rest = set(ids) - known
+        new = processed_table.claim(connection, group, rest, table=table) if rest else set()  # type: ignore[arg-type]
+        duplicates = []
+        for event_id in ids:
+            duplicates.append(event_id not in new)
+            new.discard(event_id)
+        return duplicates

@@ -1,0 +1,79 @@
+"""Transactions of the service's database: psycopg connections, which are opened again after a failure, or sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar, cast
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from outbox_events.errors import ConfigurationError, RejectedError
+from outbox_events.receiving.outages import is_outage
+from outbox_events.receiving.recoverers import ReceiverStoppedError
+
+SAVEPOINT_HINT = "execute a statement that may fail in a savepoint: `with connection.transaction():`"
+Connected = TypeVar("Connected")
+
+
+class Database(Generic[Connected]):
+    """Opens transactions. `connect` returns a psycopg Connection, which is kept, or a SQLAlchemy Session.
+
+    lambda: psycopg.connect(dsn) and sessionmaker(engine) are examples.
+    """
+
+    def __init__(self, connect: Callable[[], Connected]) -> None:
+        """Raises ConfigurationError if `connect` is not a function."""
+        if not callable(connect):
+            message = f"connect must be a function that returns a connection, not {type(connect).__name__}"
+            raise ConfigurationError(message, "pass, for example, lambda: psycopg.connect(dsn)")
+        self._connect = connect
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connected]:
+        """Open a transaction; commit at the end of the block, roll back after an exception."""
+        connected = self._connection if self._connection and not self._connection.closed else self._connect()
+        if isinstance(connected, psycopg.Connection):
+            self._connection = connected
+            with _committed(connected):
+                yield cast(Connected, connected)
+        else:
+            from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+            with sqlalchemy_execution.committed(cast(Any, connected)) as session:
+                yield cast(Connected, session)
+
+    def close(self) -> None:
+        """Close the kept connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+@contextmanager
+def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block in a transaction of its own, whose effects are certainly committed at its end.
+
+    Within an open transaction psycopg would set a savepoint only. After an error that a handler has ignored, PostgreSQL
+    would answer COMMIT with a rollback, without an error.
+    """
+    if not _has_status(connection, TransactionStatus.IDLE):
+        message = "the connection has an open transaction, with which the effects would be rolled back"
+        hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
+        raise ReceiverStoppedError(message, hint)
+    try:
+        with connection.transaction():
+            yield
+            if _has_status(connection, TransactionStatus.INERROR):
+                raise RejectedError(
+                    "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
+                )
+    except Exception as error:
+        if is_outage(error):
+            connection.close()  # after a failover, the server at its other end can be read-only for good
+        raise
+
+
+def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:
+    return connection.info.transaction_status is status

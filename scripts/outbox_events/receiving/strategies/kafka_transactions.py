@@ -1,0 +1,182 @@
+"""Strategy with Kafka transactions: the records that handlers send and the offsets are committed together.
+
+    strategy = KafkaTransactions({"bootstrap.servers": ..., "transactional.id": "statistics-0"})
+
+    @handlers.on("BookLent")
+    def announce(event: Event, transaction: KafkaTransaction) -> None:
+        transaction.send(Record("library.loan", event.key, event.raw_value))
+
+Only records that are sent through the transaction are exactly once, and only for readers with read_committed. The
+commit of a database to which a handler writes is another one, before that of Kafka, so its changes are applied at least
+once. For both, use ProcessedEvents with an outbox table of the service's own: see docs/receiving.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
+from outbox_events.kafka.client_errors import kafka_error
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
+from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_events.receiving.event import Event
+from outbox_events.receiving.recoverers import ReceiverStoppedError
+from outbox_events.receiving.strategies.transaction_offsets import TransactionOffsets
+from outbox_events.receiving.strategy import Work
+
+SETTINGS: Mapping[str, Any] = {
+    "enable.auto.commit": False,  # offsets are committed in the transaction
+    "isolation.level": "read_committed",  # also waits for offsets of open transactions, when partitions are assigned
+}
+FENCED_HINT = (
+    "stop the other process with this transactional.id, or raise transaction.timeout.ms if a batch exceeded it; "
+    "then start again"
+)
+
+
+class KafkaTransactions:
+    """Consume, transform, produce: handlers send records through the KafkaTransaction that they receive.
+
+    After an unknown outcome the next transaction is begun by a new producer, whose initialisation ends the old
+    transaction, and the committed offsets tell which events were applied: those are duplicates and are not applied
+    again. A recoverer such as DeadLetterTopic sends in the same transaction as the offset; the producer that
+    DeadLetterTopic requires then only checks that the topic exists, and needs no transactional.id.
+    """
+
+    def __init__(
+        self,
+        producer_settings: Mapping[str, Any],
+        *,
+        seconds: float = DELIVERY_S,
+        create: Callable[[dict[str, Any]], Producer] = Producer,
+    ) -> None:
+        """`producer_settings` contain a transactional.id, unique per running process and the same after a restart.
+
+        `seconds` limits each wait for the brokers. `create` makes a producer of the settings.
+        """
+        if not producer_settings.get("transactional.id"):
+            message = "transactional.id is missing in the settings of the producer"
+            raise ConfigurationError(message, "set it to the group and a number of the process, such as statistics-0")
+        self._settings = {**PRODUCER_SETTINGS, **producer_settings}
+        self._seconds = seconds
+        self._create = create
+        self._producer: Producer | None = None
+        self._is_uncertain = False
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings without which the offsets would not belong to the transaction."""
+        return SETTINGS
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Create the producer, which ends an open transaction of an earlier process with this transactional.id."""
+        del settings  # the transactions name the group of the consumer
+        self._offsets = TransactionOffsets(consumer, self._seconds)
+        self._new_producer()
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        """Start at the group's committed offsets."""
+        self._offsets.forget(partitions)
+        return None
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Forget the partitions. No transaction is open here, because the receiver polls between transactions."""
+        self._offsets.forget(partitions)
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[KafkaTransaction]]:
+        """Yield a Kafka transaction; commit its records with the offsets after the events.
+
+        Raises NotCommittedError, for example if the partitions belong to another consumer now, UnknownOutcomeError,
+        and ReceiverStoppedError if another producer with this transactional.id has taken over.
+        """
+        with self._open() as transaction:
+            duplicates = [event for event in events if self._offsets.is_committed(event)]
+            yield Work(transaction, [event for event in events if not self._offsets.is_committed(event)], duplicates)
+            self._commit(transaction, events)
+
+    @contextmanager
+    def recovery(self, event: Event) -> Iterator[KafkaTransaction]:
+        """Yield a Kafka transaction; commit what the recoverer sends with the offset after the event.
+
+        It is aborted if an earlier recovery of the event, whose outcome was unknown, has committed.
+        """
+        with self._open() as transaction:
+            yield transaction
+            if self._offsets.is_committed(event):
+                transaction.abort()
+            else:
+                self._commit(transaction, [event])
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._close_producer()
+
+    @contextmanager
+    def _open(self) -> Iterator[KafkaTransaction]:
+        """Begin a transaction and, if it is not known what has committed, read it; abort after an exception."""
+        transaction = self._begin()
+        try:
+            if self._is_uncertain:
+                self._offsets.read_committed()
+                self._is_uncertain = False
+            yield transaction
+        except BaseException:
+            transaction.abort()
+            raise
+
+    def _begin(self) -> KafkaTransaction:
+        """Begin a transaction, by a new producer if the last one cannot be used."""
+        try:
+            return KafkaTransaction(self._producer or self._new_producer(), seconds=self._seconds)
+        except (ProducerUnusableError, RefusedError) as error:
+            _stop_if_fenced(error)
+            return KafkaTransaction(self._new_producer(), seconds=self._seconds)
+
+    def _commit(self, transaction: KafkaTransaction, events: Sequence[Event]) -> None:
+        transaction.flush()
+        assert self._producer is not None  # noqa: S101 - for the type checker
+        self._offsets.send(self._producer, events)
+        self._is_uncertain = True  # also if the process is interrupted between the commit and the next line
+        try:
+            transaction.commit()
+        except NotCommittedError:
+            self._is_uncertain = False
+            raise
+        except UnknownOutcomeError as error:
+            _stop_if_fenced(error)
+            raise
+        self._is_uncertain = False
+
+    def _new_producer(self) -> Producer:
+        """Replace the producer, and end the transaction of the last one: what its commit had reached is committed."""
+        self._close_producer()
+        self._is_uncertain = True
+        producer = self._create(self._settings)
+        try:
+            fence(producer, seconds=self._seconds)
+        except ProducerUnusableError as error:
+            _stop_if_fenced(error)
+            raise UnreachableError(
+                error.message, "check the brokers, and the rights to use the transactional.id"
+            ) from error
+        self._producer = producer
+        return producer
+
+    def _close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()  # otherwise the end of the last reference would wait for the brokers
+
+
+def _stop_if_fenced(error: OutboxError) -> None:
+    """Raise ReceiverStoppedError if another producer has the transactional.id: a new one would fence it in turn."""
+    cause = error.__cause__
+    if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
+        raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error

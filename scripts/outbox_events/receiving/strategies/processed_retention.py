@@ -1,0 +1,144 @@
+"""Deletion of old ids from the table of processed events, and the check that they are not needed any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ResourceType
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
+from outbox_events.kafka import topic_requests
+from outbox_events.kafka.admin_clients import admin_client
+from outbox_events.kafka.client_errors import kafka_error
+from outbox_events.kafka.topic_requests import REQUEST_S
+from outbox_events.receiving.retries import Retries
+from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
+
+KEEP = timedelta(days=7)
+ROWS_PER_PAGE = 64
+# A table without shards is not in pg_partition_tree.
+SHARDS = """
+    select n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::int)::int
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.relkind = 'r' and (
+      c.oid = %(table)s::text::regclass
+      or c.oid in (select relid from pg_partition_tree(%(table)s::text::regclass) where isleaf))
+    order by 1, 2"""
+DELETE = """
+    delete from {} where ctid >= {} and ctid < {} and processed_at < {}
+    and ({group}::text is null or consumer_group = {group}::text)"""
+
+
+def expire(
+    connection: psycopg.Connection[Any],
+    group: str | None = None,
+    keep: timedelta = KEEP,
+    batch: int = 10_000,
+    *,
+    table: str = DEFAULT_TABLE,
+) -> int:
+    """Delete the ids of a group, or of all, that were processed longer ago than `keep`; return their number.
+
+    Reads the table once, in transactions of about `batch` rows, and needs no index. An event whose id was deleted is
+    applied again if it is received again: see `check_retention`. Raises RefusedError within a transaction.
+    """
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        message = "expire commits after each batch, and the connection is in a transaction"
+        raise RefusedError(message, "commit first, or use a connection of its own")
+    quoted = sql.Identifier(*table.split(".")).as_string(connection)
+    pages, deleted = max(1, batch // ROWS_PER_PAGE), 0
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        with connection.transaction():
+            shards = cursor.execute(SHARDS, {"table": quoted}).fetchall()
+            cutoff = _database_time(cursor) - keep
+        for schema, name, size in shards:
+            for first in range(0, size, pages):
+                with connection.transaction():
+                    cursor.execute(_delete(schema, name, (first, first + pages), cutoff, group))
+                    deleted += cursor.rowcount
+    return deleted
+
+
+def _database_time(cursor: psycopg.Cursor[tuple[Any, ...]]) -> datetime:
+    """Return the clock of the server, which also set `processed_at`."""
+    now: datetime = cursor.execute("select now()").fetchall()[0][0]
+    return now
+
+
+def _delete(schema: str, name: str, pages: tuple[int, int], cutoff: datetime, group: str | None) -> sql.Composed:
+    first, end = (sql.SQL("{}::tid").format(sql.Literal(f"({page},0)")) for page in pages)
+    return sql.SQL(DELETE).format(
+        sql.Identifier(schema, name), first, end, sql.Literal(cutoff), group=sql.Literal(group)
+    )
+
+
+def check_retention(
+    settings: Mapping[str, Any], topics: Sequence[str], keep: timedelta, retries: Retries | None = None
+) -> None:
+    """Raise ConfigurationError if an event can be received again after its id was deleted.
+
+    `settings` are those of the Receiver. A record can be read as long as its topic keeps it: up to retention.ms, plus
+    segment.ms until its segment is deleted. A compacted topic keeps the newest record of a key without a limit. There
+    the check covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers;
+    a group that starts at the beginning again receives events whose ids were deleted. Raises UnreachableError.
+    """
+    admin = admin_client(settings)
+    offsets: timedelta | None = None
+    for topic in topics:
+        config = _config(admin, ResourceType.TOPIC, topic)
+        if "delete" in config["cleanup.policy"]:
+            if int(config["retention.ms"]) < 0:
+                _require(keep, None, f"topic {topic} keeps records without a limit (retention.ms=-1)")
+            names = ("retention.ms", "segment.ms")
+            horizon = timedelta(milliseconds=sum(int(config[name]) for name in names))
+            values = " + ".join(f"{name}={config[name]}" for name in names)
+            _require(keep, horizon, f"topic {topic} keeps records for up to {horizon} ({values})")
+        else:
+            offsets = offsets or _offsets_retention(admin)
+            minutes = int(offsets.total_seconds() / 60)
+            reason = f"topic {topic} is compacted and committed offsets last {offsets} without consumers"
+            _require(keep, offsets, f"{reason} (offsets.retention.minutes={minutes})")
+    longest = _longest_retry(retries or Retries())
+    _require(keep, longest, f"the retries of an event last up to {longest}")
+
+
+def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:
+    """Raise ConfigurationError if `keep` is shorter than the horizon; None is a horizon without an end."""
+    if horizon is None or keep < horizon:
+        message = f"ids of processed events are kept for {keep}, but {reason}"
+        fix = "limit retention.ms of the topic" if horizon is None else f"set keep to at least {horizon}"
+        raise ConfigurationError(message, fix)
+
+
+def _longest_retry(retries: Retries) -> timedelta:
+    """Return the sum of the delays between the attempts, with the largest jitter."""
+    delays = (
+        min(retries.first_delay_s * retries.factor**number, retries.max_delay_s)
+        for number in range(min(retries.attempts - 1, 1000))
+    )
+    return timedelta(seconds=sum(delays) * (1 + retries.jitter))
+
+
+def _offsets_retention(admin: AdminClient) -> timedelta:
+    """Return how long the brokers keep the offsets of a group without consumers."""
+    try:
+        broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
+    except KafkaException as error:
+        raise UnreachableError(f"cannot list the brokers: {kafka_error(error).str()}") from None
+    return timedelta(minutes=int(_config(admin, ResourceType.BROKER, str(broker))["offsets.retention.minutes"]))
+
+
+def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
+    """Return the settings of a topic or broker."""
+    try:
+        return topic_requests.configs(admin, [name], kind)[name]
+    except KafkaException as error:
+        message = f"cannot read the settings of {kind.name.lower()} {name}: {kafka_error(error).str()}"
+        raise UnreachableError(message, "check the name, bootstrap.servers and the ACLs (DescribeConfigs)") from None

@@ -1,0 +1,134 @@
+"""Table of processed events: the id of an event is inserted before its effects, in the same transaction.
+
+The insert comes first, so that a second process with the same event waits for the first: if the first commits, the
+second sees a duplicate, and if the first rolls back, the second goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from outbox_events.errors import WaitTimeoutError
+from outbox_events.receiving.outages import driver_error
+from outbox_events.receiving.strategies.statements import composed, execute
+from outbox_events.sending.psycopg_writer import refuse_autocommit
+
+if TYPE_CHECKING:
+    from outbox_events.receiving.strategies.statements import SyncConnection
+
+DEFAULT_TABLE = "public.processed_event"
+WAIT = "30s"
+"""Limit of each wait for another transaction, as lock_timeout, unless the connection has one."""
+LOCK_NOT_AVAILABLE = "55P03"
+# Sorted, so that two processes with the same events cannot wait for each other. Each step needs the rows of the one
+# before it, so lock_timeout is set before the first insert, and set back after the last.
+CLAIM = """
+    with setting as materialized (select current_setting('lock_timeout') as before),
+    changed as materialized (
+        select set_config('lock_timeout', case before when '0' then {wait} else before end, true) from setting),
+    claimed as (
+        insert into {table} (consumer_group, event_id)
+        select cast({group} as text), id from changed, unnest(cast({ids} as text[])) as id order by id
+        on conflict do nothing returning event_id)
+    select array_agg(event_id), set_config('lock_timeout', (select before from setting), true) from claimed"""
+# One probe of one partition per id; `event_id = any(ids)` would look for every id in every partition.
+KNOWN = """
+    select id from unnest(cast({ids} as text[])) as id
+    cross join lateral (
+        select 1 from {table} where consumer_group = cast({group} as text) and event_id = id limit 1) as found"""
+RESPOND = """
+    update {table} set response = cast({response} as bytea)
+    where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
+RESPONSE = """
+    select response from {table} where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
+
+
+def claim(
+    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Insert the ids in the open transaction; return those that were not processed before by this group.
+
+    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. Waits for another transaction
+    that has inserted one of the ids. Raises RefusedError if the ids would be committed on their own, and
+    WaitTimeoutError if the other transaction does not end within the connection's lock_timeout, or 30 s without one.
+    """
+    with _limited_wait(table):
+        ((claimed, _),) = execute(connection, CLAIM, table, group=group, ids=list(event_ids), wait=WAIT)
+    return set(claimed or ())
+
+
+async def claim_async(
+    connection: psycopg.AsyncConnection[Any], group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Insert the ids as `claim` does, through psycopg's AsyncConnection.
+
+    For an AsyncSession of SQLAlchemy use `await session.run_sync(claim, group, event_ids)`.
+    """
+    refuse_autocommit(connection)
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        values = {"group": group, "ids": list(event_ids), "wait": WAIT}
+        with _limited_wait(table):
+            await cursor.execute(composed(CLAIM, table, tuple(values)), values)
+        ((claimed, _),) = await cursor.fetchall()
+    return set(claimed or ())
+
+
+@contextmanager
+def _limited_wait(table: str) -> Iterator[None]:
+    """Raise WaitTimeoutError for the end of a wait for another transaction."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(driver_error(error), "sqlstate", None) == LOCK_NOT_AVAILABLE:
+            message = f"another transaction has inserted the id of an event into {table} and has not ended"
+            raise WaitTimeoutError(message, "find it by pg_blocking_pids(), and end it") from error
+        raise
+
+
+def known(
+    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
+) -> set[str]:
+    """Return those of the ids that a committed transaction of this group has claimed. Locks and writes nothing."""
+    return {row[0] for row in execute(connection, KNOWN, table, group=group, ids=list(event_ids))}
+
+
+def store_response(
+    connection: SyncConnection, group: str, event_id: str, response: bytes, *, table: str = DEFAULT_TABLE
+) -> None:
+    """Store the response to a claimed event in the same transaction, so that a duplicate gets the same response."""
+    execute(connection, RESPOND, table, group=group, id=event_id, response=response)
+
+
+def response(connection: SyncConnection, group: str, event_id: str, *, table: str = DEFAULT_TABLE) -> bytes | None:
+    """Return the stored response to a processed event; None if it has none."""
+    rows = execute(connection, RESPONSE, table, group=group, id=event_id)
+    return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 1) -> sql.Composed:
+    """Return the statements that create the table, if it does not exist, with `shards` partitions by hash of the id.
+
+    Several shards serve the maintenance of a very large table, and make claims slower (docs/performance.md). Autovacuum
+    follows each daily `expire`, so that new ids take the room of deleted ones.
+    """
+    name, storage = sql.Identifier(*table.split(".")), sql.SQL("with (autovacuum_vacuum_scale_factor = 0.05)")
+    whole = sql.SQL(
+        "create table if not exists {} (consumer_group text not null, event_id text not null, "
+        "processed_at timestamptz not null default now(), response bytea, primary key (event_id, consumer_group)) {}"
+    )
+    if shards == 1:
+        return whole.format(name, storage)
+    *schema, base = table.split(".")
+    parts = [
+        sql.SQL("create table if not exists {} partition of {} for values with (modulus {}, remainder {}) {}").format(
+            sql.Identifier(*schema, f"{base}_{number}"), name, sql.Literal(shards), sql.Literal(number), storage
+        )
+        for number in range(shards)
+    ]
+    return sql.SQL("; ").join([whole.format(name, sql.SQL("partition by hash (event_id)")), *parts])

@@ -1,0 +1,62 @@
+"""Transactions and statements through SQLAlchemy 2, an optional dependency: imported only for its own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, event, text
+from sqlalchemy.orm import Session, scoped_session
+
+from outbox_events.errors import RefusedError, RejectedError
+from outbox_events.receiving.outages import is_outage
+
+ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
+
+
+@contextmanager
+def committed(session: Session) -> Iterator[Session]:
+    """Run the block in a transaction of the session, whose effects are certainly committed at its end; close it.
+
+    Raises RejectedError if a handler commits, which would separate its effects from those of the other events, or
+    rolls back.
+    """
+    is_complete = False
+
+    def refuse(session: Session) -> None:
+        # SQLAlchemy also calls it when a savepoint is released.
+        if not is_complete and not session.in_nested_transaction():
+            raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
+
+    event.listen(session, "before_commit", refuse)
+    try:
+        with session, session.begin() as transaction:
+            try:
+                yield session
+                if not transaction.is_active:
+                    raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
+                # Fails after an error that a handler ignored: COMMIT would roll back silently.
+                session.execute(text("select 1"))
+            except Exception as error:
+                if is_outage(error):
+                    session.invalidate()  # after a failover, the server at the other end can be read-only for good
+                raise
+            is_complete = True
+    finally:
+        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
+
+
+def execute(
+    bind: Connection | Session | scoped_session[Any], statement: str, table: str, values: dict[str, object]
+) -> list[tuple[Any, ...]]:
+    """Execute a statement; return its rows. Raises RefusedError for isolation level AUTOCOMMIT."""
+    connection = bind if isinstance(bind, Connection) else bind.connection()
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        message = "the SQLAlchemy connection has the isolation level AUTOCOMMIT"
+        raise RefusedError(message, "use a connection or session with a transactional isolation level")
+    quote = connection.dialect.identifier_preparer.quote
+    quoted = ".".join(quote(part) for part in table.split("."))
+    parameters = {name: f":{name}" for name in values}
+    result = connection.execute(text(statement.format(table=quoted, **parameters)), values)
+    return [tuple(row) for row in result] if result.returns_rows else []

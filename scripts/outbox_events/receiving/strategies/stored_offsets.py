@@ -1,0 +1,137 @@
+"""Strategy with the positions of the partitions in the database: each record once, without a table of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Generic, Literal
+
+from confluent_kafka import Consumer, TopicPartition
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.receiving.event import Event
+from outbox_events.receiving.recoverers import AlreadyAppliedError
+from outbox_events.receiving.strategies import position_table
+from outbox_events.receiving.strategies.database import Connected, Database
+from outbox_events.receiving.strategies.partition_states import PartitionStates
+from outbox_events.receiving.strategies.position_table import DEFAULT_TABLE
+from outbox_events.receiving.strategies.positions import (
+    Division,
+    Partition,
+    StoredPosition,
+    divide,
+    refuse_change,
+    refuse_start,
+)
+from outbox_events.receiving.strategy import Work
+
+
+class StoredOffsets(Generic[Connected]):
+    """Stores the position of each partition in the transaction of the effects, and starts at the stored position.
+
+    Each record has its effects once, also when a consumer that lost the partition still works: it waits for the lock
+    of the position and then sees a newer one. An event that was produced twice has two records and two effects. The
+    receiver commits the offsets of the group too, for tools that show the lag; they only determine where a partition
+    without a stored position starts.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connected],
+        group: str | None = None,
+        *,
+        table: str = DEFAULT_TABLE,
+        start: Literal["earliest", "latest"] = "earliest",
+    ) -> None:
+        """`connect` returns a psycopg Connection or a SQLAlchemy Session.
+
+        `start` applies to a partition with neither a stored position nor a committed offset of the group. Raises
+        ConfigurationError for another value.
+        """
+        if start not in ("earliest", "latest"):
+            raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
+        self.database = Database(connect)
+        self.group = group or ""
+        self.table = table
+        self._start = start
+        self._states: PartitionStates | None = None
+        # Kept after a partition is revoked: the rest of a batch is applied, if its position allows it.
+        self._known: dict[Partition, StoredPosition] = {}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """A reset would skip or repeat records if retention overtakes the consumer."""
+        return {"auto.offset.reset": "error"}
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Use the consumer's group, unless another was given."""
+        self.group = self.group or str(settings["group.id"])
+        self._states = PartitionStates(consumer, settings)
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the stored positions; store those of new partitions.
+
+        Raises RefusedError, naming the next step, for a partition that does not continue at its position.
+        """
+        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
+        states = self._states.read(partitions)
+        committed = self._states.committed(partitions)
+        starts = {
+            source: StoredPosition(
+                state.topic_id, committed.get(source, state.first if self._start == "earliest" else state.end)
+            )
+            for source, state in states.items()
+        }
+        with self.database.transaction() as connection:
+            position_table.insert_missing(connection, self.group, starts, self.table)  # type: ignore[arg-type]
+            stored = position_table.lock(connection, self.group, states, self.table)  # type: ignore[arg-type]
+        for source, state in states.items():  # after the commit: the next step of an error changes the stored row
+            refuse_start(source, stored[source], state, self.table)
+        self._known |= stored
+        return [TopicPartition(*source, position.next_offset) for source, position in stored.items()]
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Do nothing: the position is in the database."""
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
+        """Lock the positions and advance them; yield the connection and the events after the locked positions."""
+        with self.database.transaction() as connection:
+            division = self._advance(connection, events)
+            yield Work(connection, division.new, division.duplicates)
+        self._remember(division)
+
+    @contextmanager
+    def recovery(self, event: Event) -> Iterator[Connected]:
+        """Open a transaction that advances the position over the event.
+
+        Raises AlreadyAppliedError if the position is behind the event: another consumer has applied it, or an earlier
+        recovery was committed without a response.
+        """
+        with self.database.transaction() as connection:
+            division = self._advance(connection, [event])
+            if not division.new:
+                raise AlreadyAppliedError(f"the position of the group is behind event {event.place}")
+            yield connection
+        self._remember(division)
+
+    def close(self) -> None:
+        """Close the database connection."""
+        self.database.close()
+
+    def _advance(self, connection: Connected, events: Sequence[Event]) -> Division:
+        sources = {event.source for event in events}
+        stored = position_table.lock(connection, self.group, sources, self.table)  # type: ignore[arg-type]
+        for source in sources:
+            refuse_change(source, self._known.get(source), stored.get(source), self.table)
+        before = {source: position.next_offset for source, position in stored.items()}
+        division = divide(events, before)
+        moved = {source: offset for source, offset in division.positions.items() if offset != before[source]}
+        if moved:
+            position_table.advance(connection, self.group, moved, self.table)  # type: ignore[arg-type]
+        return division
+
+    def _remember(self, division: Division) -> None:
+        for source, offset in division.positions.items():
+            self._known[source] = replace(self._known[source], next_offset=offset)

@@ -1,0 +1,34 @@
+"""Strategy without deduplication: a database transaction per batch; events are applied at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic
+
+from outbox_events.receiving.event import Event
+from outbox_events.receiving.strategies.database import Connected, Database
+from outbox_events.receiving.strategy import ConsumerOffsets, Work
+
+
+class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
+    """Commits the effects, then the offsets. For handlers whose effects can be repeated, such as upserts of states."""
+
+    def __init__(self, connect: Callable[[], Connected]) -> None:
+        """`connect` returns a psycopg Connection or a SQLAlchemy Session."""
+        self.database = Database(connect)
+
+    @contextmanager
+    def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
+        """Yield the connection and all events."""
+        with self.database.transaction() as connection:
+            yield Work(connection, events)
+
+    def recovery(self, event: Event) -> AbstractContextManager[Connected]:
+        """Open a transaction for a recoverer."""
+        del event
+        return self.database.transaction()
+
+    def close(self) -> None:
+        """Close the database connection."""
+        self.database.close()

@@ -1,0 +1,1 @@
+"""Avro schemas, and the reader of a schema registry."""

@@ -1,0 +1,135 @@
+"""emit, emit_many, emit_async: insert one outbox row per event in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.sending import psycopg_writer
+from outbox_events.sending.event import OutboxEvent, Row
+from outbox_events.sending.outbox_table import DEFAULT_TABLE, OutboxTable
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    import sqlalchemy.orm
+
+    SyncConnection = (
+        psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session | sqlalchemy.orm.scoped_session[Any]
+    )
+
+
+def emit(
+    connection: SyncConnection,
+    *,
+    aggregate_type: str,
+    aggregate_id: str | UUID,
+    event_type: str,
+    payload: Mapping[str, Any] | None,
+    headers: Mapping[str, str] | None = None,
+    event_id: UUID | None = None,
+    additional_columns: Mapping[str, Any] | None = None,
+    table: str | OutboxTable = DEFAULT_TABLE,
+) -> UUID:
+    """Insert one outbox row in the open transaction; return the event's id. Never commits.
+
+    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is
+    the aggregate's whole state after the event; None means that the aggregate was deleted.
+    `additional_columns` are values of columns that the pipeline file names, such as the partition_field.
+    Pass an OutboxTable as `table` if the pipeline file sets source.columns.
+
+    Raises, before any SQL is executed, InvalidEventError for an event that cannot be stored exactly,
+    RefusedError if the row would be committed on its own, and ConfigurationError for an unsupported
+    kind of connection. Database errors are the errors of the driver.
+    """
+    event = OutboxEvent(
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+        event_type=event_type,
+        payload=payload,
+        headers=headers,
+        event_id=uuid4() if event_id is None else event_id,
+        additional_columns=additional_columns,
+    )
+    return emit_many(connection, [event], table=table)[0]
+
+
+def emit_many(
+    connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str | OutboxTable = DEFAULT_TABLE
+) -> list[UUID]:
+    """Insert one outbox row per event, in the order of `events`, as `emit` does; return the events' ids.
+
+    All events are validated before the first row is inserted. If there are no events, no statement is executed.
+    """
+    outbox, events = _outbox_table(table), list(events)
+    batches = _batches(events, outbox)
+    if isinstance(connection, psycopg.Connection):
+        for columns, rows in batches:
+            psycopg_writer.insert_rows(connection, rows, outbox, columns)
+    elif _is_sqlalchemy_connection(connection):
+        from outbox_events.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
+
+        for columns, rows in batches:
+            sqlalchemy_writer.insert_rows(connection, rows, outbox, columns)
+    else:
+        raise _unsupported_error(connection)
+    return [event.event_id for event in events]
+
+
+async def emit_async(
+    connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str | OutboxTable = DEFAULT_TABLE
+) -> list[UUID]:
+    """Insert one outbox row per event like `emit_many`, through psycopg's AsyncConnection.
+
+    For an AsyncSession or AsyncConnection of SQLAlchemy use `await session.run_sync(emit_many, events)`.
+    """
+    outbox = _outbox_table(table)
+    batches = _batches(events, outbox)
+    if not isinstance(connection, psycopg.AsyncConnection):
+        raise _unsupported_error(connection)
+    for columns, rows in batches:
+        await psycopg_writer.insert_rows_async(connection, rows, outbox, columns)
+    return [event.event_id for event in events]
+
+
+@lru_cache(maxsize=64)
+def _outbox_table(table: str | OutboxTable) -> OutboxTable:
+    return OutboxTable(table) if isinstance(table, str) else table
+
+
+def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Return the additional columns and the rows of each sequence of events that have the same additional columns.
+
+    The keys of a row are those of OutboxEvent.to_row(), and the position of each additional column as text.
+    """
+    rows = [(event.to_row(), event.additional_values(table)) for event in events]
+
+    def parameters(row: Row, additional: Row) -> Row:
+        return row | {str(position): value for position, value in enumerate(additional.values())}
+
+    return [
+        (columns, [parameters(row, additional) for row, additional in group])
+        for columns, group in groupby(rows, key=lambda row: tuple(row[1]))
+    ]
+
+
+def _is_sqlalchemy_connection(connection: object) -> bool:
+    """Return whether the object is a synchronous connection or session, without importing SQLAlchemy."""
+    class_names = {cls.__name__ for cls in type(connection).__mro__ if cls.__module__.startswith("sqlalchemy.")}
+    return bool(class_names & {"Connection", "Session", "scoped_session"})
+
+
+def _unsupported_error(connection: object) -> ConfigurationError:
+    hints = {
+        "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)` for SQLAlchemy",
+        "AsyncSession": "use `await session.run_sync(emit_many, events)`",
+        "Engine": "open a transaction first: `with engine.begin() as connection:`",
+    }
+    default_hint = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
+    message = f"cannot write an event through {type(connection).__module__}.{type(connection).__qualname__}"
+    return ConfigurationError(message, hints.get(type(connection).__name__, default_hint))

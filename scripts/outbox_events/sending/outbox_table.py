@@ -1,0 +1,44 @@
+"""Outbox table to which events are written: its name and the names of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outbox_events.errors import ConfigurationError
+
+DEFAULT_TABLE = "public.outbox_event"
+COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers")
+"""Columns of the contract that emit writes. The table generates the others."""
+GENERATED_COLUMNS = ("created_at",)
+
+
+@dataclass(frozen=True)
+class OutboxTable:
+    """Name of the outbox table, and names of columns that differ from the contract.
+
+    `name` is `schema.table`, or `table` to apply the search_path. `columns` is `source.columns` of the pipeline file.
+    Case is significant, because all names are quoted. Raises ConfigurationError for an invalid name or unknown column.
+    """
+
+    name: str = DEFAULT_TABLE
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        schema, dot, name = self.name.rpartition(".")
+        if not name or "." in schema or bool(schema) != bool(dot) or "\0" in self.name:
+            raise ConfigurationError(f"the outbox table must be given as TABLE or SCHEMA.TABLE, not {self.name!r}")
+        known = (*COLUMNS, *GENERATED_COLUMNS)
+        unknown = [key for key in self.columns if key not in known]
+        if unknown:
+            hint = f"use the keys of source.columns in the pipeline file: {', '.join(known)}"
+            raise ConfigurationError(f"the outbox table has no column {unknown[0]!r} in the contract", hint)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Schema and table, or the table only."""
+        return tuple(self.name.split("."))
+
+    def column(self, key: str) -> str:
+        """Return the name that a column of the contract has in the table."""
+        return self.columns.get(key, key)

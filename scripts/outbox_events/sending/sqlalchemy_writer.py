@@ -1,0 +1,67 @@
+"""INSERT of outbox rows through SQLAlchemy 2, with any of its PostgreSQL drivers.
+
+An optional dependency: imported only when a service passes an object of SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Text, bindparam, cast, column, insert, quoted_name
+from sqlalchemy import table as table_clause
+from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.types import TypeEngine
+
+from outbox_events.errors import ConfigurationError, RefusedError
+from outbox_events.sending.event import Row
+from outbox_events.sending.outbox_table import OutboxTable
+
+TYPES: dict[str, TypeEngine[Any]] = {
+    "id": UUID(),
+    "aggregate_type": Text(),
+    "aggregate_id": Text(),
+    "event_type": Text(),
+    "payload": JSONB(),
+    "headers": JSONB(),
+}
+
+
+def insert_rows(
+    bind: Connection | Session | scoped_session[Any],
+    rows: Sequence[Row],
+    table: OutboxTable,
+    additional: tuple[str, ...],
+) -> None:
+    """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins a transaction if none is open.
+
+    A Session is not flushed, because the order of statements within a transaction does not matter.
+    Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the connection is not to PostgreSQL.
+    """
+    connection = bind if isinstance(bind, Connection) else bind.connection()
+    if connection.dialect.name != "postgresql":
+        raise ConfigurationError(f"outbox rows need a connection to PostgreSQL, not to {connection.dialect.name}")
+    # Read from the driver, because the engine, the connection or create_engine() can set the isolation level.
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise RefusedError(
+            "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
+            "the outbox row would be committed separately from the business rows",
+            "use a connection or session with a transactional isolation level",
+        )
+    connection.execute(insert_statement(table, additional), list(rows))
+
+
+@lru_cache(maxsize=64)
+def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> Insert:
+    """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies.
+
+    The parameters of additional columns are their positions.
+    """
+    *schema, name = (quoted_name(part, quote=True) for part in table.parts)
+    names = [quoted_name(column_name, quote=True) for column_name in (*map(table.column, TYPES), *additional)]
+    clause = table_clause(name, *map(column, names), schema=next(iter(schema), None))
+    values = [cast(bindparam(key, type_=Text), kind) for key, kind in TYPES.items()]
+    parameters: list[Any] = [bindparam(str(position)) for position in range(len(additional))]
+    return insert(clause).values(dict(zip(names, [*values, *parameters], strict=True)))

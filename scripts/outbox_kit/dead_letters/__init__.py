@@ -1,0 +1,1 @@
+"""Dead letters of the connector and of consumers: read, count, acknowledge. `replay` sends them again."""

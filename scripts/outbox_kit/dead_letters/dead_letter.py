@@ -1,0 +1,95 @@
+"""One dead letter: its place, why it exists, and the record that a consumer could not handle."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from confluent_kafka import Message
+
+from outbox_events.contract.dead_letter_headers import ATTEMPTS, GROUP, MESSAGE, OFFSET, PARTITION, REASON, TOPIC
+from outbox_events.kafka.record_headers import text_headers
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Partition and offset of a record, written PARTITION/OFFSET."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        """Parse PARTITION/OFFSET. Return None if `text` is malformed."""
+        partition, slash, offset = text.partition("/")
+        if not (slash and all(number.isascii() and number.isdecimal() for number in (partition, offset))):
+            return None
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True)
+class FailedRecord:
+    """Record that a consumer group could not handle."""
+
+    group: str
+    topic: str
+    place: Place
+    attempts: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"group": self.group, "topic": self.topic, "record": str(self.place), "attempts": self.attempts}
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Record of an outbox row that could not be routed, or of a record that a consumer could not handle (`failed`).
+
+    It has no payload.
+    """
+
+    place: Place
+    time: datetime
+    aggregate_type: str
+    key: str
+    event_id: str
+    reason: str
+    message: str
+    source_sequence: str = ""
+    failed: FailedRecord | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        document = {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
+        del document["failed"]
+        return {**document, **(self.failed.to_dict() if self.failed else {})}
+
+
+def is_dead_letter(message: Message) -> bool:
+    """Return whether a record has the header that names the reason of a dead letter."""
+    return REASON in text_headers(message)
+
+
+def dead_letter(message: Message) -> DeadLetter:
+    """Return the dead letter of a record."""
+    headers = text_headers(message)
+    key = message.key()
+    return DeadLetter(
+        place=Place(message.partition() or 0, message.offset() or 0),
+        time=datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC),
+        aggregate_type=headers.get("aggregate_type", ""),
+        key=key.decode(errors="replace") if isinstance(key, bytes) else "",
+        event_id=headers.get("event_id", ""),
+        reason=headers.get(REASON, ""),
+        message=headers.get(MESSAGE, ""),
+        source_sequence=headers.get("source_sequence", ""),
+        failed=_failed_record(headers),
+    )
+
+
+def _failed_record(headers: dict[str, str]) -> FailedRecord | None:
+    place = Place.parse(f"{headers.get(PARTITION)}/{headers.get(OFFSET)}")
+    if place is None or not headers.get(TOPIC):
+        return None
+    return FailedRecord(headers.get(GROUP, ""), headers[TOPIC], place, headers.get(ATTEMPTS, ""))

@@ -1,0 +1,254 @@
+"""Dead letter topics: list, count, show and acknowledge the dead letters of the connector or of a consumer.
+
+The acknowledged offsets are the committed offsets of a consumer group: `outbox-kit.<pipeline>.dead-letter` for the
+connector's topic, `outbox-kit.<topic>` for the topic of a consumer. Their metadata lists single acknowledged offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
+from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter, is_dead_letter
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
+from outbox_kit.pipeline import Pipeline
+
+__all__ = ["DeadLetter", "FailedRecord", "Place"]
+
+
+@dataclass(frozen=True)
+class LetterTopic:
+    """Dead letter topic, and the consumer group whose committed offsets are the acknowledged offsets."""
+
+    name: str
+    group: str
+    of_connector: bool
+
+    @property
+    def option(self) -> str:
+        """The option of the commands that selects this topic, after a space; empty for the topic of the connector."""
+        return "" if self.of_connector else f" --topic {self.name}"
+
+    def require_dead_letter(self, record: Message) -> None:
+        """Raise RefusedError if this is a consumer's topic and the record is no dead letter."""
+        if not self.of_connector and not is_dead_letter(record):
+            place = f"{record.partition()}/{record.offset()}"
+            message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
+            raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
+
+    @property
+    def list_hint(self) -> str:
+        """The command that lists all dead letters of this topic."""
+        return f"run `outbox dead-letter list --all{self.option}`"
+
+
+@dataclass(frozen=True)
+class StoredLetter:
+    """Dead letter and its record, which has the payload."""
+
+    letter: DeadLetter
+    record: Message
+
+
+def group_of(pipeline: Pipeline) -> str:
+    """Return the consumer group whose committed offsets are the acknowledged offsets of the connector's topic."""
+    return f"outbox-kit.{pipeline.name}.dead-letter"
+
+
+def letter_topic(pipeline: Pipeline, name: str | None = None) -> LetterTopic:
+    """Return the dead letter topic of a consumer, or that of the connector if `name` is None or its name."""
+    if name is None or name == pipeline.dead_letter_topic:
+        return LetterTopic(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
+    return LetterTopic(name, f"outbox-kit.{name}", of_connector=False)
+
+
+def list_letters(
+    client: KafkaClient,
+    pipeline: Pipeline,
+    *,
+    topic: str | None = None,
+    list_all: bool = False,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[DeadLetter]:
+    """Return the unacknowledged dead letters, or all dead letters if `list_all` is set. The oldest is first.
+
+    At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
+    """
+    stored = read_letters(client, pipeline, topic=topic, list_all=list_all, limit=limit, seconds=seconds)
+    return [entry.letter for entry in stored]
+
+
+def read_letters(
+    client: KafkaClient,
+    pipeline: Pipeline,
+    *,
+    topic: str | None = None,
+    list_all: bool = False,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[StoredLetter]:
+    """Return the same dead letters as list_letters(), with their records."""
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    acknowledged = {} if list_all else _acknowledged(client, source, bounds)
+    messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
+    stored = [StoredLetter(dead_letter(message), message) for message in messages]
+    return sorted(stored, key=lambda entry: (entry.letter.time, entry.letter.place))
+
+
+def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
+    """Return the number of unacknowledged dead letters of the connector, at most `limit`.
+
+    Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
+    """
+    source = letter_topic(pipeline)
+    bounds = client.bounds(source.name)
+    acknowledged = _acknowledged(client, source, bounds)
+    return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
+
+
+def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> StoredLetter:
+    """Return the dead letter at `place` with its record. Raises RefusedError if there is none."""
+    source = letter_topic(pipeline, topic)
+    bound = _bounds_of(client.bounds(source.name), source, place)
+    message = None
+    if bound.first <= place.offset < bound.end:
+        message = read_record(client.kafka, source.name, place.partition, place.offset)
+    if message is None:
+        text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
+        raise RefusedError(text, source.list_hint)
+    source.require_dead_letter(message)
+    return StoredLetter(dead_letter(message), message)
+
+
+def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
+    """Return the connector's dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
+    stored = read_letter(client, pipeline, place)
+    value = stored.record.value()
+    return stored.letter, value.decode(errors="replace") if isinstance(value, bytes) else ""
+
+
+def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
+    """Acknowledge all dead letters, or those of one partition up to and including `upto`. Return their number.
+
+    No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
+    """
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    if upto is None:
+        end_offsets = {number: bound.end for number, bound in bounds.items()}
+    else:
+        if upto.offset >= _bounds_of(bounds, source, upto).end:
+            message = f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet"
+            raise RefusedError(message, source.list_hint)
+        end_offsets = {upto.partition: upto.offset + 1}
+    acknowledged = _acknowledged(client, source, bounds)
+    new_offsets = {number: end for number, end in end_offsets.items() if end > acknowledged[number].upto}
+    messages = _read_after(client, source, {number: bounds[number] for number in new_offsets}, acknowledged)
+    new = {
+        number: Acknowledged(end, frozenset(offset for offset in acknowledged[number].single if offset >= end))
+        for number, end in new_offsets.items()
+    }
+    _commit(client, source, new)
+    return sum((message.offset() or 0) < new_offsets[message.partition() or 0] for message in messages)
+
+
+def acknowledge_places(
+    client: KafkaClient, pipeline: Pipeline, places: Collection[Place], *, topic: str | None = None
+) -> int:
+    """Acknowledge single dead letters; return the number of those that were not acknowledged before.
+
+    Raises RefusedError if the metadata of an offset cannot list them.
+    """
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    acknowledged = _acknowledged(client, source, bounds)
+    new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
+    partitions = {place.partition for place in new_places}
+    messages = _read_after(client, source, {number: bounds[number] for number in partitions}, acknowledged)
+    new = {}
+    for number in partitions:
+        existing = [message.offset() or 0 for message in messages if message.partition() == number]
+        offsets = [place.offset for place in new_places if place.partition == number]
+        new[number] = acknowledged[number].add(offsets, existing)
+    _commit(client, source, new)
+    return len(new_places)
+
+
+def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
+    """Delete the records before the first unacknowledged one of each partition; return the number of their offsets."""
+    source = letter_topic(pipeline, topic)
+    bounds = client.bounds(source.name)
+    offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
+    deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
+    if deleted:
+        client.delete_records(source.name, deleted)
+    return sum(offset - bounds[number].first for number, offset in deleted.items())
+
+
+def _commit(client: KafkaClient, source: LetterTopic, acknowledged: Mapping[int, Acknowledged]) -> None:
+    if acknowledged:
+        offsets = {number: (entry.upto, entry.metadata) for number, entry in acknowledged.items()}
+        client.commit_offsets(source.group, source.name, offsets)
+
+
+def _acknowledged(client: KafkaClient, source: LetterTopic, bounds: Mapping[int, Bounds]) -> dict[int, Acknowledged]:
+    """Return the acknowledged offsets by partition.
+
+    A committed offset after the end, such as that of an earlier topic, would hide the next dead letters.
+    """
+    committed = client.committed_offsets(source.group, source.name, bounds)
+    if any(offset > bounds[number].end for number, (offset, _) in committed.items()):
+        current = client.bounds(source.name)  # another command can have acknowledged records after `bounds`
+        committed = {number: entry for number, entry in committed.items() if entry[0] <= current[number].end}
+    parsed = {number: Acknowledged.parse(*committed.get(number, (0, ""))) for number in bounds}
+    return {
+        number: Acknowledged(max(entry.upto, bounds[number].first), entry.single) for number, entry in parsed.items()
+    }
+
+
+def _read_after(
+    client: KafkaClient,
+    source: LetterTopic,
+    bounds: Mapping[int, Bounds],
+    acknowledged: Mapping[int, Acknowledged],
+    *,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[Message]:
+    """Return the records of the partitions in `bounds` that are not acknowledged, at most `limit`.
+
+    A partition without records after its acknowledged offset is not read. Raises RefusedError for a record of a
+    consumer's topic that is no dead letter.
+    """
+    entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
+    starts = {number: entry.upto for number, entry in entries.items() if entry.upto < bounds[number].end}
+    # The acknowledged records after a start are read too.
+    single_count = sum(len(entries[number].single) for number in starts)
+    messages: list[Message] = []
+
+    def collect(message: Message) -> None:
+        source.require_dead_letter(message)
+        messages.append(message)
+
+    read_limit = None if limit is None else limit + single_count
+    read_records(client.kafka, source.name, starts, collect, limit=read_limit, seconds=seconds)
+    return list(_unacknowledged(messages, entries))[:limit]
+
+
+def _unacknowledged(messages: Iterable[Message], entries: Mapping[int, Acknowledged]) -> Iterable[Message]:
+    for message in messages:
+        if (message.offset() or 0) not in entries[message.partition() or 0]:
+            yield message
+
+
+def _bounds_of(bounds: dict[int, Bounds], topic: LetterTopic, place: Place) -> Bounds:
+    if place.partition not in bounds:
+        raise RefusedError(f"topic {topic.name} has no partition {place.partition}", topic.list_hint)
+    return bounds[place.partition]

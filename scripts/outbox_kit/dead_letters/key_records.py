@@ -1,0 +1,66 @@
+"""Records of some keys of a topic, and whether one of them is newer than a record that a consumer could not handle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from outbox_events.kafka.record_headers import text_headers
+from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
+from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
+from outbox_kit.kafka.topic_reader import read_records
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    """Position and identity of a record."""
+
+    sequence: str
+    event_id: str
+    place: Place
+
+    def is_newer_than(self, letter: DeadLetter, failed: FailedRecord) -> bool:
+        """Return whether the record orders after the failed one: by source_sequence, otherwise by offset.
+
+        Records without a sequence in different partitions have no order: the record then counts as newer.
+        """
+        if self.is_copy_of(letter, failed):
+            return False
+        if self.sequence and letter.source_sequence and self.sequence != letter.source_sequence:
+            return self.sequence > letter.source_sequence
+        return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
+
+    def is_copy_of(self, letter: DeadLetter, failed: FailedRecord) -> bool:
+        """Return whether this is the failed record or another delivery of its event."""
+        return self.place == failed.place or (bool(self.event_id) and self.event_id == letter.event_id)
+
+
+def read_key_records(
+    client: KafkaClient, topic: str, bounds: Mapping[int, Bounds], keys: Collection[bytes]
+) -> dict[bytes, list[KeyRecord]]:
+    """Return the records of `keys` by key; the entire topic is read. Raises UnreachableError, WaitTimeoutError."""
+    found: dict[bytes, list[KeyRecord]] = {key: [] for key in keys}
+
+    def add(message: Message) -> None:
+        key = message.key()
+        if isinstance(key, bytes) and key in found:
+            headers = text_headers(message)
+            place = Place(message.partition() or 0, message.offset() or 0)
+            found[key].append(KeyRecord(headers.get("source_sequence", ""), headers.get("event_id", ""), place))
+
+    starts = {number: bound.first for number, bound in bounds.items() if bound.first < bound.end}
+    ends = {number: bound.end for number, bound in bounds.items()}
+    read_records(client.kafka, topic, starts, add, seconds=READ_TIMEOUT_S, ends=ends)
+    return found
+
+
+def was_delivered_again(letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
+    """Return whether a record is newer than the failed one, or another delivery of its event after it."""
+    return any(
+        record.is_newer_than(letter, failed)
+        or (record.is_copy_of(letter, failed) and record.place.offset > failed.place.offset)
+        for record in records
+    )

@@ -1,0 +1,77 @@
+"""Dead letters whose key has no newer valid record, so that consumers have an older state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter import DeadLetter
+from outbox_kit.dead_letters.dead_letter_topic import StoredLetter, letter_topic
+from outbox_kit.dead_letters.key_records import read_key_records, was_delivered_again
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
+from outbox_kit.pipeline import Pipeline
+
+
+def list_stale(
+    client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None, list_all: bool = False
+) -> list[DeadLetter]:
+    """Return the stale ones among the dead letters that list_letters() returns.
+
+    Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
+    """
+    letters = dead_letter_topic.read_letters(client, pipeline, topic=topic, list_all=list_all)
+    if not letter_topic(pipeline, topic).of_connector:
+        return _stale_of_consumer(client, letters)
+    every = dead_letter_topic.list_letters(client, pipeline, list_all=True)
+    return _stale_of_connector(client, pipeline, [entry.letter for entry in letters], original_sequences(every))
+
+
+def original_sequences(letters: Iterable[DeadLetter]) -> dict[str, str]:
+    """Return the first source_sequence by event id. An event that is replayed gets a higher one, but is not newer."""
+    result: dict[str, str] = {}
+    for letter in letters:
+        result[letter.event_id] = min(letter.source_sequence, result.get(letter.event_id, letter.source_sequence))
+    return result
+
+
+def is_superseded(letter: DeadLetter, record: LatestRecord | None, original: Mapping[str, str]) -> bool:
+    """Return whether the newest record of the key is the event of the dead letter or a newer event."""
+    if record is None:
+        return False
+    if record.event_id == letter.event_id:
+        return True
+    sequence = original.get(letter.event_id, letter.source_sequence)
+    return original.get(record.event_id, record.sequence) > sequence
+
+
+def _stale_of_connector(
+    client: KafkaClient, pipeline: Pipeline, letters: Collection[DeadLetter], original: Mapping[str, str]
+) -> list[DeadLetter]:
+    latest: dict[str, dict[str, LatestRecord]] = {}
+    for name in {letter.aggregate_type for letter in letters} & pipeline.aggregates.keys():
+        records = LatestRecords(client, pipeline.topic_of(name))
+        records.read()
+        latest[name] = records.by_key
+    return [
+        letter
+        for letter in letters
+        if letter.aggregate_type in latest
+        and not is_superseded(letter, latest[letter.aggregate_type].get(letter.key), original)
+    ]
+
+
+def _stale_of_consumer(client: KafkaClient, letters: Collection[StoredLetter]) -> list[DeadLetter]:
+    keys: dict[str, set[bytes]] = {}
+    for entry in letters:
+        if entry.letter.failed is not None and isinstance(key := entry.record.key(), bytes):
+            keys.setdefault(entry.letter.failed.topic, set()).add(key)
+    names = client.describe(keys)
+    records = {name: read_key_records(client, name, client.bounds(name), keys[name]) for name in names}
+    return [
+        letter
+        for letter, key in ((entry.letter, entry.record.key()) for entry in letters)
+        if letter.failed is not None
+        and isinstance(key, bytes)
+        and not was_delivered_again(letter, letter.failed, records.get(letter.failed.topic, {}).get(key, ()))
+    ]

@@ -1,7 +1,0 @@
-"""Faults of the drill, and their injection."""
-
-from outbox_kit.drill.faults.catalogue import FAULTS, fault_named
-from outbox_kit.drill.faults.fault import Action, Fault, NotApplicableError
-from outbox_kit.drill.faults.injection import inject, prepared
-
-__all__ = ["FAULTS", "Action", "Fault", "NotApplicableError", "fault_named", "inject", "prepared"]

@@ -1,0 +1,127 @@
+"""Compilation of an Avro schema to nodes that encode JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastavro import parse_schema
+
+from outbox_kit.encoding.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
+from outbox_kit.encoding.avro.defaults import default_bytes, definition
+from outbox_kit.encoding.avro.node import Node, mismatch
+from outbox_kit.encoding.avro.numbers import (
+    BigDecimalNode,
+    DecimalNode,
+    DoubleNode,
+    FloatNode,
+    LongNode,
+    MalformedNumberError,
+)
+from outbox_kit.encoding.avro.scalars import (
+    BooleanNode,
+    BytesNode,
+    DateNode,
+    EnumNode,
+    NullNode,
+    StringNode,
+    TimeNode,
+    TimestampNode,
+    UuidNode,
+)
+from outbox_kit.encoding.invalid_row import PayloadError
+from outbox_kit.encoding.json_values import WHITE_SPACE, parse
+
+TIMESTAMPS = frozenset(
+    f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")
+)
+UUID_SIZE = 16
+PRIMITIVES: dict[str, Callable[[], Node]] = {
+    "null": NullNode,
+    "boolean": BooleanNode,
+    "float": FloatNode,
+    "double": DoubleNode,
+}
+
+
+class AvroEncoder:
+    """Encodes JSON text with one schema version. docs/smt.md lists the JSON values that each Avro type accepts."""
+
+    def __init__(self, schema: str, *, ignore_unknown: bool = False) -> None:
+        self._work = Work()
+        named: dict[str, Any] = {}
+        parsed = parse_schema(json.loads(schema), named)
+        self._root = _Compiler(named, self._work, ignore_unknown=ignore_unknown).compile(parsed)
+
+    def encode(self, text: str) -> tuple[bytes, int]:
+        """Return the Avro body, and the number of fields that were skipped. Raises PayloadError."""
+        self._work.start(len(text))
+        if not text.strip(WHITE_SPACE):
+            raise mismatch(self._root.expected, "no value")
+        try:
+            return self._root.encode(parse(text)), self._work.skipped
+        except LimitError:
+            raise PayloadError("too many combinations of union branches") from None
+        except MalformedNumberError:
+            raise PayloadError("not valid JSON: malformed number") from None
+
+
+class _Compiler:
+    """Compiles schema nodes. `named` has the definitions by full name."""
+
+    def __init__(self, named: dict[str, Any], work: Work, *, ignore_unknown: bool) -> None:
+        self._named, self._work, self._ignore_unknown = named, work, ignore_unknown
+        self._records: dict[str, RecordNode] = {}
+
+    def compile(self, schema: Any) -> Node:  # noqa: ANN401 - any node of a schema
+        if isinstance(schema, list):
+            return UnionNode([self.compile(branch) for branch in schema], self._work)
+        schema = definition(schema, self._named)
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if kind in ("array", "map"):
+            return (
+                ArrayNode(self.compile(schema["items"])) if kind == "array" else MapNode(self.compile(schema["values"]))
+            )
+        if kind == "enum":
+            return EnumNode(schema["name"], schema["symbols"])
+        return _binary(schema) if kind in ("bytes", "fixed") else _primitive(kind, str(schema.get("logicalType", "")))
+
+    def _record(self, schema: dict[str, Any]) -> RecordNode:
+        name = schema["name"]
+        if name in self._records:
+            return self._records[name]
+        node = RecordNode(name, self._work, ignore_unknown=self._ignore_unknown)
+        self._records[name] = node
+        for field in schema["fields"]:
+            default = default_bytes(field["type"], field["default"], self._named) if "default" in field else None
+            node.add(Field(field["name"], self.compile(field["type"]), default))
+        return node
+
+
+def _primitive(kind: str, logical_type: str) -> Node:
+    if kind == "int" and logical_type == "date":
+        return DateNode()
+    if (kind, logical_type) in (("int", "time-millis"), ("long", "time-micros")):
+        return TimeNode(logical_type)
+    if kind == "long" and logical_type in TIMESTAMPS:
+        return TimestampNode(logical_type)
+    if kind in ("int", "long"):
+        return LongNode(kind)
+    if kind == "string":
+        return UuidNode(is_fixed=False) if logical_type == "uuid" else StringNode()
+    return PRIMITIVES[kind]()
+
+
+def _binary(schema: dict[str, Any]) -> Node:
+    size = schema["size"] if schema["type"] == "fixed" else None
+    logical_type = schema.get("logicalType")
+    if logical_type == "decimal":
+        return DecimalNode(schema["precision"], schema.get("scale", 0), size)
+    if logical_type == "big-decimal" and size is None:
+        return BigDecimalNode()
+    if logical_type == "uuid" and size == UUID_SIZE:
+        return UuidNode(is_fixed=True)
+    return BytesNode(size)

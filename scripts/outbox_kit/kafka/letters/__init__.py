@@ -1,1 +1,0 @@
-"""Dead letters: places, acknowledged offsets, and order among the records of their keys."""

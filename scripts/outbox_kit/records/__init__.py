@@ -1,7 +1,0 @@
-"""Encoding of outbox rows as Kafka records, as the transform OutboxRouter encodes them (docs/contract.md)."""
-
-from outbox_kit.records.encoder import RecordEncoder
-from outbox_kit.records.invalid_row import InvalidRowError
-from outbox_kit.records.row import OutboxRow
-
-__all__ = ["InvalidRowError", "OutboxRow", "RecordEncoder"]

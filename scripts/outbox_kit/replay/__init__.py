@@ -1,0 +1,1 @@
+"""Replay of dead letters: records of consumers, outbox rows of the connector, and latest states."""

@@ -1,0 +1,135 @@
+"""Dead letters of consumers: records sent again to the topic and partition where they failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message, Producer
+
+from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.kafka.record_headers import header_pairs
+from outbox_events.producing.delivery import Deliveries
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
+from outbox_kit.dead_letters.dead_letter_topic import StoredLetter
+from outbox_kit.dead_letters.key_records import KeyRecord, read_key_records
+from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.preconditions import refuse_wrong_cluster
+from outbox_kit.errors import RefusedError, UnreachableError
+from outbox_kit.kafka.client import Bounds, KafkaClient, client_settings
+
+# The size of a record is limited by its topic. This limit of the producer must not be lower.
+MAX_MESSAGE_BYTES = 100_000_000
+DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"
+
+
+@dataclass
+class Replay:
+    """Result of a replay: dead letters that were sent again and acknowledged, and those that were refused."""
+
+    replayed: list[DeadLetter] = field(default_factory=list)
+    refused: list[tuple[DeadLetter, RefusedError]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Destination:
+    """Topic to which records are sent. `records` are those of the keys of the dead letters, if it is compacted."""
+
+    name: str
+    bounds: Mapping[int, Bounds]
+    records: Mapping[bytes, list[KeyRecord]] | None
+
+
+def replay_records(deployment: Deployment, topic: str, letters: Collection[StoredLetter]) -> Replay:
+    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat them.
+
+    A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
+    UnreachableError, RejectedError.
+    """
+    client, result, records = deployment.kafka, Replay(), list[Record]()
+    refuse_wrong_cluster(deployment, deployment.lock(), ("kafka",))
+    destinations = _destinations(client, letters)
+    for entry in letters:
+        try:
+            records.append(_checked_record(topic, entry, destinations))
+            result.replayed.append(entry.letter)
+        except RefusedError as error:
+            result.refused.append((entry.letter, error))
+    _send(client, records)
+    places = [letter.place for letter in result.replayed]
+    dead_letter_topic.acknowledge_places(client, deployment.pipeline, places, topic=topic)
+    return result
+
+
+def _destinations(client: KafkaClient, letters: Iterable[StoredLetter]) -> dict[str, _Destination]:
+    keys: dict[str, set[bytes]] = {}
+    for entry in letters:
+        key = entry.record.key()
+        if entry.letter.failed is not None:
+            keys.setdefault(entry.letter.failed.topic, set()).update([key] if isinstance(key, bytes) else [])
+    found = client.describe(keys)
+    result = {}
+    for name in found:
+        bounds = client.bounds(name)
+        is_compacted = "compact" in found[name].config.get("cleanup.policy", "")
+        records = read_key_records(client, name, bounds, keys[name]) if is_compacted else None
+        result[name] = _Destination(name, bounds, records)
+    return result
+
+
+def _checked_record(topic: str, entry: StoredLetter, destinations: Mapping[str, _Destination]) -> Record:
+    """Return the record to send. Raises RefusedError."""
+    letter, failed, record = entry.letter, entry.letter.failed, entry.record
+    if failed is None:
+        message = f"{letter.place} of topic {topic} is no dead letter of a consumer: it does not name a record"
+        raise RefusedError(message, "check --topic")
+    destination = destinations.get(failed.topic)
+    if destination is None or failed.place.partition not in destination.bounds:
+        message = f"{letter.place}: topic {failed.topic} has no partition {failed.place.partition}"
+        raise RefusedError(message, f"create the topic with its partitions, or {_drop_hint(topic, letter)}")
+    key = record.key()
+    if destination.records is not None and isinstance(key, bytes):
+        _refuse_older(topic, letter, failed, destination.records[key])
+    return Record(
+        failed.topic,
+        key if isinstance(key, bytes) else None,
+        value if isinstance(value := record.value(), bytes) else None,
+        original_headers(record),
+        failed.place.partition,
+    )
+
+
+def _refuse_older(topic: str, letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
+    newer = next((record for record in records if record.is_newer_than(letter, failed)), None)
+    if newer is not None:
+        raise RefusedError(
+            f"{letter.place}: topic {failed.topic} is compacted and has a newer record of key {letter.key} at "
+            f"{newer.place}, which the older one would replace",
+            _drop_hint(topic, letter),
+        )
+
+
+def _drop_hint(topic: str, letter: DeadLetter) -> str:
+    return f"drop it with `outbox dead-letter drop {letter.place} --topic {topic}`"
+
+
+def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of the record that failed."""
+    return tuple((name, value) for name, value in header_pairs(record) if name not in CONSUMER_HEADERS)  # type: ignore[misc]
+
+
+def _send(client: KafkaClient, records: Collection[Record]) -> None:
+    """Send the records and wait until each is confirmed. Raises UnreachableError."""
+    if not records:
+        return
+    settings = {**client_settings(client.kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
+    deliveries = Deliveries(Producer(settings))
+    try:
+        for record in records:
+            deliveries.send(record)
+        deliveries.wait()
+    except UnreachableError as error:
+        message = f"{error.message}; no dead letter was acknowledged, so the next replay can repeat delivered records"
+        raise UnreachableError(message, error.hint) from error

@@ -1,0 +1,176 @@
+"""Dead letters of the connector: their rows pass through the transform again, unless a newer event exists.
+
+A row that is written again is newer than all others for consumers. So nothing newer of its aggregate may be on the
+topic, in the outbox table, or on its way between the two:
+- the topic is read after the slot has confirmed all transactions that had begun before;
+- then the table is locked, and its rows of the aggregate are compared with the topic;
+- a row that was written and deleted between the two steps leaves a gap in `seq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import LiteralString
+
+from psycopg import sql
+
+from outbox_kit.connect.lifecycle import is_paused_or_stopped, raise_if_failed, status_text
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter import DeadLetter
+from outbox_kit.dead_letters.dead_letter_topic import StoredLetter
+from outbox_kit.dead_letters.stale import is_superseded, original_sequences
+from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.preconditions import refuse_wrong_cluster
+from outbox_kit.errors import RefusedError
+from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
+from outbox_kit.pipeline import Lock, Source
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.aggregate_queries import SEQUENCE
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.replication_slot import wait_confirmed, wait_transactions_ended
+from outbox_kit.pruning.conditions import refuse_published_deletes
+from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
+from outbox_kit.pruning.outbox_rows import OutboxRow
+from outbox_kit.recovery.resend_rows import locked_outbox
+from outbox_kit.replay.find_rows import is_uuid, rows_of_aggregate, rows_of_events
+from outbox_kit.replay.insert_rows import insert_again
+from outbox_kit.replay.send_records import DROP_HINT, Replay
+from outbox_kit.results.progress import Reporter
+
+COMMAND = "outbox dead-letter replay"
+AGAIN_HINT = "run the command again, or send the latest state with `outbox dead-letter replay --republish`"
+NEWER_HINT = f"if consumers need only the latest state, {DROP_HINT}"
+NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
+
+
+@dataclass
+class _Evidence:
+    """What the topics showed before the lock. `batch` are the event ids that are replayed together."""
+
+    proofs: Mapping[str, DeliveryProof]
+    original: Mapping[str, str]
+    batch: set[str] = field(default_factory=set)
+
+    def refuse_older(self, letter: DeadLetter, row: OutboxRow | None, rows: Sequence[OutboxRow]) -> None:
+        """Raise RefusedError if the event arrived or something newer exists. `rows` are those of its aggregate."""
+        kind, key = (row.aggregate_type, row.key) if row else (letter.aggregate_type, letter.key)
+        proof = self.proofs.get(kind)
+        if proof is None:
+            raise RefusedError(f"{letter.place}: the row was changed while the command was running", AGAIN_HINT)
+        if letter.event_id in proof.event_ids:
+            raise RefusedError(f"{letter.place}: event {letter.event_id} was delivered meanwhile", DROP_HINT)
+        if is_superseded(letter, proof.latest.get(key), self.original):
+            raise RefusedError(f"{letter.place}: the topic has a newer record of {kind} {key}", NEWER_HINT)
+        for other, proven in zip(rows, proof.proven(rows) if rows else [], strict=True):
+            if other.id != letter.event_id and (not proven or self._is_newer_letter(other, letter, proof)):
+                text = f"{letter.place}: event {other.id} of {kind} {key} is newer, or not delivered yet"
+                raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
+
+    def _is_newer_letter(self, row: OutboxRow, letter: DeadLetter, proof: DeliveryProof) -> bool:
+        """Return whether the row is a later dead letter, which may have been replayed and be on its way."""
+        is_waiting = row.id not in self.batch and row.id not in proof.event_ids
+        return is_waiting and self.original.get(row.id, "") > self.original.get(letter.event_id, "")
+
+
+def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progress: Reporter) -> Replay:
+    """Write the rows of the dead letters again with their event ids, then acknowledge the dead letters.
+
+    A row that is still invalid becomes a new dead letter. Raises FailedError, RefusedError, RejectedError,
+    UnreachableError, WaitTimeoutError.
+    """
+    pipeline, result = deployment.pipeline, Replay()
+    with deployment.exclusive("dead-letter replay", progress):
+        lock = _require_replayable(deployment)
+        with (
+            postgres_client.connected(deployment.environment.source) as connection,
+            postgres_client.connected(deployment.environment.source) as reader,
+        ):
+            number = _last_number(connection, pipeline.source)
+            evidence = _read_evidence(deployment, reader, lock, letters, progress)
+            with locked_outbox(connection, pipeline.source, COMMAND):
+                _refuse_vanished_rows(connection, pipeline.source, number)
+                _write_rows(connection, pipeline.source, letters, evidence, result)
+    places = [letter.place for letter in result.replayed]
+    dead_letter_topic.acknowledge_places(deployment.kafka, pipeline, places)
+    return result
+
+
+def _require_replayable(deployment: Deployment) -> Lock:
+    """Return the lock file. Raises RefusedError if rows cannot be written again."""
+    pipeline = deployment.pipeline
+    if not pipeline.source.uses_table:
+        message = f"pipeline {pipeline.name} has no outbox table: its events are messages (source.message_prefix)"
+        raise RefusedError(message, "let the service write the state again")
+    lock, database = require_unchanged_source(deployment)
+    if lock.unfinished is not None:
+        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    refuse_wrong_cluster(deployment, lock, ("kafka",))
+    refuse_published_deletes(pipeline.source, database)
+    _require_started(deployment)
+    return lock
+
+
+def _require_started(deployment: Deployment) -> None:
+    """Raise an error if the connector cannot confirm the earlier events: it is paused, stopped or FAILED."""
+    name, status = deployment.pipeline.connector.name, require_connector(deployment).status
+    raise_if_failed(name, status)
+    if is_paused_or_stopped(status):
+        message = f"connector {name} is {status_text(status)}: it cannot deliver the events before the replay"
+        raise RefusedError(message, "run `outbox resume`")
+
+
+def _last_number(connection: Connection, source: Source) -> int | None:
+    """Return the last value of the sequence of `seq`; None if the table has no such column."""
+    row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
+    return None if row is None or row["name"] is None else int(row["last"])
+
+
+def _read_evidence(
+    deployment: Deployment, connection: Connection, lock: Lock, letters: Collection[StoredLetter], progress: Reporter
+) -> _Evidence:
+    """Wait until the connector has delivered all events of the time of the call, then read the topics."""
+    pipeline, source = deployment.pipeline, deployment.pipeline.source
+    position = wait_transactions_ended(connection)
+    postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
+    progress(f"wait until slot {source.slot} has confirmed the events before the replay")
+    wait_confirmed(connection, source.slot, position, pipeline.connector.name)
+    every = dead_letter_topic.list_letters(deployment.kafka, pipeline, list_all=True)
+    rows = rows_of_events(connection, source, letters)
+    reader = ProofReader(deployment, connection, position, lock.source_epoch)
+    types = {entry.letter.aggregate_type for entry in letters} | {row.aggregate_type for row in rows.values()}
+    batch = {entry.letter.event_id for entry in letters}
+    return _Evidence({name: reader.of_type(name) for name in types}, original_sequences(every), batch)
+
+
+def _refuse_vanished_rows(connection: Connection, source: Source, number: int | None) -> None:
+    """Raise RefusedError if rows after `number` were deleted: their events may not be on the topics yet."""
+    last = _last_number(connection, source)
+    if number is None or last is None:
+        return
+    query = sql.SQL(NEW_ROWS).format(ddl.qualified_name(source.table))
+    if connection.execute(query, (number,)).fetchall()[0]["count"] != last - number:
+        message = f"rows of {source.table} were written and deleted while the command was running"
+        raise RefusedError(message, AGAIN_HINT)
+
+
+def _write_rows(
+    connection: Connection, source: Source, letters: Collection[StoredLetter], evidence: _Evidence, result: Replay
+) -> None:
+    """Check and write the rows in the order of their events."""
+    rows = rows_of_events(connection, source, letters)
+    written: set[str] = set()
+    for entry in sorted(letters, key=lambda entry: (entry.letter.source_sequence, entry.letter.place)):
+        letter = entry.letter
+        try:
+            if not is_uuid(letter.event_id):
+                raise RefusedError(f"{letter.place}: the dead letter has no event id", DROP_HINT)
+            if letter.event_id not in written:
+                row = rows.get(letter.event_id)
+                evidence.refuse_older(letter, row, rows_of_aggregate(connection, source, letter, row))
+                insert_again(connection, source, letter.event_id, entry.record, has_row=row is not None)
+                written.add(letter.event_id)
+            result.replayed.append(letter)
+        except RefusedError as error:
+            result.refused.append((letter, error))

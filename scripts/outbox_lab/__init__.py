@@ -1,0 +1,1 @@
+"""Laboratory of the repository, which no distribution contains: fault drill, generators of documents."""

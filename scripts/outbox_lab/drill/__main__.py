@@ -1,0 +1,16 @@
+"""Run the drill: `python -m outbox_lab.drill`."""
+
+import sys
+
+import typer
+
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_error
+from outbox_kit.errors import OutboxError
+from outbox_lab.drill.command import drill
+
+try:
+    typer.run(drill)
+except OutboxError as error:
+    print_error(error)
+    sys.exit(exit_codes.ERROR)

@@ -1,0 +1,349 @@
+"""One cell: writers, observer, fault and verdict of one way of sending."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+import msgspec
+import psycopg
+from confluent_kafka import KafkaException
+
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.errors import OutboxError, WaitTimeoutError
+from outbox_lab.drill import accounts, materialization
+from outbox_lab.drill.components import ProcessComponent, python_module
+from outbox_lab.drill.faults import Fault, inject, prepared
+from outbox_lab.drill.ledger import Ledger, LedgerFile, Outcome
+from outbox_lab.drill.observer import Observer
+from outbox_lab.drill.receivers.effects import EffectCounts
+from outbox_lab.drill.receivers.receivers import Place, Receivers
+from outbox_lab.drill.receivers.strategies import STRATEGIES
+from outbox_lab.drill.second_reader import complete, read_deliveries
+from outbox_lab.drill.senders.catalogue import open_sender
+from outbox_lab.drill.stack import DrillStack
+from outbox_lab.drill.verdict import Verdict, delays_over_time, judge
+from outbox_lab.drill.ways.way import Deployed, Promise, Way
+from outbox_lab.drill.writer import Writer, WriterSettings, writer_name
+
+START_S = 60
+RECOVERY_S = 90
+DRAIN_S = 120
+# The end of a way that may lose events: no record for this time.
+QUIET_S = 5
+# Records that arrive after the last missing event can still be duplicates or phantoms.
+SETTLE_S = 2
+CHART_POINTS = 240
+STATUSES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ROLLED_BACK}
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load of a cell. `seconds` is its duration without the recovery after faults, `rate` transactions per second."""
+
+    seconds: float = 20
+    rate: float = 60
+    writers: int = 4
+    accounts: int = 200
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """A cell: its way, fault and repetition, the seed of the run, and the number of injections."""
+
+    way: type[Way]
+    fault: Fault
+    seed: int
+    repetition: int = 1
+    injections: int = 1
+    load: Load = Load()
+    materialize: bool = False
+    receive: bool = False
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Strategies of the receivers. A restored server has an older state of their database too, so none runs."""
+        return tuple(STRATEGIES) if self.receive and not self.fault.restores_database else ()
+
+    @property
+    def name(self) -> str:
+        """Name of the cell, which names its topics, slot and tables too."""
+        return f"{self.way.name}_{self.fault.name}_{self.repetition}".replace("-", "_")
+
+
+@dataclass(frozen=True)
+class FaultTimes:
+    """Times of an injection, in seconds since the epoch. `recovered_at` is the delivery of a later commit."""
+
+    started_at: float
+    ended_at: float
+    recovered_at: float | None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Result of a cell, as it is written to its JSON file."""
+
+    way: str
+    fault: str
+    seed: int
+    repetition: int
+    injections: int
+    load: dict[str, Any]
+    started_at: float
+    seconds: float
+    verdict: Verdict
+    recovery_s: list[float | None]
+    fault_spans: list[tuple[float, float]]
+    delays: list[tuple[float, float]]
+    tables_equal: bool | None
+    note: str
+    detected: str = ""
+    """Checks of `outbox verify` that failed after a fault that needs a repair, with what they saw."""
+    receiver_kills: int = 0
+    effects: tuple[EffectCounts, ...] = ()
+    """Effects of the receivers, by strategy."""
+
+
+class Cell:
+    """Runs one cell."""
+
+    def __init__(self, drill: DrillStack, settings: CellSettings) -> None:
+        self._drill = drill
+        self._settings = settings
+        self._way = settings.way(drill, settings.name)
+        self._rng = random.Random(f"{settings.seed}/{settings.name}")  # noqa: S311 - not a secret
+        self._notes: list[str] = []
+        self._detected = ""
+
+    def run(self) -> CellResult:
+        """Run the cell. Raises OutboxError if the way could not be deployed, or a component is gone for good."""
+        started_at = time.time()
+        with self._drill.connect_to_database() as connection:
+            accounts.prepare(connection, self._settings.load.accounts)
+        with (
+            prepared(self._settings.fault, self._drill),
+            self._way.deployed() as deployed,
+            self._observer(deployed.topic) as observer,
+            self._receivers(deployed.topic) as receivers,
+        ):
+            with self._writers(deployed) as writers, receivers.killed():
+                deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
+                times = self._load(observer, deployed)
+            self._recover(deployed)
+            ledger = self._resolved_ledger()
+            self._drain(observer, ledger)
+            deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
+            self._notes += [missed] if missed else []
+            self._notes += receivers.drain(deliveries)
+            effects = receivers.count_effects(ledger)
+            tables_equal = self._materialize(deployed, ledger)
+        return CellResult(
+            way=self._settings.way.name,
+            fault=self._settings.fault.name,
+            seed=self._settings.seed,
+            repetition=self._settings.repetition,
+            injections=len(times),
+            load=asdict(self._settings.load),
+            started_at=started_at,
+            seconds=round(time.time() - started_at, 1),
+            verdict=judge(ledger, deliveries),
+            recovery_s=[_recovery(entry) for entry in times],
+            fault_spans=[(entry.started_at, entry.ended_at) for entry in times],
+            delays=_thinned(delays_over_time(ledger, deliveries)),
+            tables_equal=tables_equal,
+            note="; ".join(self._notes),
+            detected=self._detected,
+            receiver_kills=receivers.kills,
+            effects=effects,
+        )
+
+    def _observer(self, topic: str) -> Observer:
+        return Observer(self._drill.kafka, topic, self._drill.state.postgres)
+
+    def _receivers(self, topic: str) -> Receivers:
+        settings = self._settings
+        if settings.receive and not settings.strategies:
+            self._notes.append("no receivers: their database is on the restored server")
+        place = Place(self._drill.kafka, self._drill.state.target, topic, self._drill.logs, settings.name)
+        return Receivers(place, f"{settings.seed}/{settings.name}/receivers", settings.strategies)
+
+    @property
+    def _promise(self) -> Promise:
+        return self._settings.way.promise_under(self._settings.fault)
+
+    @property
+    def _ledger_file(self) -> Path:
+        return self._drill.logs / f"{self._settings.name}.ledger"
+
+    def _writer_settings(self, deployed: Deployed) -> WriterSettings:
+        load = self._settings.load
+        return WriterSettings(
+            dsn=self._drill.state.postgres if deployed.pipeline_file else self._drill.proxied_dsn(),
+            ledger=str(self._ledger_file),
+            sender=deployed.sender,
+            accounts=load.accounts,
+            writers=load.writers,
+            rate=load.rate,
+            seed=f"{self._settings.seed}/{self._settings.name}",
+        )
+
+    @contextmanager
+    def _writers(self, deployed: Deployed) -> Iterator[ProcessComponent]:
+        logs, name = self._drill.logs, self._settings.name
+        self._ledger_file.unlink(missing_ok=True)
+        settings = self._writer_settings(deployed)
+        settings_file = logs / f"{name}.writer.json"
+        settings_file.write_bytes(msgspec.json.encode(settings))
+        command = python_module("outbox_lab.drill.writer", str(settings_file))
+        process = ProcessComponent(command, self._drill.project.folder, logs / f"{name}.writer.log", {})
+        try:
+            yield process
+        finally:
+            process.stop()
+
+    def _load(self, observer: Observer, deployed: Deployed) -> list[FaultTimes]:
+        """Let the writers run for the time of the load, with the faults within it."""
+        self._wait_for_delivery(observer, time.time(), START_S)
+        load_s, times = self._settings.load.seconds, []
+        end = time.monotonic() + load_s
+        if not self._settings.fault.is_none:
+            time.sleep(load_s * self._rng.uniform(0.2, 0.5))
+            for _ in range(self._settings.injections):
+                times.append(self._inject(observer, deployed))
+                time.sleep(self._rng.uniform(0.2, 2.0))
+        time.sleep(max(0.0, end - time.monotonic()))
+        return times
+
+    def _inject(self, observer: Observer, deployed: Deployed) -> FaultTimes:
+        started_at = time.time()
+        inject(self._settings.fault, deployed.components, self._drill, deployed.deployment)
+        ended_at = time.time()
+        if self._settings.fault.needs_repair:
+            self._detected = self._way.detected()
+            self._notes += self._way.repair()
+            if self._way.lacks_states():
+                self._write_states(deployed)
+        return FaultTimes(started_at, ended_at, self._recovered_at(observer, deployed.topic, ended_at))
+
+    def _recovered_at(self, observer: Observer, topic: str, ended_at: float) -> float | None:
+        """Wait for a delivery after a fault; return its time, or an upper bound if the observer misses records."""
+        start = self._ledger_file.stat().st_size
+        try:
+            return self._wait_for_delivery(observer, ended_at, RECOVERY_S)
+        except WaitTimeoutError as error:
+            self._notes.append(f"{error.message}; {self._way.state()}")
+        with suppress(OutboxError):  # a broker that does not respond has not recovered
+            later_ids = self._events_after(ended_at, start)
+            if any(delivery.event_id in later_ids for delivery in read_deliveries(self._drill.kafka, topic)):
+                self._notes.append("a second reader read later events: the recovery time is an upper bound")
+                return time.time()
+        return None
+
+    def _write_states(self, deployed: Deployed) -> None:
+        """Write every state again, as the repair requests of a service."""
+        settings = self._writer_settings(deployed)
+        try:
+            with LedgerFile(self._ledger_file) as ledger:
+                Writer(settings, settings.writers, ledger, Flag()).write_states()
+        except psycopg.Error as error:
+            self._notes.append(f"states were not written again: {type(error).__name__}")
+
+    def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
+        """Wait for the delivery of an event that was written after `since`; return the time of the delivery."""
+
+        start = self._ledger_file.stat().st_size if self._ledger_file.exists() else 0
+
+        def poll() -> Observation[float]:
+            later_ids = self._events_after(since, start)
+            found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
+            times = [at for at in found if at is not None]
+            return Observation(min(times, default=None), f"{len(later_ids)} later events, none of them delivered")
+
+        return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
+
+    def _events_after(self, since: float, start: int) -> set[str]:
+        """Return the events that the writers noted after a time, from the byte `start` of the ledger on."""
+        if not self._ledger_file.exists():
+            return set()
+        transactions = Ledger.read(self._ledger_file, start=start).transactions.values()
+        return {event.event_id for entry in transactions if entry.intended_at > since for event in entry.events}
+
+    def _recover(self, deployed: Deployed) -> None:
+        """Run the recovery of each writer, as its next starts would. Raises WaitTimeoutError if it never succeeds."""
+        for number in range(self._settings.load.writers):
+            name = writer_name(number)
+            wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
+
+    def _recovered(self, deployed: Deployed, name: str) -> Observation[bool]:
+        try:
+            with (
+                closing(open_sender(deployed.sender, name)) as sender,
+                closing(self._drill.connect_to_database()) as connection,
+            ):
+                connection.autocommit = False
+                sender.recover(connection)
+        except (OutboxError, psycopg.Error, KafkaException) as error:
+            return Observation(None, f"{type(error).__name__}: {error}")
+        return Observation(True, "recovered")
+
+    def _resolved_ledger(self) -> Ledger:
+        """Read the ledger, and ask PostgreSQL for the unknown outcomes."""
+        ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
+        with self._drill.connect_to_database() as connection:
+            if fault.replaces_database:
+                ledger.resolve_by_rows(accounts.entered_events(connection), undoes_commits=fault.undoes_commits)
+            for transaction in ledger.unknown():
+                status = connection.execute(accounts.STATUS, (transaction.xid,)).fetchall()[0][0]
+                transaction.outcome = STATUSES.get(str(status), Outcome.UNKNOWN)
+        return ledger
+
+    def _drain(self, observer: Observer, ledger: Ledger) -> None:
+        committed = list(ledger.events(Outcome.COMMITTED))
+        seen = time.monotonic(), 0
+
+        def poll() -> Observation[bool]:
+            nonlocal seen
+            missing, count = observer.missing(committed), len(observer.deliveries)
+            if count != seen[1]:
+                seen = time.monotonic(), count
+            is_quiet = not self._promise.no_loss and time.monotonic() - seen[0] > QUIET_S
+            return Observation(missing == 0 or is_quiet or None, f"{missing} of {len(committed)} events are missing")
+
+        try:
+            wait_for("the committed events", poll, seconds=DRAIN_S, interval=0.3)
+        except WaitTimeoutError as error:
+            self._notes.append(f"{error.message}; {self._way.state()}")
+        time.sleep(SETTLE_S)
+
+    def _materialize(self, deployed: Deployed, ledger: Ledger) -> bool | None:
+        if not self._settings.materialize or deployed.pipeline_file is None:
+            return None
+        differences = materialization.differences(self._drill, deployed.pipeline_file, self._settings.name, ledger)
+        self._notes += differences
+        return not differences
+
+
+def _recovery(times: FaultTimes) -> float | None:
+    return None if times.recovered_at is None else round(times.recovered_at - times.ended_at, 2)
+
+
+def _thinned(delays: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the largest delay of each of at most CHART_POINTS intervals of time."""
+    if not delays:
+        return []
+    start, end = delays[0][0], delays[-1][0]
+    width = max((end - start) / CHART_POINTS, 1e-9)
+    largest: dict[int, tuple[float, float]] = {}
+    for at, delay in delays:
+        slot = int((at - start) / width)
+        if slot not in largest or delay > largest[slot][1]:
+            largest[slot] = (round(at, 3), round(delay, 3))
+    return list(largest.values())

@@ -1,0 +1,164 @@
+"""The command of the drill: `python -m outbox_lab.drill`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from outbox_events.text import plural
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import Output
+from outbox_kit.errors import ConfigurationError
+from outbox_lab.drill.cell import CellResult, Load
+from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.reporting.charts import loss_chart
+from outbox_lab.drill.reporting.report import Cost, to_html, to_markdown
+from outbox_lab.drill.reporting.summary import summarize
+from outbox_lab.drill.run import broken_promises, read_results, run_cells, select_cells
+from outbox_lab.drill.verdict import COUNTS
+from outbox_lab.drill.ways.catalogue import WAYS
+
+Ways = Annotated[
+    list[str] | None, typer.Option("--way", metavar="NAME", help="Way of sending; repeatable. Default: all.")
+]
+Faults = Annotated[
+    list[str] | None, typer.Option("--fault", metavar="NAME", help="Fault; repeatable. Default: all that apply.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="NUMBER", help="Seed of the workload and the faults. Default: a random seed."),
+]
+Times = Annotated[
+    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Inject the fault this often in each cell.")
+]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Run each cell this often.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=1, metavar="SECONDS", help="Duration of the load of each cell.")
+]
+Rate = Annotated[
+    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Transactions per second of all writers together.")
+]
+Materialize = Annotated[
+    bool, typer.Option("--materialize", help="Also run the Spark job, and compare its tables with the ledger.")
+]
+Receive = Annotated[
+    bool, typer.Option("--receive", help="Also run receivers, kill them, and compare their effects with the ledger.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip the cells that have a result with this seed.")]
+Report = Annotated[
+    bool, typer.Option("--report", help="Write build/drill/report.html from the results with --seed, else from all.")
+]
+PerYear = Annotated[
+    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Faults per year, for the expected loss.")
+]
+Value = Annotated[
+    float, typer.Option("--value", min=0, metavar="NUMBER", help="Value of one lost event, for the expected loss.")
+]
+OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the data on stdout.")]
+ListCells = Annotated[bool, typer.Option("--list", help="List ways and faults, without running them.")]
+
+
+def drill(
+    ways: Ways = None,
+    faults: Faults = None,
+    seed: Seed = None,
+    times: Times = None,
+    repeat: Repeat = 1,
+    seconds: Seconds = 20,
+    rate: Rate = 60,
+    materialize: Materialize = False,
+    receive: Receive = False,
+    resume: Resume = False,
+    report: Report = False,
+    per_year: PerYear = 10,
+    value: Value = 100,
+    list_cells: ListCells = False,
+    output: OutputFormat = Output.TABLE,
+) -> None:
+    """Count events that are lost under faults.
+
+    The drill starts a stack of its own in build/drill and deletes its data at the end. Each cell, one way of sending
+    under one fault, writes its result to build/drill/results/. Exit code 1 when a way breaks a promise.
+    """
+    project = DrillProject(Path.cwd())
+    if list_cells:
+        _print_catalogue()
+        return
+    if report:
+        _write_report(project, seed, per_year, value)
+        return
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    load = Load(seconds=seconds, rate=rate)
+    cells = select_cells(
+        ways or [],
+        faults or [],
+        seed=seed,
+        repeat=repeat,
+        load=load,
+        materialize=materialize,
+        receive=receive,
+        injections=times,
+    )
+    print_message(f"seed {seed}")
+    results = run_cells(project, cells, print_message, resume=resume)
+    _print_results(results, output)
+    _judge(results, len(cells), seed)
+
+
+def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
+    """Print broken promises and the number of missing results; exit with 1 if there are any."""
+    broken, missing = broken_promises(results), cell_count - len(results)
+    for line in broken:
+        print_message(f"broken promise: {line}")
+    if missing:
+        print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these")
+    if broken or missing:
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def _print_catalogue() -> None:
+    rows = [[way.name, way.description] for way in WAYS.values()]
+    print_table(["way", "description"], rows)
+    rows = [[fault.name, fault.description, _ways_under(fault.name)] for fault in FAULTS.values()]
+    print_table(["fault", "description", "ways"], rows)
+
+
+def _ways_under(fault: str) -> str:
+    """Return the ways to which a fault applies."""
+    ways = [way.name for way in WAYS.values() if fault in way.faults]
+    return "all" if len(ways) == len(WAYS) else ", ".join(ways)
+
+
+def _write_report(project: DrillProject, seed: int | None, per_year: float, value: float) -> None:
+    results = read_results(project, seed)
+    if not results:
+        seeds = "" if seed is None else f" with seed {seed}"
+        raise ConfigurationError(f"no results{seeds} in {project.results}", "run `python -m outbox_lab.drill` first")
+    page = project.folder / "report.html"
+    page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
+    page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
+    page.with_suffix(".svg").write_text(loss_chart(summarize(results)), encoding="utf-8")
+    print_message(f"{plural(len(results), 'cell')}: {page}")
+
+
+def _print_results(results: list[CellResult], output: Output) -> None:
+    if output is Output.JSON:
+        print_json(msgspec.to_builtins(results))
+        return
+    counts = "committed", "delivered", *COUNTS
+    rows = [
+        [result.way, result.fault, *(str(getattr(result.verdict, name)) for name in counts), _seconds(result)]
+        for result in results
+    ]
+    print_table(["way", "fault", *counts, "recovery s"], rows)
+
+
+def _seconds(result: CellResult) -> str:
+    recovered = [value for value in result.recovery_s if value is not None]
+    return f"{max(recovered):.1f}" if recovered else "-"

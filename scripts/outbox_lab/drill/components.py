@@ -1,0 +1,138 @@
+"""Processes that a fault can hit: services of the stack, the writers, the relays, and connections through a proxy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Protocol
+
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.errors import OutboxError
+from outbox_kit.stack import Stack
+from outbox_kit.stack.control import Control
+from outbox_kit.stack.processes import find_processes, send_signal
+
+STOP_TIMEOUT_S = 30
+RESTART_INTERVAL_S = 1.0
+POLL_S = 0.1
+READY_TIMEOUT_S = 60
+# Greater than the stop_seconds of every service.
+SERVICE_STOP_S = 45
+STOPPED_STATES = ("stopped", "fatal")
+
+
+class Component(Protocol):
+    """Something that a fault can kill, pause, resume or restart."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every process of the component."""
+
+    def restart(self) -> None:
+        """Stop the component in an orderly way, and start it again."""
+
+
+class ServiceComponent:
+    """A service of the embedded stack. Supervisor starts it again after a kill."""
+
+    def __init__(self, stack: Stack, service: str) -> None:
+        self._stack = stack
+        self._service = service
+        self._control = Control(stack.layout.socket)
+
+    def signal(self, number: signal.Signals) -> None:
+        processes = find_processes(self._stack.layout, (self._service,))
+        if not processes:
+            raise OutboxError(f"no process of {self._service} is running", "run `outbox stack status`")
+        send_signal(processes, number)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Request the start of the service, which must be stopped."""
+        self._control.start(self._service)
+
+    def stop(self) -> None:
+        """Stop the service in an orderly way, also if Supervisor is starting it again and again."""
+
+        def poll() -> Observation[bool]:
+            self._control.stop(self._service)
+            state = self._control.processes()[self._service].state
+            return Observation(state in STOPPED_STATES or None, f"state {state}")
+
+        wait_for(f"{self._service} to stop", poll, seconds=SERVICE_STOP_S, interval=0.1)
+
+
+class ProcessComponent:
+    """A command that is started again whenever it ends, until `stop`."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str], *, ready: bytes = b""
+    ) -> None:
+        """`ready` is a text that the command logs when a fault would interrupt its work."""
+        self._command = list(command)
+        self._ready = ready
+        self._folder = folder
+        self._log = log
+        self._environment = {**os.environ, **environment}
+        self._stopped = Flag()
+        self._process = self._launch()
+        self._thread = Thread(target=self._keep_running, name="restart", daemon=True)
+        self._thread.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal as soon as the command is ready. Raises WaitTimeoutError after READY_TIMEOUT_S."""
+        wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
+        self._process.send_signal(number)
+
+    def is_ready(self) -> bool:
+        """Return whether the command runs and has logged the text `ready` since its start."""
+        return self._check_ready().value is not None
+
+    def _check_ready(self) -> Observation[bool]:
+        if self._process.poll() is not None:
+            return Observation(None, f"ended with exit code {self._process.returncode}")
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return Observation(self._ready in log.read() or None, "running, but not ready")
+
+    def restart(self) -> None:
+        self.signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Stop the command with SIGTERM, and with SIGKILL if it still runs after STOP_TIMEOUT_S."""
+        self._stopped.set()
+        self._thread.join(STOP_TIMEOUT_S)
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            return subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def _keep_running(self) -> None:
+        while not self._stopped.wait(POLL_S):
+            if self._process.poll() is not None and not self._stopped.wait(RESTART_INTERVAL_S):
+                self._process = self._launch()
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,76 @@
+"""Faults that replace the database: a restored backup, and a promoted standby."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from outbox_lab.drill.faults.base_backup import take_base_backup
+from outbox_lab.drill.faults.standby import Standby
+from outbox_lab.drill.stack import DrillStack
+
+# The writers continue for this time after the backup, or after the standby is in sync.
+WRITING_S = 5
+
+
+def restore_backup(drill: DrillStack) -> None:
+    """Restore a backup that is WRITING_S old: commits after it are undone, and the slots are gone."""
+    backup = drill.state.postgres_home / "backup"
+    take_base_backup(drill, backup)
+    time.sleep(WRITING_S)
+    drill.services["postgres"].stop()
+    _replace_data(drill, backup)
+
+
+def promote_standby(drill: DrillStack) -> None:
+    """Replace a killed server by a synchronous standby that has no copy of the slot."""
+    _promote(drill, Standby(drill, keeps_slots=False))
+
+
+def promote_standby_with_slot(drill: DrillStack) -> None:
+    """Replace a killed server by a synchronous standby that synchronizes the failover slots."""
+    _promote(drill, Standby(drill, keeps_slots=True))
+
+
+def _promote(drill: DrillStack, standby: Standby) -> None:
+    try:
+        with standby.running():
+            time.sleep(WRITING_S)
+            _kill_for_good(drill)
+            standby.promote()
+    except BaseException:
+        if not _data(drill).exists():  # the next cell needs a server
+            _replace_data(drill, _replaced(drill))
+        standby.abandon()
+        raise
+    _replace_data(drill, standby.folder)
+
+
+def _kill_for_good(drill: DrillStack) -> None:
+    """Kill the server. Without its data folder, Supervisor cannot start it again meanwhile."""
+    postgres, data = drill.services["postgres"], _data(drill)
+    data.rename(_replaced(drill))
+    postgres.signal(signal.SIGKILL)
+    postgres.stop()
+
+
+def _replace_data(drill: DrillStack, folder: Path) -> None:
+    """Start the stopped server with another data folder; return when it and the registry answer."""
+    replaced = _replaced(drill)
+    if _data(drill).exists():
+        _data(drill).rename(replaced)
+    folder.rename(_data(drill))
+    drill.services["postgres"].start()
+    shutil.rmtree(replaced, ignore_errors=True)
+    drill.connect_to_database().close()
+    drill.wait_for_registry()
+
+
+def _data(drill: DrillStack) -> Path:
+    return drill.state.postgres_home / "data"
+
+
+def _replaced(drill: DrillStack) -> Path:
+    return drill.state.postgres_home / "data.replaced"

@@ -1,0 +1,54 @@
+"""Injection of a fault into the running components, or into the deployed pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from outbox_kit.deployment import Deployment
+from outbox_lab.drill.components import Component
+from outbox_lab.drill.faults import connections, database, disk, signals
+from outbox_lab.drill.faults.fault import Action, Fault
+from outbox_lab.drill.faults.slot import invalidate_slot
+from outbox_lab.drill.stack import DrillStack
+
+BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
+"""The function of each fault whose action is BREAK, by the name of the fault."""
+DAMAGES: dict[str, Callable[[DrillStack], None]] = {
+    "disk-full-kafka": disk.fill,
+    "restore-postgres": database.restore_backup,
+    "promote-standby": database.promote_standby,
+    "promote-with-slot": database.promote_standby_with_slot,
+}
+"""The function of each fault whose action is DAMAGE, by the name of the fault."""
+PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
+
+
+def prepared(fault: Fault, drill: DrillStack) -> AbstractContextManager[None]:
+    """Prepare the stack for a fault, from before the deployment to the end of the cell. Raises NotApplicableError."""
+    return PREPARATIONS[fault.name](drill) if fault.name in PREPARATIONS else nullcontext()
+
+
+def inject(
+    fault: Fault, components: Mapping[str, Component], drill: DrillStack, deployment: Deployment | None = None
+) -> None:
+    """Inject a fault; return when a pause or delay is over. `deployment` is None for a way without a pipeline file."""
+    match fault.action:
+        case Action.KILL:
+            signals.kill(components[fault.component])
+        case Action.PAUSE:
+            signals.pause(components[fault.component], fault.seconds)
+        case Action.RESTART:
+            components[fault.component].restart()
+        case Action.RESET:
+            drill.proxy.reset_connections()
+        case Action.SLOW:
+            connections.slow_down(drill.proxy, fault.seconds)
+        case Action.BREAK:
+            if deployment is None:
+                raise ValueError(f"fault {fault.name} needs a pipeline file")
+            BREAKAGES[fault.name](drill, deployment)
+        case Action.DAMAGE:
+            DAMAGES[fault.name](drill)
+        case Action.NONE:
+            pass

@@ -1,0 +1,68 @@
+"""Materialization of a cell's topic by the Spark job, and the comparison of its table with the ledger."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import IO
+
+import psycopg
+from psycopg import sql
+
+from outbox_kit.errors import OutboxError
+from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
+from outbox_lab.drill.ledger import Event, Ledger, Outcome
+from outbox_lab.drill.project import ENVIRONMENT
+from outbox_lab.drill.stack import DrillStack
+
+RUNS = 3
+CONNECT_TIMEOUT_S = 10
+SHOWN_DIFFERENCES = 5
+
+
+def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
+    """Run the Spark job; return the differences between its table and the newest committed events, empty if equal."""
+    _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
+    query = sql.SQL("select id, version from public.{}").format(sql.Identifier(cell))
+    with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        actual: dict[str, int] = dict(connection.execute(query).fetchall())
+    expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
+    found = [
+        f"{account}: table has version {actual.get(account)}, ledger {expected.get(account)}"
+        for account in sorted(actual.keys() | expected.keys())
+        if actual.get(account) != expected.get(account)
+    ]
+    return found[:SHOWN_DIFFERENCES]
+
+
+def newest_events(ledger: Ledger) -> dict[str, Event]:
+    """Return the event with the highest version of each account."""
+    newest: dict[str, Event] = {}
+    for event, _ in ledger.events(Outcome.COMMITTED).values():
+        if event.account not in newest or newest[event.account].version < event.version:
+            newest[event.account] = event
+    return newest
+
+
+def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
+    """Run the job; run it again after a failure, as a schedule does. Raises OutboxError after RUNS runs."""
+    drill.wait_for_registry()
+    with log.open("wb") as output:
+        codes = (_job_exit_code(drill, pipeline_file, output) for _ in range(RUNS))
+        if all(codes):
+            raise OutboxError(f"{RUNS} runs of the Spark job failed", f"see {log}")
+
+
+def _job_exit_code(drill: DrillStack, pipeline_file: Path, output: IO[bytes]) -> int:
+    try:
+        return subprocess.run(
+            job_command(pipeline_file, ENVIRONMENT),
+            cwd=drill.project.folder,
+            env=job_environment(),
+            stdout=output,
+            stderr=output,
+            timeout=SPARK_TIMEOUT_S,
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise OutboxError(f"the Spark job took more than {SPARK_TIMEOUT_S} s") from None

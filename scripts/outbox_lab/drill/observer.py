@@ -1,0 +1,167 @@
+"""Observer: notes every record that a consumer of a topic sees, and whether its row was visible at that time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from threading import Event as Flag
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.errors import UnreachableError
+from outbox_kit.kafka.client import client_settings
+from outbox_kit.pipeline import Kafka
+from outbox_lab.drill import accounts
+from outbox_lab.drill.states import version_of
+
+BATCH_SIZE = 500
+POLL_S = 0.1
+METADATA_TIMEOUT_S = 30
+CONNECT_TIMEOUT_S = 2
+STOP_TIMEOUT_S = 30
+READ_OPTIONS = "-c statement_timeout=2s"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One record as a consumer saw it. `is_early` if its row was not visible yet; None if that is unknown.
+
+    `received_at` is in seconds since the epoch, None if the record was read later. `version` is that of the state in
+    the value, None for a tombstone.
+    """
+
+    event_id: str
+    partition: int
+    offset: int
+    received_at: float | None
+    is_early: bool | None
+    version: int | None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Partition and offset, which identify a record of a topic."""
+        return self.partition, self.offset
+
+
+class Observer:
+    """Consumes a topic from the beginning in a thread, with isolation.level=read_committed, during a `with` block."""
+
+    def __init__(self, kafka: Kafka, topic: str, dsn: str) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._dsn = dsn
+        self._deliveries: list[Delivery] = []
+        self._ids: set[str] = set()
+        self._lock = Lock()
+        self._stop = Flag()
+        self._thread = Thread(target=self._run, name="observer", daemon=True)
+        self._connection: psycopg.Connection[tuple[str]] | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._consumer = self._open_consumer()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """The deliveries so far. Raises the error that ended the observer."""
+        with self._lock:
+            if self._error is not None:
+                raise UnreachableError(f"the observer of topic {self._topic} ended: {self._error}") from self._error
+            return list(self._deliveries)
+
+    def missing(self, event_ids: Sequence[str]) -> int:
+        """Return how many of these events were not delivered yet."""
+        with self._lock:
+            return sum(event_id not in self._ids for event_id in event_ids)
+
+    def _open_consumer(self) -> Consumer:
+        settings = {
+            **client_settings(self._kafka),
+            "group.id": "outbox-drill",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+        }
+        consumer = Consumer(settings)
+
+        def poll() -> Observation[list[int]]:
+            metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
+            # The broker can take a moment until it knows a new topic.
+            return Observation([*metadata.partitions] or None, str(metadata.error))
+
+        partitions = wait_for(f"topic {self._topic}", poll, seconds=METADATA_TIMEOUT_S)
+        consumer.assign([TopicPartition(self._topic, number, 0) for number in partitions])
+        return consumer
+
+    def _run(self) -> None:
+        with closing(self._consumer):
+            try:
+                while not self._stop.is_set():
+                    self._note(
+                        [message for message in self._consumer.consume(BATCH_SIZE, POLL_S) if _is_record(message)]
+                    )
+            except BaseException as error:
+                with self._lock:
+                    self._error = error
+
+    def _note(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        received_at = time.time()
+        deliveries = [delivery_of(message) for message in messages]
+        event_ids = [delivery.event_id for delivery in deliveries]
+        visible = self._visible(event_ids)
+        with self._lock:
+            for delivery in deliveries:
+                is_early = None if visible is None else delivery.event_id not in visible
+                self._deliveries.append(replace(delivery, received_at=received_at, is_early=is_early))
+            self._ids.update(event_ids)
+
+    def _visible(self, event_ids: list[str]) -> set[str] | None:
+        """Return the events whose rows are visible, None if the database does not answer."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(
+                    self._dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, options=READ_OPTIONS
+                )
+            return {row[0] for row in self._connection.execute(accounts.VISIBLE, (event_ids,)).fetchall()}
+        except psycopg.Error:
+            if self._connection is not None:
+                self._connection.close()
+            return None
+
+
+def delivery_of(message: Message) -> Delivery:
+    """Return what a record itself states: event, position and version."""
+    event_id = text_headers(message).get("event_id", "")
+    position = message.partition() or 0, message.offset() or 0
+    return Delivery(event_id, *position, received_at=None, is_early=None, version=version_of(message.value()))
+
+
+def _is_record(message: Message) -> bool:
+    """Return whether a polled message is a record. A lost connection is not an error: the client connects again."""
+    error = message.error()
+    if error is None:
+        return True
+    if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+        return False
+    raise KafkaException(error)

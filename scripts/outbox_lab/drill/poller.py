@@ -1,0 +1,108 @@
+"""Process that polls an outbox table by an incrementing column, and sends the rows that it reads.
+
+    python -m outbox_lab.drill.poller SETTINGS.json
+
+It stores its position after the delivery of the rows, as JDBC source connectors do, so rows are sent at least once. It
+ends with any error, and continues from the stored position when it is started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import LiteralString
+
+import msgspec
+from confluent_kafka import Producer
+from psycopg import sql
+
+from outbox_events import Deliveries
+from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.record import PRODUCER_SETTINGS
+from outbox_kit.deployment import Deployment, open_deployment
+from outbox_kit.encoding import RecordEncoder
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.kafka.client import client_settings
+from outbox_kit.pipeline.overrides import Overrides
+from outbox_kit.postgres import client, ddl
+from outbox_kit.relay.rows import RowReader
+from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
+from outbox_lab.drill.incrementing_poller import IncrementingPoller, Position
+from outbox_lab.drill.project import ENVIRONMENT
+
+# The interval of the relay. JDBC source connectors poll every 5 seconds by default.
+INTERVAL_S = 0.1
+ADD_ORDER = sql.SQL("""
+    alter table {outbox} add if not exists {order} bigint generated always as identity;
+    create index if not exists {index} on {outbox} ({order});
+    create table if not exists drill.position (outbox text primary key, transaction bigint, place bigint)""")
+READ_POSITION: LiteralString = "select transaction, place from drill.position where outbox = %s"
+WRITE_POSITION: LiteralString = """
+    insert into drill.position values (%s, %s, %s)
+    on conflict (outbox) do update set transaction = excluded.transaction, place = excluded.place"""
+
+
+@dataclass(frozen=True)
+class PollerSettings:
+    """Settings of the process. It reaches PostgreSQL through `port`."""
+
+    pipeline_file: str
+    port: int
+    horizon: bool
+
+
+def prepare(connection: client.Connection, outbox: str) -> None:
+    """Add the incrementing column to the outbox table, and create the table of positions."""
+    table = outbox.split(".")[1]
+    connection.execute(
+        ADD_ORDER.format(
+            outbox=ddl.qualified_name(outbox),
+            order=sql.Identifier(ORDER_COLUMN),
+            index=sql.Identifier(f"{table}_{ORDER_COLUMN}"),
+        )
+    )
+
+
+def run(deployment: Deployment, *, horizon: bool) -> None:
+    """Send rows until the process is stopped. Raises UnreachableError, RejectedError, NotDeliveredError."""
+    lock = deployment.lock()
+    if lock is None:
+        raise ConfigurationError(f"lock file {deployment.lock_file} does not exist", "run `outbox apply`")
+    outbox = deployment.pipeline.source.table
+    encoder = RecordEncoder(deployment.pipeline, lock, partition_of)
+    deliveries = Deliveries(
+        Producer({**client_settings(deployment.environment.kafka), **PRODUCER_SETTINGS, "linger.ms": 5})
+    )
+    with client.connected(deployment.environment.source) as connection:
+        tables = RelayTables(deployment.pipeline, marks=False)
+        reader = RowReader(tables, client.read_column_types(connection, outbox))
+        poller = IncrementingPoller(connection, outbox, reader.columns, horizon, _position(connection, outbox))
+        while True:
+            rows = poller.poll()
+            for row in rows:
+                deliveries.send(encoder.encode(reader.outbox_row(row), f"0001_{row['place']:016x}-{0:016x}"))
+            if not rows:
+                time.sleep(INTERVAL_S)
+                continue
+            deliveries.wait()
+            connection.execute(WRITE_POSITION, (outbox, poller.position.transaction, poller.position.place))
+
+
+def _position(connection: client.Connection, outbox: str) -> Position:
+    found = connection.execute(READ_POSITION, (outbox,)).fetchone()
+    return Position(**found) if found else Position()
+
+
+def main(settings: PollerSettings) -> None:
+    """Run the process."""
+    port = Overrides(options=(f"environment.source.port={settings.port}",))
+    with open_deployment(Path(settings.pipeline_file), ENVIRONMENT, port) as deployment:
+        run(deployment, horizon=settings.horizon)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=PollerSettings))

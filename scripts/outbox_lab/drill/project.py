@@ -1,0 +1,132 @@
+"""Project of the drill in build/drill: pipeline files of the cells, one environment, and a stack of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import yaml
+
+from outbox_kit.errors import ConfigurationError, StackError
+from outbox_kit.results.progress import Reporter
+from outbox_kit.stack import Stack, StackState
+from outbox_kit.stack.processes import terminate
+from outbox_lab.drill.accounts import AGGREGATE
+
+ENVIRONMENT = "drill"
+STANDBY = "standby"
+"""Name of the process of a standby, which a killed drill leaves running."""
+PARTITIONS = 4
+STANDBY_STOP_S = 10
+RUNTIME_FOLDERS = ("build/runtime", "smt/target/plugin")
+# Less than the pause of Kafka, so that this pause ends the replication connection.
+SERVER_SETTINGS = {"wal_sender_timeout": "8s", "deadlock_timeout": "1s"}
+# The topics are compacted, as the pipelines of users are, but no record is old enough to be removed: compaction would
+# remove the evidence.
+TOPIC_SETTINGS = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Account",
+    "namespace": "io.outboxkit.drill",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "version", "type": "long"},
+        {"name": "balance", "type": "long"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class DrillProject:
+    """Folder of the drill inside of a project in which `make setup` ran."""
+
+    project_folder: Path
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the drill's own project."""
+        return self.project_folder / "build" / "drill"
+
+    @property
+    def results(self) -> Path:
+        """Folder of the results, which a purge of the stack retains."""
+        return self.folder / "results"
+
+    def write_environment(self, proxy_port: int) -> None:
+        """Write templates, schema and environment file. The connector reaches PostgreSQL through `proxy_port`."""
+        connectors = self.folder / "connectors"
+        templates = self.project_folder / "connectors" / "templates"
+        if templates.is_dir():  # otherwise the built-in ones are used
+            shutil.copytree(templates, connectors / "templates", dirs_exist_ok=True)
+        for name in ("environments", "../schemas"):
+            (connectors / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "schemas" / f"{AGGREGATE}.avsc").write_text(json.dumps(SCHEMA))
+        local = yaml.safe_load(self._local_environment.read_text())
+        local["name"] = ENVIRONMENT
+        local["source"]["connector"] |= {"host": "127.0.0.1", "port": proxy_port}
+        local["connector"]["exactly_once"] = "requested"  # the worker decides; see ConnectMode
+        (connectors / "environments" / f"{ENVIRONMENT}.yaml").write_text(yaml.safe_dump(local))
+
+    def write_pipeline(self, name: str, **changes: object) -> Path:
+        """Write the pipeline file of one cell, with topics, slot and table of its own; return its path."""
+        pipeline: dict[str, object] = {
+            "name": name,
+            "prefix": name,
+            "source": {"table": f"public.{name}_event", "publication": f"{name}_p", "slot": f"{name}_s"},
+            "aggregates": {
+                AGGREGATE: {"schema": f"schemas/{AGGREGATE}.avsc", "partitions": PARTITIONS, "topic": TOPIC_SETTINGS}
+            },
+            "connector": {"name": name, "template": "outbox-postgres"},
+            "materializations": [{"aggregate": AGGREGATE, "target": "warehouse", "table": name}],
+            **changes,
+        }
+        path = self.folder / "connectors" / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(pipeline))
+        return path
+
+    @property
+    def _local_environment(self) -> Path:
+        """Environment file of the embedded stack, from which that of the drill is derived."""
+        return self.project_folder / "connectors" / "environments" / "local.yaml"
+
+    @contextmanager
+    def running_stack(self, progress: Reporter) -> Iterator[tuple[Stack, StackState]]:
+        """Start the drill's stack without the data of an earlier run; stop it and delete its data at the end.
+
+        Raises ConfigurationError if the project has no environment file of the embedded stack, and StackError.
+        """
+        if not self._local_environment.is_file():
+            hint = "copy this file from the repository of outbox-kit, or run the drill there"
+            raise ConfigurationError(f"{self._local_environment} does not exist", hint)
+        for name in RUNTIME_FOLDERS:
+            self._link(name)
+        stack = Stack(self.folder)
+        terminate(stack.layout, (STANDBY,), seconds=STANDBY_STOP_S)
+        stack.down(progress, purge=True)
+        state = stack.up(progress)
+        try:
+            _set_server_settings(state)
+            yield stack, state
+        finally:
+            stack.down(progress, purge=True)
+
+    def _link(self, name: str) -> None:
+        target, link = self.project_folder / name, self.folder / name
+        if not target.is_dir():
+            raise StackError(f"{target} does not exist", "run `make setup`")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to(target)
+
+
+def _set_server_settings(state: StackState) -> None:
+    with psycopg.connect(state.postgres, connect_timeout=10, autocommit=True) as connection:
+        for name, value in SERVER_SETTINGS.items():
+            connection.execute(f"alter system set {name} = '{value}'")
+        connection.execute("select pg_reload_conf()")

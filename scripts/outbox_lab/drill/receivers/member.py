@@ -1,0 +1,121 @@
+"""Process with one receiver per strategy, each a member of the group of its strategy, until SIGTERM.
+
+    python -m outbox_lab.drill.receivers.member SETTINGS.json
+
+A receiver that ends with an error is opened again, as a service manager starts a service again.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+
+import msgspec
+
+from outbox_events import Event, Handlers, Receiver
+from outbox_lab.drill.observer import Delivery
+from outbox_lab.drill.receivers import tables
+from outbox_lab.drill.receivers.strategies import STRATEGIES, Resources
+from outbox_lab.drill.states import version_of
+
+logger = logging.getLogger(__name__)
+
+READY = "every receiver has applied events"
+RESTART_INTERVAL_S = 1.0
+POLL_S = 0.2
+# The shortest session that the broker accepts, so that the partitions of a killed member are assigned again soon.
+SESSION_TIMEOUT_MS = 6000
+HEARTBEAT_INTERVAL_MS = 500
+COMMIT_INTERVAL_MS = 1000
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """Settings of the processes of a cell. Files of the strategies are in `folder`."""
+
+    kafka: str
+    dsn: str
+    topic: str
+    strategies: tuple[str, ...]
+    assignor: str
+    folder: str
+
+    def resources(self, strategy: str) -> Resources:
+        """Return what a strategy needs."""
+        return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder))
+
+    def group(self, strategy: str) -> str:
+        """Return the consumer group of a strategy."""
+        return f"{self.topic}.{strategy}"
+
+
+class Member:
+    """One receiver. `has_applied` is set by its first effect."""
+
+    def __init__(self, settings: MemberSettings, strategy: str, stop: Flag) -> None:
+        self.has_applied = Flag()
+        self._settings = settings
+        self._strategy = strategy
+        self._stop = stop
+        self._handlers = Handlers[tables.Connection]()
+        self._handlers.otherwise(self._apply)
+
+    def run(self) -> None:
+        """Receive until the stop flag is set, and open a new receiver after each error."""
+        while not self._stop.is_set():
+            try:
+                with self._receiver() as receiver:
+                    receiver.run(self._stop, poll_s=POLL_S)
+            except Exception:
+                logger.exception("%s: the receiver ended", self._strategy)
+                self._stop.wait(RESTART_INTERVAL_S)
+
+    def _receiver(self) -> Receiver[tables.Connection]:
+        settings = {
+            "bootstrap.servers": self._settings.kafka,
+            "group.id": self._settings.group(self._strategy),
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
+            "partition.assignment.strategy": self._settings.assignor,
+        }
+        strategy = STRATEGIES[self._strategy](self._settings.resources(self._strategy))
+        return Receiver(settings, [self._settings.topic], strategy, self._handlers)
+
+    def _apply(self, event: Event, connection: tables.Connection) -> None:
+        effect = Delivery(event.event_id, event.partition, event.offset, None, None, version_of(event.raw_value))
+        tables.apply(connection, self._settings.group(self._strategy), effect)
+        self.has_applied.set()
+
+
+def run_members(settings: MemberSettings) -> None:
+    """Run one receiver per strategy until SIGTERM; log READY when each of them has applied an event."""
+    stop = Flag()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stop.set())
+    members = [Member(settings, strategy, stop) for strategy in settings.strategies]
+    with ThreadPoolExecutor(len(members)) as pool:
+        for member in members:
+            pool.submit(member.run)
+        if _wait_until_applied(members, stop):
+            logger.warning(READY)
+        while not stop.wait(POLL_S):
+            pass
+
+
+def _wait_until_applied(members: Sequence[Member], stop: Flag) -> bool:
+    """Wait until each receiver has applied an event; return whether this was before the stop."""
+    while not stop.is_set() and not all(member.has_applied.is_set() for member in members):
+        stop.wait(POLL_S)
+    return not stop.is_set()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    run_members(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=MemberSettings))

@@ -1,0 +1,149 @@
+"""Receivers of a cell: two processes, which are killed at random times, and the wait for the end of the topic."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Self
+
+import msgspec
+
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.errors import OutboxError, WaitTimeoutError
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.pipeline import Kafka
+from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, python_module
+from outbox_lab.drill.ledger import Ledger
+from outbox_lab.drill.observer import Delivery
+from outbox_lab.drill.receivers import tables
+from outbox_lab.drill.receivers.effects import EffectCounts, count_effects
+from outbox_lab.drill.receivers.member import READY, MemberSettings
+from outbox_lab.drill.receivers.strategies import STORES_POSITIONS, STRATEGIES
+
+MEMBERS = 2
+KILL_INTERVAL_S = (0.3, 3.0)
+END_S = 90
+ASSIGNORS = ("range", "cooperative-sticky")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the receivers of a cell work. `name` is part of the names of their files in `folder`."""
+
+    kafka: Kafka
+    dsn: str
+    topic: str
+    folder: Path
+    name: str
+
+
+class Receivers:
+    """Consumer groups of a topic, one per strategy, during a `with` block. Without strategies nothing runs."""
+
+    def __init__(self, place: Place, seed: str, strategies: Sequence[str] = tuple(STRATEGIES)) -> None:
+        """`seed` determines the assignor, and the times of the kills."""
+        self.kills = 0
+        self._place = place
+        self._rng = random.Random(seed)  # noqa: S311 - not a secret
+        self._members: list[ProcessComponent] = []
+        self._stack = ExitStack()
+        self._files = place.folder / f"{place.name}.receivers"
+        self._settings = MemberSettings(
+            kafka=place.kafka.bootstrap_servers,
+            dsn=place.dsn,
+            topic=place.topic,
+            strategies=tuple(strategies),
+            assignor=self._rng.choice(ASSIGNORS),
+            folder=str(self._files),
+        )
+
+    def __enter__(self) -> Self:
+        if self._settings.strategies:
+            tables.create(self._place.dsn)
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._files.mkdir()
+            for number in range(MEMBERS):
+                self._members.append(self._start(number))
+                self._stack.callback(self._members[-1].stop)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def _start(self, number: int) -> ProcessComponent:
+        settings_file = self._files / "settings.json"
+        settings_file.write_bytes(msgspec.json.encode(self._settings))
+        command = python_module("outbox_lab.drill.receivers.member", str(settings_file))
+        log = self._place.folder / f"{self._place.name}.receiver-{number}.log"
+        return ProcessComponent(command, self._files, log, {}, ready=READY.encode())
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Kill members at random times during a `with` block."""
+        stop = Flag()
+        thread = Thread(target=self._kill_until, args=(stop,), name="kills", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(READY_TIMEOUT_S)
+
+    def _kill_until(self, stop: Flag) -> None:
+        while self._members and not stop.wait(self._rng.uniform(*KILL_INTERVAL_S)):
+            self.kill(self._rng.randrange(MEMBERS))
+
+    def kill(self, number: int) -> None:
+        """Send SIGKILL to a member, unless one of its receivers has not applied an event since its start."""
+        member = self._members[number]
+        with suppress(OutboxError):  # it ended on its own in this moment
+            if member.is_ready():
+                member.signal(signal.SIGKILL)
+                self.kills += 1
+
+    def drain(self, deliveries: Sequence[Delivery]) -> list[str]:
+        """Wait until every group has all records of the topic behind it; return what did not happen, for the notes."""
+        ends = {partition: 0 for partition, _ in (delivery.position for delivery in deliveries)}
+        for delivery in deliveries:
+            ends[delivery.partition] = max(ends[delivery.partition], delivery.offset + 1)
+        notes = []
+        for strategy in self._settings.strategies:
+            try:
+                subject = f"the receivers with {strategy} to reach the end of the topic"
+                wait_for(subject, partial(self._at_end, strategy, ends), seconds=END_S, interval=0.5)
+            except WaitTimeoutError as error:
+                notes.append(error.message)
+        return notes
+
+    def _at_end(self, strategy: str, ends: dict[int, int]) -> Observation[bool]:
+        """Compare the positions that a new owner of each partition would start at with the end of the topic."""
+        group = self._settings.group(strategy)
+        try:
+            if strategy in STORES_POSITIONS:
+                positions = tables.read_positions(self._place.dsn, group)
+            else:
+                committed = KafkaClient(self._place.kafka).committed_offsets(group, self._place.topic, ends)
+                positions = {partition: offset for partition, (offset, _) in committed.items()}
+        except OutboxError as error:
+            return Observation(None, error.message)
+        behind = [
+            f"partition {partition} at {positions.get(partition)} of {end}"
+            for partition, end in sorted(ends.items())
+            if positions.get(partition, 0) < end
+        ]
+        return Observation(None if behind else True, ", ".join(behind))
+
+    def count_effects(self, ledger: Ledger) -> tuple[EffectCounts, ...]:
+        """Return the counts of each strategy, after `drain`."""
+        return tuple(
+            count_effects(strategy, ledger, tables.read_effects(self._place.dsn, self._settings.group(strategy)))
+            for strategy in self._settings.strategies
+        )

@@ -1,0 +1,66 @@
+"""Strategies of outbox_events.receiving that the receivers of a cell use, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outbox_events import BloomFilter, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
+from outbox_lab.drill.receivers import tables
+
+# Small, so that generations are replaced and the filter recognizes new events wrongly: then the table decides.
+FILTER_CAPACITY = 500
+FILTER_ERROR_RATE = 0.02
+FILTER_SAVE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a strategy needs: broker, database of the service, consumer group, and a folder for files."""
+
+    kafka: str
+    dsn: str
+    group: str
+    folder: Path
+
+    def connect(self) -> tables.Connection:
+        """Connect to the database of the service."""
+        return tables.connect(self.dsn)
+
+
+def _processed_events(resources: Resources) -> ProcessedEvents[tables.Connection]:
+    return ProcessedEvents(resources.connect, resources.group, table=tables.PROCESSED_EVENTS)
+
+
+def _stored_offsets(resources: Resources) -> Strategy[Any]:
+    return StoredOffsets(resources.connect, resources.group, table=tables.POSITIONS)
+
+
+def _bloom_before_table(resources: Resources) -> Strategy[Any]:
+    return BloomFilter(
+        resources.folder,
+        capacity=FILTER_CAPACITY,
+        error_rate=FILTER_ERROR_RATE,
+        behind=_processed_events(resources),
+        save_interval_s=FILTER_SAVE_S,
+    )
+
+
+def _without_deduplication(resources: Resources) -> Strategy[Any]:
+    return WithoutDeduplication(resources.connect)
+
+
+STRATEGIES: dict[str, Callable[[Resources], Strategy[Any]]] = {
+    "processed-events": _processed_events,
+    "stored-offsets": _stored_offsets,
+    "bloom-before-table": _bloom_before_table,
+    "without-deduplication": _without_deduplication,
+}
+STORES_POSITIONS = frozenset({"stored-offsets"})
+"""Strategies whose positions are in the database; the offsets of the group can be behind them."""
+ONCE_PER_EVENT = frozenset({"processed-events", "bloom-before-table"})
+"""Strategies that apply an event once, also if the topic has it twice."""
+ONCE_PER_RECORD = frozenset({"stored-offsets"})
+"""Strategies that apply each record of the topic once."""

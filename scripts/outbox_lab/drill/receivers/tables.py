@@ -1,0 +1,64 @@
+"""Tables of the receiving service: effects, processed events and positions."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from outbox_events import position_table, processed_table
+from outbox_lab.drill.observer import Delivery
+
+PROCESSED_EVENTS = "receiver.processed_event"
+POSITIONS = "receiver.consumer_offset"
+CONNECT_TIMEOUT_S = 5
+# Nothing keeps the rows unique: that is the task of the strategy.
+CREATE: LiteralString = """
+    drop schema if exists receiver cascade;
+    create schema receiver;
+    create table receiver.effect (
+      number bigint generated always as identity, consumer_group text not null, event_id text not null,
+      partition integer not null, record_offset bigint not null, version bigint)"""
+APPLY: LiteralString = """
+    insert into receiver.effect (consumer_group, event_id, partition, record_offset, version)
+    values (%s, %s, %s, %s, %s)"""
+EFFECTS: LiteralString = """
+    select event_id, partition, record_offset, version from receiver.effect where consumer_group = %s order by number"""
+NEXT_OFFSETS = sql.SQL("select partition, next_offset from {} where consumer_group = %s").format(
+    sql.Identifier(*POSITIONS.split("."))
+)
+
+Connection = psycopg.Connection[Any]
+
+
+def connect(dsn: str) -> Connection:
+    """Connect to the database of the receiving service."""
+    return psycopg.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S)
+
+
+def create(dsn: str) -> None:
+    """Replace the tables of an earlier cell by empty ones."""
+    with closing(connect(dsn)) as connection, connection.transaction():
+        connection.execute(CREATE)
+        connection.execute(processed_table.create_table_sql(PROCESSED_EVENTS))
+        connection.execute(position_table.create_table_sql(POSITIONS))
+
+
+def apply(connection: Connection, group: str, effect: Delivery) -> None:
+    """Insert the effect of an event in the open transaction."""
+    connection.execute(APPLY, (group, effect.event_id, *effect.position, effect.version))
+
+
+def read_effects(dsn: str, group: str) -> list[Delivery]:
+    """Return the effects of a group, in the order in which they were applied."""
+    with closing(connect(dsn)) as connection:
+        rows = connection.execute(EFFECTS, (group,)).fetchall()
+    return [Delivery(row[0], row[1], row[2], received_at=None, is_early=None, version=row[3]) for row in rows]
+
+
+def read_positions(dsn: str, group: str) -> dict[int, int]:
+    """Return the stored positions of a group, by partition."""
+    with closing(connect(dsn)) as connection:
+        return dict(connection.execute(NEXT_OFFSETS, (group,)).fetchall())

@@ -1,0 +1,108 @@
+"""Report of a drill: one HTML page, and the Markdown table and chart of docs/loss-table.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from outbox_lab.drill.cell import CellResult
+from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.receivers.effects import EFFECT_COUNTS
+from outbox_lab.drill.reporting.charts import delay_chart, loss_chart
+from outbox_lab.drill.reporting.expected_loss import Interval
+from outbox_lab.drill.reporting.summary import (
+    CellSummary,
+    EffectSummary,
+    WaySummary,
+    summarize,
+    summarize_effects,
+)
+from outbox_lab.drill.verdict import COUNTS
+
+WHOLE_FROM = 100
+LOSES_ALWAYS = "also without a fault"
+WAY_HEADINGS = ("way", "faults", "committed", *COUNTS, "lost per fault (95 %)")
+EFFECT_HEADINGS = ("way", "strategy", "kills", "committed", "effects", *EFFECT_COUNTS)
+CELL_HEADINGS = ("fault", "committed", *COUNTS, "p50", "p99", "max", "recovery")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Assumptions of the expected loss: faults per year, and the value of one lost event."""
+
+    faults_per_year: float = 10
+    value: float = 100
+
+
+def to_html(results: Sequence[CellResult], cost: Cost) -> str:
+    """Return the report as one HTML page, without scripts and external resources."""
+    loader = PackageLoader("outbox_lab.drill.reporting", ".")
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    jinja.filters |= {"seconds": seconds, "amount": amount, "interval": interval}
+    ways = summarize(results)
+    return jinja.get_template("report.html.j2").render(
+        ways=ways,
+        counts=COUNTS,
+        effects=summarize_effects(results),
+        effect_counts=EFFECT_COUNTS,
+        cost=cost,
+        faults=FAULTS,
+        results=results,
+        seeds=sorted({result.seed for result in results}),
+        total=sum(way.committed for way in ways),
+        delay_chart=delay_chart,
+        loss_chart=loss_chart(ways),
+        loses_always=LOSES_ALWAYS,
+    )
+
+
+def to_markdown(results: Sequence[CellResult]) -> str:
+    """Return one table of all ways, one of the receivers, and one of the cells of each way."""
+    ways, effects = summarize(results), summarize_effects(results)
+    parts = [_table(WAY_HEADINGS, map(_way_row, ways))]
+    if effects:
+        parts.append(f"### Effects of receivers\n\n{_table(EFFECT_HEADINGS, map(_effect_row, effects))}")
+    for way in ways:
+        parts.append(f"### {way.way}\n\n{way.description}.\n\n{_table(CELL_HEADINGS, map(_cell_row, way.cells))}")
+    return "\n".join(parts)
+
+
+def _way_row(way: WaySummary) -> tuple[str, ...]:
+    counts = (f"{way.counts[name]:,}" for name in COUNTS)
+    return way.way, str(way.faults), f"{way.committed:,}", *counts, interval(way.loss) if way.loss else LOSES_ALWAYS
+
+
+def _effect_row(effects: EffectSummary) -> tuple[str, ...]:
+    numbers = effects.kills, effects.committed, effects.effects, *effects.counts.values()
+    return effects.way, effects.strategy, *(f"{number:,}" for number in numbers)
+
+
+def _cell_row(cell: CellSummary) -> tuple[str, ...]:
+    counts = (f"{getattr(cell, name):,}" for name in COUNTS)
+    times = map(seconds, (cell.p50, cell.p99, cell.maximum, cell.recovery))
+    name = cell.fault if cell.faults <= 1 else f"{cell.fault} ({cell.faults} times)"
+    return name, f"{cell.committed:,}", *counts, *times
+
+
+def _table(headings: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [headings, ("---", *("---:" for _ in headings[1:])), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration as text."""
+    if value is None:
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def amount(value: float) -> str:
+    """Return a number with three significant digits, or whole if it is larger."""
+    return f"{value:,.0f}" if value >= WHOLE_FROM else f"{value:.3g}"
+
+
+def interval(value: Interval) -> str:
+    """Return a mean with its interval as text."""
+    return f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"

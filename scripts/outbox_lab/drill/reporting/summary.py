@@ -1,0 +1,145 @@
+"""Totals of a drill by way of sending, and the expected loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from outbox_lab.drill.cell import CellResult
+from outbox_lab.drill.faults import FAULTS, fault_named
+from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, EffectCounts, broken_by_receivers
+from outbox_lab.drill.reporting.expected_loss import Interval, per_trial
+from outbox_lab.drill.verdict import COUNTS
+from outbox_lab.drill.ways.catalogue import WAYS
+from outbox_lab.drill.ways.way import Promise
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """All repetitions of one way under one fault."""
+
+    way: str
+    fault: str
+    promise: Promise
+    cells: int
+    faults: int
+    committed: int
+    delivered: int
+    lost: int
+    phantom: int
+    early: int
+    duplicated: int
+    unordered: int
+    p50: float | None
+    p99: float | None
+    maximum: float | None
+    recovery: float | None
+    results: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True)
+class WaySummary:
+    """All cells of one way. `loss` is the number of lost events per fault, None if the way loses events without one."""
+
+    way: str
+    description: str
+    cells: tuple[CellSummary, ...]
+    faults: int
+    committed: int
+    counts: dict[str, int]
+    loss: Interval | None
+
+
+@dataclass(frozen=True)
+class EffectSummary:
+    """Effects of one strategy in all cells of one way that had receivers. `broken` are the counts against a promise."""
+
+    way: str
+    strategy: str
+    kills: int
+    committed: int
+    effects: int
+    counts: dict[str, int]
+    broken: dict[str, int]
+
+
+def summarize_effects(results: Sequence[CellResult]) -> list[EffectSummary]:
+    """Return the sums of the effects, in the order of the ways in `results` and of the strategies."""
+    pairs = dict.fromkeys((result.way, counts.strategy) for result in results for counts in result.effects)
+    return [
+        _effect_summary(
+            way,
+            strategy,
+            [
+                (result, counts)
+                for result in results
+                for counts in result.effects
+                if (result.way, counts.strategy) == (way, strategy)
+            ],
+        )
+        for way, strategy in pairs
+    ]
+
+
+def _effect_summary(way: str, strategy: str, cells: Sequence[tuple[CellResult, EffectCounts]]) -> EffectSummary:
+    broken = Counter[str]()
+    for result, counts in cells:
+        broken.update(broken_by_receivers(counts, result.verdict))
+    return EffectSummary(
+        way=way,
+        strategy=strategy,
+        kills=sum(result.receiver_kills for result, _ in cells),
+        committed=sum(result.verdict.committed for result, _ in cells),
+        effects=sum(counts.effects for _, counts in cells),
+        counts={name: sum(getattr(counts, name) for _, counts in cells) for name in EFFECT_COUNTS},
+        broken=dict(broken),
+    )
+
+
+def summarize(results: Sequence[CellResult]) -> list[WaySummary]:
+    """Return the sums of the results, in the order of the ways and faults in `results`."""
+    ways = dict.fromkeys(result.way for result in results)
+    return [_way_summary(way, [result for result in results if result.way == way]) for way in ways]
+
+
+def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
+    cells = tuple(
+        _cell_summary(way, fault, [result for result in results if result.fault == fault])
+        for fault in dict.fromkeys(result.fault for result in results)
+    )
+    faults = sum(cell.faults for cell in cells)
+    loses_always = any(cell.lost for cell in cells if FAULTS[cell.fault].is_none)
+    counts = {name: sum(getattr(cell, name) for cell in cells) for name in COUNTS}
+    return WaySummary(
+        way=way,
+        description=WAYS[way].description,
+        cells=cells,
+        faults=faults,
+        committed=sum(cell.committed for cell in cells),
+        counts=counts,
+        loss=None if loses_always else per_trial(counts["lost"], max(1, faults)),
+    )
+
+
+def _cell_summary(way: str, fault: str, results: list[CellResult]) -> CellSummary:
+    verdicts = [result.verdict for result in results]
+    return CellSummary(
+        way=way,
+        fault=fault,
+        promise=WAYS[way].promise_under(fault_named(fault)),
+        cells=len(results),
+        faults=sum(result.injections for result in results),
+        committed=sum(verdict.committed for verdict in verdicts),
+        delivered=sum(verdict.delivered for verdict in verdicts),
+        **{name: sum(getattr(verdict, name) for verdict in verdicts) for name in COUNTS},
+        p50=_largest(verdict.delays.p50 for verdict in verdicts),
+        p99=_largest(verdict.delays.p99 for verdict in verdicts),
+        maximum=_largest(verdict.delays.maximum for verdict in verdicts),
+        recovery=_largest(seconds for result in results for seconds in result.recovery_s),
+        results=tuple(results),
+    )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,169 @@
+"""Run of the drill: cells one after the other, each result in its own file, so that a run can be continued."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from outbox_events.text import plural
+from outbox_kit.errors import ConfigurationError, OutboxError
+from outbox_kit.results.progress import Reporter
+from outbox_lab.drill.cell import Cell, CellResult, CellSettings, Load
+from outbox_lab.drill.faults import FAULTS, fault_named
+from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, broken_by_receivers
+from outbox_lab.drill.stack import DrillStack, drill_stack
+from outbox_lab.drill.verdict import COUNTS
+from outbox_lab.drill.ways.catalogue import WAYS, way_named
+
+
+def select_cells(
+    ways: Sequence[str],
+    faults: Sequence[str],
+    *,
+    seed: int,
+    repeat: int,
+    load: Load,
+    materialize: bool,
+    receive: bool = False,
+    injections: int | None = None,
+) -> list[CellSettings]:
+    """Return the cells of these ways and faults, by default of all. A fault applies only to ways that it can hit.
+
+    By default, each fault has its own number of injections. Raises ConfigurationError for an unknown name, or if no
+    cell remains.
+    """
+    selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
+    cells = [
+        CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize, receive)
+        for way in ([way_named(name) for name in ways] or WAYS.values())
+        for fault in selected_faults
+        if fault.name in way.faults
+        for repetition in range(1, repeat + 1)
+    ]
+    if not cells:
+        raise ConfigurationError(
+            "no selected fault applies to a selected way", "run `python -m outbox_lab.drill --list`"
+        )
+    return cells
+
+
+def result_file(project: DrillProject, cell: CellSettings) -> Path:
+    """Return the file of a cell's result."""
+    name = f"{cell.way.name}--{cell.fault.name}--{cell.repetition}.json"
+    return project.results / f"seed-{cell.seed}" / name
+
+
+def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
+    """Return the results with this seed, by default of all, by way and fault in the order of the lists of both."""
+    files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
+    results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
+    ways, faults = list(WAYS), list(FAULTS)
+    known = [result for result in results if result.way in ways and result.fault in faults]
+    return sorted(known, key=lambda item: (ways.index(item.way), faults.index(item.fault), item.repetition))
+
+
+def run_cells(
+    project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
+) -> list[CellResult]:
+    """Run the cells on the drill's own stack; with `resume`, only those without a result. Return all their results."""
+    pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
+    for cell in pending:  # else a cell that fails now would show the result of an earlier run
+        result_file(project, cell).unlink(missing_ok=True)
+    if pending:
+        with drill_stack(project, progress) as drill:
+            _run_pending(drill, pending, progress)
+    return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
+
+
+def _run_pending(drill: DrillStack, cells: Sequence[CellSettings], progress: Reporter) -> None:
+    durations: list[float] = []
+    for number, cell in enumerate(cells, 1):
+        left = _time_left(durations, len(cells) - number + 1)
+        progress(f"cell {number} of {len(cells)}: {cell.way.name}, {cell.fault.name}{left}")
+        started = time.monotonic()
+        try:
+            result = Cell(drill, cell).run()
+        except OutboxError as error:  # a cell without a result fails the run, but not the other cells
+            progress(f"  no result: {error.message}")
+            continue
+        finally:
+            durations.append(time.monotonic() - started)
+        write_result(result_file(drill.project, cell), result)
+        for line in (summary(result), *effect_lines(result)):
+            progress(line)
+
+
+def _time_left(durations: Sequence[float], cells: int) -> str:
+    if not durations:
+        return ""
+    return f", about {sum(durations) / len(durations) * cells / 60:.0f} min left"
+
+
+def summary(result: CellResult) -> str:
+    """Return the counts of a result in one line."""
+    verdict = result.verdict
+    counts = *COUNTS, "wrong", "unresolved", "undone"
+    text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
+    tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
+    detected = f", detected ({result.detected})" if result.detected else ""
+    return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{detected}{_note(result)}"
+
+
+def effect_lines(result: CellResult) -> list[str]:
+    """Return the counts of each strategy in one line."""
+    return [
+        f"  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
+        + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
+        for counts in result.effects
+    ]
+
+
+def _note(result: CellResult) -> str:
+    return f" ({result.note})" if result.note else ""
+
+
+def broken_promises(results: Iterable[CellResult]) -> list[str]:
+    """Return one line per promise that a result breaks."""
+    return [
+        f"{result.way}, {result.fault}: {count} {name}"
+        for result in results
+        for name, count in _broken(result).items()
+        if count > 0
+    ]
+
+
+def _broken(result: CellResult) -> dict[str, int]:
+    fault, verdict = fault_named(result.fault), result.verdict
+    promise = WAYS[result.way].promise_under(fault)
+    return {
+        "lost": verdict.lost if promise.no_loss else 0,
+        "phantom": verdict.phantom if promise.no_phantom else 0,
+        "wrong": verdict.wrong,
+        "undetected": int(fault.needs_repair and not result.detected),
+        "unresolved": verdict.unresolved if promise.no_loss else 0,
+        "without recovery": result.recovery_s.count(None) if promise.no_loss else 0,
+        "duplicated": verdict.duplicated if promise.no_duplicates else 0,
+        "unordered": verdict.unordered if promise.in_order else 0,
+        **{
+            f"{name} effects with {counts.strategy}": count
+            for counts in result.effects
+            for name, count in broken_by_receivers(counts, verdict).items()
+        },
+        "differing table": int(result.tables_equal is False) if promise.no_loss and promise.in_order else 0,
+    }
+
+
+def _read(path: Path) -> CellResult:
+    return msgspec.json.decode(path.read_bytes(), type=CellResult)
+
+
+def write_result(path: Path, result: CellResult) -> None:
+    """Write the file of a result, which exists only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    temporary.replace(path)

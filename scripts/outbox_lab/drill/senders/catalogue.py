@@ -1,0 +1,14 @@
+"""All senders by name."""
+
+from __future__ import annotations
+
+from outbox_lab.drill.senders.outbox import MessageSender, OutboxSender
+from outbox_lab.drill.senders.producing import PRODUCING_SENDERS
+from outbox_lab.drill.senders.sender import Sender, SenderSettings
+
+SENDERS: dict[str, type[Sender]] = {"outbox": OutboxSender, "messages": MessageSender, **PRODUCING_SENDERS}
+
+
+def open_sender(settings: SenderSettings, name: str) -> Sender:
+    """Open a sender for the writer `name`."""
+    return SENDERS[settings.name](settings.options, name)

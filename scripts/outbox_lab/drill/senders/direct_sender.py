@@ -1,0 +1,74 @@
+"""Direct send (dual write): the record and the database transaction are independent. A baseline, no guarantee.
+
+Both orders have a moment in which a crash leaves one of the two systems changed, and nothing remembers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Producer
+
+from outbox_events.kafka.record import Record
+from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.delivery import DELIVERY_S, Deliveries
+from outbox_events.producing.order import Order, require_order
+
+
+class DirectTransaction:
+    """Open database transaction, and the records to send with it."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def send(self, record: Record) -> None:
+        """Note a record. It is sent at the end of the block."""
+        self.records.append(record)
+
+
+class DirectSender:
+    """Sends records before or after the commit of their database transaction. Serves one thread.
+
+    database-first loses the records if the process crashes after the commit, or if Kafka does not confirm them:
+    NotDeliveredError then means that the database has the change and consumers may never receive it. kafka-first
+    announces a change that did not happen if the commit fails or the process crashes before it; even without a
+    failure, a consumer can receive a record and read the database before the change is committed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        producer: Producer,
+        *,
+        order: Order = "database-first",
+        seconds: float = DELIVERY_S,
+    ) -> None:
+        """`seconds` limits the wait for the brokers. Raises ConfigurationError for an unknown order."""
+        self._connection = connection
+        self._producer = producer
+        self._order = require_order(order)
+        self._seconds = seconds
+
+    @contextmanager
+    def transaction(self) -> Iterator[DirectTransaction]:
+        """Run a block in a database transaction; commit and send at its end, do neither after an exception."""
+        require_idle(self._connection)
+        transaction = DirectTransaction()
+        try:
+            yield transaction
+            require_committable(self._connection)
+            if self._order == "kafka-first":
+                self._send(transaction)
+        except BaseException:
+            roll_back(self._connection)
+            raise
+        commit(self._connection)
+        if self._order == "database-first":
+            self._send(transaction)
+
+    def _send(self, transaction: DirectTransaction) -> None:
+        deliveries = Deliveries(self._producer, seconds=self._seconds)
+        for record in transaction.records:
+            deliveries.send(record)
+        deliveries.wait()

@@ -1,0 +1,170 @@
+"""Senders of the ways in which the service produces to Kafka itself."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import psycopg
+from confluent_kafka import Producer
+
+from outbox_events import (
+    ChainedSender,
+    Deliveries,
+    DeliveryProof,
+    OutboxEvent,
+    RecoveryStore,
+    TwoPhaseSender,
+    delivery_proof,
+    fence,
+    recover,
+    recovery_store,
+    two_phase,
+)
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_lab.drill.senders.direct_sender import DirectSender
+from outbox_lab.drill.senders.sender import Connection, Send, Sender
+
+# Less than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
+TRANSACTION_TIMEOUT_MS = 10_000
+DELIVERY_S = 10.0
+# Rows of other writers that are still about to be sent.
+MIN_AGE_S = 2.0
+CREATE_TABLES = (recovery_store.create_table_sql(), delivery_proof.create_table_sql())
+
+
+class Transaction(Protocol):
+    """Open transaction of a sender of outbox_events.producing."""
+
+    def send(self, record: Record) -> None:
+        """Send a record with the transaction."""
+
+
+class ProducingSender(Sender):
+    """Sends the events as records of one topic, by a producer of its own."""
+
+    is_transactional = False
+
+    def __init__(self, options: Mapping[str, str], name: str) -> None:
+        super().__init__(options, name)
+        self.client = {"bootstrap.servers": options["bootstrap_servers"], "log_level": 0}
+        self.transactional_id = f"{options['topic']}-{name}"
+        self.producer = Producer({**self.client, **PRODUCER_SETTINGS, **self._transaction_settings()})
+
+    def _transaction_settings(self) -> dict[str, Any]:
+        if not self.is_transactional:
+            return {"message.timeout.ms": int(DELIVERY_S * 1000)}
+        return {"transactional.id": self.transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+
+    def record(self, event: OutboxEvent) -> Record:
+        """Return the record of an event; its value is JSON, null for a tombstone."""
+        value = None if event.payload is None else json.dumps(event.payload).encode()
+        headers = (("event_id", str(event.event_id).encode()),)
+        return Record(self.options["topic"], str(event.aggregate_id).encode(), value, headers)
+
+    def close(self) -> None:
+        """Discard the records that were not sent: a process that ends would not send them either."""
+        self.producer.purge()
+
+
+class PairedSender(ProducingSender):
+    """Pairs a database transaction with the sending, by a sender of the library."""
+
+    @abstractmethod
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+        """Open a transaction of the library's sender."""
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[Send]:
+        def send(events: Sequence[OutboxEvent]) -> None:
+            for event in events:
+                transaction.send(self.record(event))
+
+        with self.open_transaction(connection) as transaction:
+            yield send
+
+
+class Direct(PairedSender):
+    """Dual write, in the order of the options."""
+
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+        order: Any = self.options["order"]
+        return DirectSender(connection, self.producer, order=order, seconds=DELIVERY_S).transaction()
+
+
+class Chained(PairedSender):
+    """Kafka transaction and database transaction, in the order of the options, without a recovery store."""
+
+    is_transactional = True
+    store: RecoveryStore | None = None
+
+    def recover(self, connection: Connection) -> None:
+        del connection
+        fence(self.producer)
+
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+        order: Any = self.options["order"]
+        return ChainedSender(connection, self.producer, order=order, store=self.store, seconds=DELIVERY_S).transaction()
+
+
+class ChainedWithStore(Chained):
+    """Chained commits with a recovery store."""
+
+    def recover(self, connection: Connection) -> None:
+        del connection  # the store needs one of its own
+        own = psycopg.connect(self.options["dsn"], autocommit=True, connect_timeout=5)
+        self.store = RecoveryStore(own, self.transactional_id)
+        recover(self.store, self.producer, self.client)
+
+    def close(self) -> None:
+        super().close()
+        if self.store is not None:
+            self.store.connection.close()
+
+
+class Proof(ProducingSender):
+    """Rows of the business transaction, sent after its commit and deleted by a listener on the topic."""
+
+    proof = DeliveryProof()
+
+    def recover(self, connection: Connection) -> None:
+        self.proof.recover(connection, self.producer, self.client, min_age_s=MIN_AGE_S)
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[Send]:
+        records: list[Record] = []
+
+        def send(events: Sequence[OutboxEvent]) -> None:
+            records.extend(map(self.record, events))
+            self.proof.save(connection, records)
+
+        with connection.transaction():
+            yield send
+        deliveries = Deliveries(self.producer, seconds=DELIVERY_S)
+        for record in records:
+            deliveries.send(record)
+        deliveries.wait()
+
+
+class TwoPhase(PairedSender):
+    """Prepared transaction, Kafka commit, commit of the prepared transaction."""
+
+    is_transactional = True
+
+    def recover(self, connection: Connection) -> None:
+        two_phase.recover(connection, self.producer, self.transactional_id, self.client, [self.options["topic"]])
+
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+        return TwoPhaseSender(connection, self.producer, self.transactional_id, seconds=DELIVERY_S).transaction()
+
+
+PRODUCING_SENDERS: dict[str, type[Sender]] = {
+    "direct": Direct,
+    "chained": Chained,
+    "chained-with-store": ChainedWithStore,
+    "proof": Proof,
+    "two-phase": TwoPhase,
+}

@@ -1,0 +1,102 @@
+"""The drill's stack, as the ways use it: project, addresses, proxy, and the guarantee of the Connect worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.pipeline import Kafka
+from outbox_kit.results.progress import Reporter
+from outbox_kit.stack import Stack, StackState, health_checks
+from outbox_lab.drill.components import ServiceComponent
+from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.proxy import Proxy
+
+EXACTLY_ONCE = "exactly.once.source.support"
+CONNECT_READY_S = 90
+CONNECTION_S = 60
+REGISTRY_REQUESTS, REGISTRY_S = 30, 60
+SERVICES = ("connect", "kafka", "postgres")
+
+
+@dataclass
+class DrillStack:
+    """A running stack, and what the ways need of it."""
+
+    project: DrillProject
+    stack: Stack
+    state: StackState
+    proxy: Proxy
+    progress: Reporter
+    services: dict[str, ServiceComponent] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.services = {name: ServiceComponent(self.stack, name) for name in SERVICES}
+
+    @property
+    def kafka(self) -> Kafka:
+        """Settings of clients of the broker."""
+        return Kafka(bootstrap_servers=self.state.kafka, replication_factor=1, min_insync_replicas=1)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the logs of the writers and relays."""
+        return self.project.folder / "logs"
+
+    def proxied_dsn(self) -> str:
+        """Return the DSN of the source database through the proxy."""
+        return self.state.postgres.replace(f":{self.state.postgres_port}/", f":{self.proxy.port}/")
+
+    def connect_to_database(self) -> psycopg.Connection[tuple[object, ...]]:
+        """Open a connection to the source database; wait until the server accepts it."""
+
+        def poll() -> Observation[psycopg.Connection[tuple[object, ...]]]:
+            try:
+                return Observation(psycopg.connect(self.state.postgres, autocommit=True, connect_timeout=2), "")
+            except psycopg.OperationalError as error:
+                return Observation(None, str(error).strip())
+
+        return wait_for("PostgreSQL", poll, seconds=CONNECTION_S)
+
+    def wait_for_registry(self) -> None:
+        """Wait until the registry answers REGISTRY_REQUESTS requests in a row.
+
+        After a kill of PostgreSQL, it rejects one request for each broken connection of its pool.
+        """
+        answered = 0
+
+        def poll() -> Observation[bool]:
+            nonlocal answered
+            observation = health_checks.check_registry(self.state.registry)
+            answered = answered + 1 if observation.value else 0
+            return Observation(answered >= REGISTRY_REQUESTS or None, observation.text)
+
+        wait_for("the registry", poll, seconds=REGISTRY_S, interval=0.05)
+
+    def set_exactly_once(self, *, enabled: bool) -> None:
+        """Restart the Connect worker with or without support for exactly-once sources, unless it is set already."""
+        path = self.stack.layout.configuration / "connect.properties"
+        value = "enabled" if enabled else "disabled"
+        lines = path.read_text().splitlines()
+        changed = [f"{EXACTLY_ONCE}={value}" if line.startswith(EXACTLY_ONCE) else line for line in lines]
+        if changed == lines:
+            return
+        path.write_text("\n".join(changed) + "\n")
+        self.services["connect"].restart()
+        url, plugins = self.state.connect, self.stack.options.required_plugins
+        wait_for("Connect", lambda: health_checks.check_connect(url, plugins), seconds=CONNECT_READY_S)
+
+
+@contextmanager
+def drill_stack(project: DrillProject, progress: Reporter) -> Iterator[DrillStack]:
+    """Start the stack of the drill and the proxy in front of PostgreSQL."""
+    with project.running_stack(progress) as (stack, state), Proxy(state.postgres_port) as proxy:
+        project.write_environment(proxy.port)
+        drill = DrillStack(project, stack, state, proxy, progress)
+        drill.logs.mkdir(parents=True, exist_ok=True)
+        yield drill

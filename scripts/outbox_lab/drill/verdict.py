@@ -1,0 +1,131 @@
+"""Verdict of a cell: the ledger of the writers compared with the deliveries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from outbox_lab.drill.ledger import Event, Ledger, Outcome, Transaction
+from outbox_lab.drill.observer import Delivery
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Time from commit to delivery, in seconds; None without an observed delivery."""
+
+    p50: float | None
+    p99: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Counts of events of one cell.
+
+    `lost`: committed and never delivered. `phantom`: delivered, but not of a committed transaction. `early`: readable
+    on the topic before the row. `duplicated`: further deliveries of an event. `unordered`: first deliveries after that
+    of a newer version of the same account. `unresolved`: the outcome of the transaction could not be determined.
+    `wrong`: deliveries of committed events with another version, or a tombstone in place of a state or vice versa.
+    `undone`: acknowledged, and not in the database that was restored or promoted afterwards; neither lost nor phantom.
+    """
+
+    committed: int
+    rolled_back: int
+    unresolved: int
+    delivered: int
+    lost: int
+    phantom: int
+    early: int
+    duplicated: int
+    unordered: int
+    delays: Delays
+    lost_events: tuple[str, ...] = ()
+    phantom_events: tuple[str, ...] = ()
+    undone: int = 0
+    wrong: int = 0
+
+
+COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
+"""Counts of a verdict that the reports show."""
+SHOWN_EVENTS = 20
+
+
+def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
+    """Compare a ledger, whose outcomes are resolved, with the deliveries of each partition in their order."""
+    committed = ledger.events(Outcome.COMMITTED)
+    unresolved = ledger.events(Outcome.UNKNOWN)
+    first = _first_deliveries(deliveries)
+    lost = [event_id for event_id in committed if event_id not in first]
+    undone = ledger.events(Outcome.UNDONE)
+    explained = committed.keys() | unresolved.keys() | undone.keys()
+    phantom = [event_id for event_id in first if event_id not in explained]
+    return Verdict(
+        committed=len(committed),
+        rolled_back=len(ledger.events(Outcome.ROLLED_BACK)),
+        unresolved=len(unresolved),
+        delivered=len(first),
+        lost=len(lost),
+        phantom=len(phantom),
+        early=sum(delivery.is_early is True for delivery in first.values() if delivery.event_id in committed),
+        duplicated=len(deliveries) - len(first),
+        unordered=_count_unordered(first.values(), ledger),
+        delays=_delays(first, ledger),
+        lost_events=tuple(lost[:SHOWN_EVENTS]),
+        phantom_events=tuple(phantom[:SHOWN_EVENTS]),
+        undone=len(undone),
+        wrong=sum(_is_wrong(delivery, committed) for delivery in deliveries),
+    )
+
+
+def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transaction]]) -> bool:
+    if delivery.event_id not in committed:
+        return False
+    event = committed[delivery.event_id][0]
+    return delivery.version != (None if event.is_tombstone else event.version)
+
+
+def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
+    """Return commit time and delay of each observed event, in seconds, in the order of the commits."""
+    return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
+
+
+def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
+    """Return the first delivery of each event, in the order of the deliveries."""
+    first: dict[str, Delivery] = {}
+    for delivery in deliveries:
+        first.setdefault(delivery.event_id, delivery)
+    return first
+
+
+def _count_unordered(first: Iterable[Delivery], ledger: Ledger) -> int:
+    known = ledger.events(Outcome.COMMITTED)
+    newest: dict[str, int] = {}
+    count = 0
+    for delivery in first:
+        if delivery.event_id not in known:
+            continue
+        event = known[delivery.event_id][0]
+        count += event.version < newest.get(event.account, 0)
+        newest[event.account] = max(event.version, newest.get(event.account, 0))
+    return count
+
+
+def _commit_and_delay(first: dict[str, Delivery], ledger: Ledger) -> Iterable[tuple[float, float]]:
+    for event_id, (_, transaction) in ledger.events(Outcome.COMMITTED).items():
+        received_at = first[event_id].received_at if event_id in first else None
+        if received_at is not None:
+            committed_at = transaction.ended_at or transaction.intended_at
+            yield committed_at, max(0.0, received_at - committed_at)
+
+
+def _delays(first: dict[str, Delivery], ledger: Ledger) -> Delays:
+    delays = sorted(delay for _, delay in _commit_and_delay(first, ledger))
+    if not delays:
+        return Delays(None, None, None)
+    return Delays(_quantile(delays, 0.5), _quantile(delays, 0.99), round(delays[-1], 3))
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """Return the smallest value that is not exceeded by `share` of the values."""
+    return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3)

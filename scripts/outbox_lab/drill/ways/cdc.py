@@ -1,0 +1,78 @@
+"""Ways in which Debezium reads the WAL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from outbox_kit.connect import lifecycle
+from outbox_kit.errors import OutboxError
+from outbox_lab.drill.senders.sender import SenderSettings
+from outbox_lab.drill.ways.pipeline import PipelineWay
+from outbox_lab.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
+
+MESSAGE_PREFIX = "drill"
+SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-with-slot")
+
+
+class Cdc(PipelineWay):
+    """The connector of this kit, reading an outbox table."""
+
+    name = "cdc"
+    description = "Outbox table, Debezium connector, at least once"
+    promise = Promise()
+    faults: ClassVar[tuple[str, ...]] = (
+        "none",
+        "kill-connect",
+        "kill-writer",
+        "pause-connect",
+        *STACK_FAULTS,
+        *SLOT_FAULTS,
+        "restore-postgres",
+    )
+    exactly_once: ClassVar[bool] = False
+
+    @contextmanager
+    def deployed(self) -> Iterator[Deployed]:
+        self.drill.set_exactly_once(enabled=self.exactly_once)
+        with super().deployed() as deployed:
+            yield deployed
+
+    def state(self) -> str:
+        try:
+            status = self._deployment.connect.status(self._deployment.pipeline.connector.name)
+        except OutboxError as error:
+            return error.message
+        return lifecycle.status_text(status)
+
+
+class ExactlyOnceCdc(Cdc):
+    """The connector, with exactly.once.source.support of the worker."""
+
+    name = "cdc-exactly-once"
+    description = "Outbox table, Debezium connector, exactly once"
+    promise = Promise(no_duplicates=True)
+    exactly_once = True
+
+
+class MessageCdc(Cdc):
+    """The connector, reading logical decoding messages instead of a table."""
+
+    name = "cdc-messages"
+    description = "Logical decoding messages without a table, Debezium connector, exactly once"
+    promise = Promise(no_duplicates=True)
+    # Messages exist in the WAL only.
+    lossy_faults = frozenset({"slot-invalidated", "promote-standby"})
+    faults = tuple(name for name in Cdc.faults if name != "restore-postgres")
+    exactly_once = True
+
+    def sender(self) -> SenderSettings:
+        return SenderSettings("messages", {"prefix": MESSAGE_PREFIX})
+
+    def changes(self) -> dict[str, object]:
+        source = {"message_prefix": MESSAGE_PREFIX, "publication": f"{self.cell}_p", "slot": f"{self.cell}_s"}
+        return {"source": source, "connector": {"name": self.cell, "template": "outbox-postgres-messages"}}
+
+
+CDC_WAYS: tuple[type[Way], ...] = (ExactlyOnceCdc, Cdc, MessageCdc)

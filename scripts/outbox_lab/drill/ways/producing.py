@@ -1,0 +1,164 @@
+"""Ways in which the service produces to Kafka itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from threading import Event as Flag
+from threading import Thread
+from typing import ClassVar
+
+import psycopg
+from confluent_kafka import Consumer, KafkaException
+
+from outbox_events import DeliveryProof
+from outbox_kit.kafka.client import KafkaClient
+from outbox_lab.drill.accounts import AGGREGATE
+from outbox_lab.drill.project import PARTITIONS, TOPIC_SETTINGS
+from outbox_lab.drill.senders.producing import CREATE_TABLES
+from outbox_lab.drill.senders.sender import SenderSettings
+from outbox_lab.drill.stack import DrillStack
+from outbox_lab.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
+
+CONNECT_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 30
+
+
+class ProducingWay(Way):
+    """A way whose writers produce to one topic."""
+
+    sender: ClassVar[str]
+    order: ClassVar[str] = ""
+    faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
+
+    @contextmanager
+    def deployed(self) -> Iterator[Deployed]:
+        topic = f"{self.cell}.{AGGREGATE}"
+        settings = {"cleanup.policy": "compact", **TOPIC_SETTINGS}
+        KafkaClient(self.drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config=settings)
+        with self.drill.connect_to_database() as connection:
+            for statement in CREATE_TABLES:
+                connection.execute(statement)
+        options = {
+            "topic": topic,
+            "bootstrap_servers": self.drill.state.kafka,
+            "dsn": self.drill.proxied_dsn(),
+            "order": self.order,
+        }
+        yield Deployed(topic, SenderSettings(self.sender, options))
+
+
+class DirectDatabaseFirst(ProducingWay):
+    """Dual write: commit, then send."""
+
+    name = "direct-database-first"
+    description = "Dual write: commit of the database, then send"
+    promise = Promise(no_loss=False, in_order=False)
+    sender, order = "direct", "database-first"
+
+
+class DirectKafkaFirst(ProducingWay):
+    """Dual write: send, then commit."""
+
+    name = "direct-kafka-first"
+    description = "Dual write: send, then commit of the database"
+    promise = Promise(no_loss=False, no_phantom=False)
+    sender, order = "direct", "kafka-first"
+
+
+class ChainedDatabaseFirst(ProducingWay):
+    """Chained commits without a store, database first."""
+
+    name = "chained-database-first"
+    description = "Chained commits without a store: database, then Kafka"
+    promise = Promise(no_loss=False, in_order=False)
+    sender, order = "chained", "database-first"
+
+
+class ChainedKafkaFirst(ProducingWay):
+    """Chained commits without a store, Kafka first."""
+
+    name = "chained-kafka-first"
+    description = "Chained commits without a store: Kafka, then database"
+    promise = Promise(no_loss=False, no_phantom=False)
+    sender, order = "chained", "kafka-first"
+
+
+class ChainedWithStoreWay(ProducingWay):
+    """Chained commits with a recovery store."""
+
+    name = "chained-with-store"
+    description = "Chained commits with a recovery store: database, then Kafka"
+    promise = Promise(in_order=False)
+    sender, order = "chained-with-store", "database-first"
+
+
+class TwoPhaseWay(ProducingWay):
+    """Last-resource commit."""
+
+    name = "two-phase"
+    description = "Last-resource commit: PREPARE TRANSACTION, Kafka, COMMIT PREPARED"
+    promise = Promise(no_duplicates=True)
+    sender = "two-phase"
+
+
+class DeliveryProofWay(ProducingWay):
+    """Destination topic as proof of delivery, with a listener in a thread of the drill."""
+
+    name = "delivery-proof"
+    description = "Rows of the transaction, sent after the commit, deleted when the topic shows them"
+    promise = Promise(in_order=False)
+    sender = "proof"
+
+    @contextmanager
+    def deployed(self) -> Iterator[Deployed]:
+        with super().deployed() as deployed, Listener(self.drill, deployed.topic):
+            yield deployed
+
+
+class Listener:
+    """Deletes the rows of delivered records during a `with` block. Opens new connections after an error."""
+
+    def __init__(self, drill: DrillStack, topic: str) -> None:
+        self._drill = drill
+        self._topic = topic
+        self._stop = Flag()
+        self._thread = Thread(target=self._run, name="listener", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        settings = {
+            "bootstrap.servers": self._drill.state.kafka,
+            "group.id": f"{self._topic}-listener",
+            "auto.offset.reset": "earliest",
+            "enable.auto.offset.store": False,
+            "log_level": 0,
+        }
+        while not self._stop.wait(0.2):
+            try:
+                with (
+                    closing(Consumer(settings)) as consumer,
+                    psycopg.connect(self._drill.state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection,
+                ):
+                    consumer.subscribe([self._topic])
+                    while not self._stop.is_set():
+                        DeliveryProof().listen_once(connection, consumer, seconds=0.2)
+            except (psycopg.Error, KafkaException):
+                continue
+
+
+PRODUCING_WAYS: tuple[type[Way], ...] = (
+    ChainedWithStoreWay,
+    DeliveryProofWay,
+    TwoPhaseWay,
+    ChainedDatabaseFirst,
+    ChainedKafkaFirst,
+    DirectDatabaseFirst,
+    DirectKafkaFirst,
+)

@@ -1,0 +1,165 @@
+"""Process of the writers: business transactions of several threads, at a limited rate, until SIGTERM.
+
+    python -m outbox_lab.drill.writer SETTINGS.json
+
+A lost connection is opened again, and the transaction that it interrupted has an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+from uuid import uuid4
+
+import msgspec
+import psycopg
+from confluent_kafka import KafkaException
+
+from outbox_kit.errors import OutboxError
+from outbox_lab.drill import accounts
+from outbox_lab.drill.ledger import LedgerFile, Outcome
+from outbox_lab.drill.senders.catalogue import open_sender
+from outbox_lab.drill.senders.sender import Sender, SenderSettings
+
+logger = logging.getLogger(__name__)
+
+ROLLBACK_SHARE = 0.08
+MAX_EVENTS = 3
+# As transactions of services do that call another service or wait for a lock: others begin and commit meanwhile.
+OPEN_SHARE = 0.05
+LONGEST_OPEN_S = 0.2
+STATES_PER_TRANSACTION = 20
+RECONNECT_INTERVAL_S = 0.2
+CONNECT_TIMEOUT_S = 5
+# A statement that waits longer ends with an error, so that a paused server or a lost connection is noticed.
+SESSION_OPTIONS = "-c statement_timeout=20s -c lock_timeout=10s"
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """Settings of the writers of one cell. `rate` is in transactions per second of all writers together."""
+
+    dsn: str
+    ledger: str
+    sender: SenderSettings
+    accounts: int
+    writers: int
+    rate: float
+    seed: str
+
+
+def writer_name(number: int) -> str:
+    """Return the name of a writer, which is the same after a restart."""
+    return f"writer-{number}"
+
+
+class RolledBackError(Exception):
+    """The writer has decided to roll back the transaction."""
+
+
+class Writer:
+    """One thread: transactions over one connection at a time."""
+
+    def __init__(self, settings: WriterSettings, number: int, ledger: LedgerFile, stop: Flag) -> None:
+        self._settings = settings
+        self._name = writer_name(number)
+        self._rng = random.Random(f"{settings.seed}/{number}")  # noqa: S311 - not a secret
+        self._ledger = ledger
+        self._stop = stop
+
+    def run(self) -> None:
+        """Write until the stop flag is set, and open a new connection after each error."""
+        while not self._stop.is_set():
+            try:
+                with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
+                    sender.recover(connection)
+                    self._write(connection, sender)
+            except (psycopg.Error, KafkaException, OutboxError) as error:
+                logger.warning("%s: %s: %s", self._name, type(error).__name__, str(error).splitlines()[:1])
+                self._stop.wait(RECONNECT_INTERVAL_S)
+
+    @contextmanager
+    def _connected(self) -> Iterator[accounts.Connection]:
+        connection = psycopg.connect(
+            self._settings.dsn,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            options=SESSION_OPTIONS,
+            application_name="outbox-drill",
+            keepalives_idle=2,
+            keepalives_interval=1,
+            keepalives_count=3,
+            tcp_user_timeout=15_000,
+        )
+        with closing(connection):
+            yield connection
+
+    def _write(self, connection: accounts.Connection, sender: Sender) -> None:
+        interval = self._settings.writers / self._settings.rate
+        next_start = time.monotonic()
+        while not self._stop.is_set():
+            self._transact(connection, sender, self._choose())
+            next_start = max(next_start + interval, time.monotonic() - interval)
+            self._stop.wait(max(0.0, next_start - time.monotonic()))
+
+    def write_states(self) -> None:
+        """Write a new state of every account, as a service does after its database was restored."""
+        numbers = range(1, self._settings.accounts + 1)
+        with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
+            for start in range(0, len(numbers), STATES_PER_TRANSACTION):
+                chosen = numbers[start : start + STATES_PER_TRANSACTION]
+                self._transact(connection, sender, chosen, rollback_share=0)
+
+    def _choose(self) -> Sequence[int]:
+        return self._rng.sample(range(1, self._settings.accounts + 1), self._rng.randint(1, MAX_EVENTS))
+
+    def _transact(
+        self,
+        connection: accounts.Connection,
+        sender: Sender,
+        numbers: Sequence[int],
+        *,
+        rollback_share: float = ROLLBACK_SHARE,
+    ) -> None:
+        transaction_id = str(uuid4())
+        try:
+            with sender.transaction(connection) as send:
+                changes = accounts.change_accounts(connection, [f"account-{number}" for number in numbers], self._rng)
+                send([change.sent for change in changes])
+                self._stay_open()
+                xid = accounts.durable_xid(connection)
+                self._ledger.intend(transaction_id, xid, [change.noted for change in changes])
+                if self._rng.random() < rollback_share:
+                    raise RolledBackError
+        except RolledBackError:
+            self._ledger.end(transaction_id, Outcome.ROLLED_BACK)
+        else:
+            self._ledger.end(transaction_id, Outcome.COMMITTED)
+
+    def _stay_open(self) -> None:
+        """Keep a share of the transactions open for a random time before their end."""
+        if self._rng.random() < OPEN_SHARE:
+            self._stop.wait(self._rng.uniform(0, LONGEST_OPEN_S))
+
+
+def run_writers(settings: WriterSettings) -> None:
+    """Run the writers until SIGTERM."""
+    stop = Flag()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stop.set())
+    with LedgerFile(Path(settings.ledger)) as ledger, ThreadPoolExecutor(settings.writers) as pool:
+        for number in range(settings.writers):
+            pool.submit(Writer(settings, number, ledger, stop).run)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    run_writers(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WriterSettings))

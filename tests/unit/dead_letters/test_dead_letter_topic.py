@@ -1,0 +1,243 @@
+"""Dead letters: locations, reading and acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import Place
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.client import Bounds
+from outbox_kit.pipeline import Pipeline
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("0/7", Place(0, 7)),
+        ("12/3456789012", Place(12, 3456789012)),
+        *((text, None) for text in ("", "7", "/", "0/", "/7", "a/7", "0/b", "-1/7", "0/-7", "0/7/8", "0/²", "0 /7")),
+    ],
+)
+def test_parses_locations(text: str, place: Place | None) -> None:
+    assert Place.parse(text) == place
+    assert place is None or str(place) == text
+
+
+class _Record:
+    def __init__(self, partition: int, offset: int, key: bytes | None = b"k") -> None:
+        self._place, self._key = (partition, offset), key
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes:
+        return b'{"payload": "s3cret"}'
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_795_212_980_000 - self._place[1]
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [
+            ("event_id", b"e"),
+            ("dead_letter_reason", b"payload-invalid"),
+            ("dead_letter_message", b"reason"),
+            ("source_sequence", b"0001_1"),
+        ]
+
+
+class FakeKafka:
+    """Client with a dead letter topic: partition 0 has offsets 2 to 4 and a marker, partition 1 is empty."""
+
+    kafka = None
+
+    def __init__(self, committed: dict[int, int]) -> None:
+        self.records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
+        self.committed = committed
+        self.metadata: dict[int, str] = {}
+        self.deleted: dict[int, int] = {}
+        self.read: list[dict[int, int]] = []
+
+    def bounds(self, _: str) -> dict[int, Bounds]:
+        return {0: Bounds(2, 6), 1: Bounds(0, 0)}
+
+    def committed_offsets(self, *_: object) -> dict[int, tuple[int, str]]:
+        return {number: (offset, self.metadata.get(number, "")) for number, offset in self.committed.items()}
+
+    def commit_offsets(self, _: str, __: str, offsets: dict[int, tuple[int, str]]) -> None:
+        self.committed = {**self.committed, **{number: offset for number, (offset, _) in offsets.items()}}
+        self.metadata |= {number: metadata for number, (_, metadata) in offsets.items()}
+
+    def delete_records(self, _: str, offsets: dict[int, int]) -> None:
+        self.deleted = offsets
+
+    def read_records(
+        self, _: object, __: str, starts: dict[int, int], process: Callable[[Any], None], **___: object
+    ) -> None:
+        self.read.append(starts)
+        for record in self.records:
+            if record.offset() >= starts.get(record.partition(), 2**63):
+                process(record)
+
+    def read_record(self, _: object, __: str, partition: int, offset: int) -> _Record | None:
+        return next(
+            (record for record in self.records if (record.partition(), record.offset()) == (partition, offset)), None
+        )
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that creates a client, whose records the readers return."""
+
+    def create(committed: dict[int, int] | None = None) -> FakeKafka:
+        client = FakeKafka(committed or {})
+        monkeypatch.setattr(dead_letter_topic, "read_records", client.read_records)
+        monkeypatch.setattr(dead_letter_topic, "read_record", client.read_record)
+        return client
+
+    return create
+
+
+@pytest.mark.parametrize(
+    ("committed", "list_all", "offsets"),
+    [
+        ({}, False, [4, 3, 2]),
+        ({0: 4}, False, [4]),
+        ({0: 6}, False, []),
+        ({0: 6}, True, [4, 3, 2]),
+        # Retention has removed the acknowledged letters.
+        ({0: 1}, False, [4, 3, 2]),
+        # The offset of another topic would hide the next dead letters.
+        ({0: 7}, False, [4, 3, 2]),
+    ],
+)
+def test_lists_letters(
+    library: Pipeline,
+    topic: Callable[..., Any],
+    committed: dict[int, int],
+    list_all: bool,
+    offsets: list[int],
+) -> None:
+    client = topic(committed)
+    letters = dead_letter_topic.list_letters(client, library, list_all=list_all)
+    assert [letter.place.offset for letter in letters] == offsets, "oldest first"
+    assert {letter.source_sequence for letter in letters} <= {"0001_1"}
+    assert "s3cret" not in repr(letters)
+    assert dead_letter_topic.count(client, library) == (0 if list_all else len(offsets))
+
+
+def test_does_not_read_partitions_without_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic({0: 3})
+    dead_letter_topic.list_letters(client, library)
+    assert client.read == [{0: 3}]
+
+
+def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
+    assert dead_letter_topic.list_letters(topic({0: 4}), library)[0].to_dict() == {
+        "place": "0/4",
+        "time": "2026-11-20T22:16:19.996000+00:00",
+        "aggregate_type": "",
+        "key": "k",
+        "event_id": "e",
+        "reason": "payload-invalid",
+        "message": "reason",
+        "source_sequence": "0001_1",
+    }
+
+
+def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> None:
+    letter, row = dead_letter_topic.show(topic(), library, Place(0, 3))
+    assert (letter.key, row) == ("", '{"payload": "s3cret"}')
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (Place(0, 1), "has no dead letter at 0/1 "),
+        (Place(0, 5), "has no dead letter at 0/5 "),
+        (Place(0, 6), "has no dead letter at 0/6 "),
+        (Place(2, 0), "has no partition 2"),
+    ],
+)
+def test_reports_a_location_without_a_letter(
+    library: Pipeline, topic: Callable[..., Any], place: Place, message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message):
+        dead_letter_topic.show(topic(), library, place)
+
+
+@pytest.mark.parametrize(
+    ("committed", "upto", "count", "after"),
+    [
+        ({}, None, 3, {0: 6}),
+        ({0: 4}, None, 1, {0: 6}),
+        ({0: 6, 1: 0}, None, 0, {0: 6, 1: 0}),
+        ({}, Place(0, 2), 1, {0: 3}),
+        ({}, Place(0, 4), 3, {0: 5}),
+        # Acknowledged letters stay acknowledged.
+        ({0: 5}, Place(0, 2), 0, {0: 5}),
+    ],
+)
+def test_acknowledge(
+    library: Pipeline,
+    topic: Callable[..., Any],
+    committed: dict[int, int],
+    upto: Place | None,
+    count: int,
+    after: dict[int, int],
+) -> None:
+    client = topic(committed)
+    assert dead_letter_topic.acknowledge(client, library, upto) == count
+    assert client.committed == after
+
+
+def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    with pytest.raises(RefusedError, match="has no record at 0/6"):
+        dead_letter_topic.acknowledge(client, library, Place(0, 6))
+    assert client.committed == {}
+
+
+def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
+    """The offset advances as soon as no unacknowledged letter is before it; the end of the partition is a marker."""
+    client = topic()
+    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
+    assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})
+    assert [letter.place.offset for letter in dead_letter_topic.list_letters(client, library)] == [4, 2]
+    assert dead_letter_topic.count(client, library, limit=1) == 1
+    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
+    assert (client.committed, client.metadata) == ({0: 4}, {0: ""})
+    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)]) == 1
+    assert client.committed == {0: 5}
+
+
+def test_acknowledging_up_to_an_offset_retains_later_single_letters(
+    library: Pipeline, topic: Callable[..., Any]
+) -> None:
+    client = topic()
+    dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
+    assert dead_letter_topic.acknowledge(client, library, Place(0, 2)) == 1
+    assert [letter.place.offset for letter in dead_letter_topic.list_letters(client, library)] == [3]
+
+
+def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
+    assert dead_letter_topic.purge(client, library) == 0
+    dead_letter_topic.acknowledge_places(client, library, [Place(0, 2)])
+    assert dead_letter_topic.purge(client, library) == 1
+    assert client.deleted == {0: 3}
+
+
+def test_the_topic_of_a_consumer_has_its_own_group(library: Pipeline) -> None:
+    assert dead_letter_topic.letter_topic(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
+    assert dead_letter_topic.letter_topic(library, "library.dead-letter").of_connector

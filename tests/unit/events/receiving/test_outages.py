@@ -1,0 +1,88 @@
+"""Which errors the receiver waits for, which it tries again, and which it recovers at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from confluent_kafka import KafkaError, KafkaException
+from psycopg import sql
+
+from outbox_events import InvalidRecordError, NotDeliveredError, Reaction, Retries, default_reaction
+from outbox_events.receiving.recoverers import describe
+from outbox_kit.errors import ConfigurationError, UnreachableError
+
+WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
+RETRY = ["22P02", "23505", "40001", "40P01", "42883", "53400", "54000", "55P03", "57014"]
+STOP = ["28P01", "3D000", "3F000", "42501", "42703", "42P01"]
+STATES = {Reaction.WAIT: WAIT, Reaction.RETRY: RETRY, Reaction.STOP: STOP}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [(state, reaction) for reaction, states in STATES.items() for state in states]
+)
+def test_errors_of_postgresql(state: str, expected: Reaction) -> None:
+    error = psycopg.errors.lookup(state)("failed")
+    assert default_reaction(error) is expected
+    assert default_reaction(sqlalchemy.exc.DBAPIError("select 1", None, error)) is expected
+
+
+def test_a_lost_connection_is_an_outage_and_a_closed_cursor_is_not() -> None:
+    assert default_reaction(psycopg.OperationalError("the connection is lost")) is Reaction.WAIT
+    assert default_reaction(psycopg.InterfaceError("the cursor is closed")) is Reaction.RETRY
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError._TRANSPORT, Reaction.WAIT),
+        (KafkaError._MSG_TIMED_OUT, Reaction.WAIT),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, Reaction.WAIT),
+        (KafkaError.MSG_SIZE_TOO_LARGE, Reaction.RETRY),
+        (KafkaError.INVALID_RECORD, Reaction.RETRY),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Reaction.RETRY),
+    ],
+)
+def test_errors_of_kafka(code: int, expected: Reaction) -> None:
+    error = KafkaException(KafkaError(code))
+    assert default_reaction(error) is expected
+    failure = NotDeliveredError("a record was not delivered")
+    failure.__cause__ = error
+    assert default_reaction(failure) is expected
+
+
+def test_errors_of_the_kit() -> None:
+    assert default_reaction(UnreachableError("the registry does not respond")) is Reaction.WAIT
+    assert default_reaction(NotDeliveredError("not confirmed in time")) is Reaction.WAIT
+    assert default_reaction(InvalidRecordError("no id")) is Reaction.RECOVER
+    assert default_reaction(ValueError("broken")) is Reaction.RETRY
+
+
+def test_a_failed_connection_is_described_by_its_text() -> None:
+    error = psycopg.OperationalError("connection failed: no password supplied\nand a second line")
+    assert describe(error) == "OperationalError: connection failed: no password supplied"
+
+
+def test_an_error_of_the_driver_is_described_by_the_line_of_the_handler() -> None:
+    """psycopg raises errors without a SQLSTATE itself, with texts that may contain values."""
+    with pytest.raises(psycopg.ProgrammingError) as caught:
+        sql.SQL("{}").format(sql.Literal(object())).as_string()
+    assert describe(caught.value).startswith("ProgrammingError: test_outages.py, line ")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"attempts": 0},
+        {"first_delay_s": -1.0},
+        {"factor": 0.5},
+        {"max_delay_s": math.nan},
+        {"jitter": 2.0},
+    ],
+)
+def test_retries_without_an_attempt_or_a_delay_are_refused(numbers: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Retries(**numbers)

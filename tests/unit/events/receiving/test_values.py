@@ -1,0 +1,219 @@
+"""Decoders of record values, with values that fastavro has encoded and a registry of one HTTP handler."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pytest
+
+from outbox_events.contract.wire_format import PREFIX
+from outbox_events.http_session import HttpEndpoint
+from outbox_events.receiving.avro_values import AvroValues, json_value, raw
+from outbox_events.receiving.event import Event, InvalidRecordError
+from outbox_kit.errors import ConfigurationError, OutboxError, UnreachableError
+
+AUTHOR = {
+    "type": "record",
+    "name": "Author",
+    "fields": [
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "name", "type": "string"},
+        {"name": "born", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "rate", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+    ],
+}
+AUTHOR_VALUE = {
+    "id": UUID(int=7),
+    "name": "Ursula",
+    "born": date(1929, 10, 21),
+    "at": datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+    "rate": Decimal("12.50"),
+}
+SHORT = {
+    "type": "record",
+    "name": "Author",
+    "fields": [{"name": "name", "type": "string"}, {"name": "country", "type": "string", "default": "?"}],
+}
+COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
+BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
+
+
+NO_SCHEMA: tuple[int, dict[str, Any]] = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
+class FakeRegistry:
+    """Responses by path; `requests` are the paths that were requested."""
+
+    def __init__(self) -> None:
+        self.responses: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.requests: list[tuple[str, str | None]] = []
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                registry.requests.append((self.path, self.headers["Authorization"]))
+                status, body = registry.responses.get(self.path, NO_SCHEMA)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def add(self, schema_id: int, schema: object, **fields: object) -> None:
+        self.responses[f"/schemas/ids/{schema_id}"] = (200, {"schema": json.dumps(schema), **fields})
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
+    fake.add(1, AUTHOR)
+    thread = threading.Thread(target=fake.server.serve_forever, daemon=True)
+    thread.start()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+    thread.join(5)
+
+
+def encoded(schema: dict[str, Any], value: object, schema_id: int = 1) -> bytes:
+    out = io.BytesIO(PREFIX.pack(0, schema_id))
+    out.seek(0, io.SEEK_END)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def event(value: bytes | None) -> Event:
+    return Event("library.author", 0, 5, b"a-1", value)
+
+
+def test_decodes_logical_types_and_requests_a_schema_once(registry: FakeRegistry) -> None:
+    decode = AvroValues(registry.url)
+    assert [decode(event(encoded(AUTHOR, AUTHOR_VALUE))) for _ in range(3)] == [AUTHOR_VALUE] * 3
+    assert registry.requests == [("/schemas/ids/1", None)]
+
+
+def test_reader_schema_hides_other_fields_and_adds_defaults(registry: FakeRegistry, tmp_path: Path) -> None:
+    file = tmp_path / "author.avsc"
+    file.write_text(json.dumps(SHORT), encoding="utf-8")
+    for schema in (SHORT, json.dumps(SHORT), file):
+        decode = AvroValues(registry.url, reader_schema=schema)
+        assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {"name": "Ursula", "country": "?"}
+
+
+def test_schema_with_a_reference(registry: FakeRegistry) -> None:
+    registry.add(2, BOOK, references=[{"name": "Country", "subject": "country", "version": 3}])
+    registry.responses["/subjects/country/versions/3"] = (200, {"version": 3, "id": 1, "schema": json.dumps(COUNTRY)})
+    inlined = {**BOOK, "fields": [{"name": "country", "type": COUNTRY}]}
+    assert AvroValues(registry.url)(event(encoded(inlined, {"country": "PL"}, 2))) == {"country": "PL"}
+
+
+def test_missing_reference(registry: FakeRegistry) -> None:
+    registry.add(2, BOOK, references=[{"name": "Country", "subject": "country", "version": 3}])
+    with pytest.raises(InvalidRecordError):
+        AvroValues(registry.url)(event(PREFIX.pack(0, 2) + b"\0"))
+
+
+def test_credentials(registry: FakeRegistry) -> None:
+    AvroValues(HttpEndpoint(registry.url, token="abc"))(event(encoded(AUTHOR, AUTHOR_VALUE)))
+    assert registry.requests == [("/schemas/ids/1", "Bearer abc")]
+
+
+SECRET = {**AUTHOR_VALUE, "name": "SECRET"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"SECRET",
+        encoded(AUTHOR, SECRET)[:-3],
+        encoded(AUTHOR, SECRET) + b"SECRET",
+        encoded(AUTHOR, SECRET, schema_id=9),
+        PREFIX.pack(0, 1) + b"\x0cSECRET\xff\xff",
+    ],
+)
+def test_undecodable_values_have_no_payload_in_the_error(registry: FakeRegistry, value: bytes) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        AvroValues(registry.url)(event(value))
+    error = caught.value
+    assert "SECRET" not in f"{error.message} {error.hint} {error.__cause__}"
+    assert "library.author/0/5" in error.message
+
+
+def test_schema_of_another_type(registry: FakeRegistry) -> None:
+    registry.add(3, {}, schemaType="JSON")
+    with pytest.raises(InvalidRecordError):
+        AvroValues(registry.url)(event(PREFIX.pack(0, 3)))
+
+
+def test_incompatible_reader_schema(registry: FakeRegistry) -> None:
+    fields = [{"name": "missing", "type": "string"}]
+    decode = AvroValues(registry.url, reader_schema={"type": "record", "name": "Author", "fields": fields})
+    with pytest.raises(InvalidRecordError) as caught:
+        decode(event(encoded(AUTHOR, AUTHOR_VALUE)))
+    assert caught.value.hint
+
+
+def test_incompatible_fields_are_named(registry: FakeRegistry) -> None:
+    wrong = {"name": "born", "type": "string"}
+    added = {"name": "added", "type": "string"}
+    reader_schema = {**SHORT, "fields": [*SHORT["fields"], wrong, added]}  # type: ignore[misc]
+    with pytest.raises(InvalidRecordError) as caught:
+        AvroValues(registry.url, reader_schema=reader_schema)(event(encoded(AUTHOR, AUTHOR_VALUE)))
+    assert caught.value.message.endswith(": born, added")
+
+
+def test_unavailable_registry_is_transient_and_asked_again(registry: FakeRegistry) -> None:
+    decode, value = AvroValues(registry.url, seconds=5), encoded(AUTHOR, AUTHOR_VALUE)
+    available = registry.responses.pop("/schemas/ids/1")
+    registry.responses["/schemas/ids/1"] = (503, {"message": "starting"})
+    with pytest.raises(OutboxError) as caught:
+        decode(event(value))
+    assert caught.value.transient
+    registry.responses["/schemas/ids/1"] = available
+    assert decode(event(value)) == AUTHOR_VALUE
+
+
+def test_a_server_without_the_api_is_no_missing_schema(registry: FakeRegistry) -> None:
+    """Otherwise, a wrong URL would send every event to the dead letter topic."""
+    registry.responses["/schemas/ids/7"] = (404, {"error": "no such page"})
+    with pytest.raises(UnreachableError, match="HTTP 404"):
+        AvroValues(registry.url)(event(encoded(AUTHOR, AUTHOR_VALUE, schema_id=7)))
+
+
+def test_unreachable_registry() -> None:
+    with pytest.raises(UnreachableError):
+        AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
+
+
+@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, Path("/missing/author.avsc")])
+def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
+    with pytest.raises(ConfigurationError):
+        AvroValues("http://127.0.0.1:1", reader_schema=schema)
+
+
+def test_json_value() -> None:
+    assert json_value(event('{"name": "Łem"}'.encode())) == {"name": "Łem"}
+    assert raw(event(b"\xff")) == b"\xff"
+
+
+@pytest.mark.parametrize("value", [b"", b"{SECRET", b"\xff", b"NaN", b"[" * 100_000])
+def test_invalid_json(value: bytes) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        json_value(event(value))
+    assert "SECRET" not in caught.value.message

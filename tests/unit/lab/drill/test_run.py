@@ -1,0 +1,123 @@
+"""Selection of cells, their results, and the promises that results break."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.lab.drill.samples import deliveries_of, ledger_of, result_of
+
+from outbox_kit.errors import ConfigurationError
+from outbox_lab.drill.cell import Load
+from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.ledger import Outcome
+from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.run import broken_promises, read_results, result_file, select_cells, write_result
+from outbox_lab.drill.ways.catalogue import WAYS
+
+LEDGER = ledger_of(("a", 1, Outcome.COMMITTED), ("b", 2, Outcome.COMMITTED))
+
+
+def select(*ways: str, faults: tuple[str, ...] = (), repeat: int = 1) -> list[tuple[str, str, int]]:
+    cells = select_cells(ways, faults, seed=1, injections=3, repeat=repeat, load=Load(), materialize=False)
+    return [(cell.way.name, cell.fault.name, cell.injections) for cell in cells]
+
+
+def test_every_fault_of_a_way_exists() -> None:
+    assert {fault for way in WAYS.values() for fault in way.faults} <= FAULTS.keys()
+
+
+def test_selects_the_faults_that_apply() -> None:
+    assert select("cdc", faults=("none", "kill-connect", "kill-relay")) == [
+        ("cdc", "none", 3),
+        ("cdc", "kill-connect", 3),
+    ]
+
+
+def test_repeats_each_cell() -> None:
+    assert select("cdc", faults=("none",), repeat=2) == [("cdc", "none", 3)] * 2
+
+
+@pytest.mark.parametrize(("way", "fault"), [("pigeon", "none"), ("cdc", "flood"), ("cdc", "kill-relay")])
+def test_rejects_an_empty_selection(way: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError):
+        select(way, faults=(fault,))
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    project = DrillProject(tmp_path)
+    [cell] = select_cells(["cdc"], ["none"], seed=5, repeat=1, load=Load(), materialize=False)
+    result = result_of("cdc", "none", LEDGER, deliveries_of("a", "b"), seed=5)
+    write_result(result_file(project, cell), result)
+    assert read_results(project, 5) == [result]
+    assert read_results(project, 6) == []
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "changes", "broken"),
+    [
+        (deliveries_of("a", "b"), {}, []),
+        (deliveries_of("a"), {}, ["lost"]),
+        (deliveries_of("a", "b"), {"recovery_s": [None]}, ["without recovery"]),
+        (deliveries_of("a", "b", "c"), {}, ["phantom"]),
+        (deliveries_of("a", "b", "b"), {}, ["duplicated"]),
+        (deliveries_of("b", "a"), {}, ["unordered"]),
+        (deliveries_of("a", "b"), {"tables_equal": False}, ["differing table"]),
+    ],
+)
+def test_names_each_broken_promise(deliveries: list, changes: dict, broken: list[str]) -> None:  # type: ignore[type-arg]
+    result = result_of("cdc-exactly-once", "none", LEDGER, deliveries, **changes)
+    assert [line.split(": 1 ")[1] for line in broken_promises([result])] == broken
+
+
+def test_duplicates_break_no_promise_of_at_least_once() -> None:
+    assert broken_promises([result_of("cdc", "none", LEDGER, deliveries_of("a", "b", "b"))]) == []
+
+
+@pytest.mark.parametrize("way", ["polling-incrementing", "direct-database-first"])
+def test_a_way_that_may_lose_events_promises_no_equal_tables(way: str) -> None:
+    assert broken_promises([result_of(way, "none", LEDGER, deliveries_of("a"), tables_equal=False)]) == []
+
+
+def test_polling_below_the_horizon_promises_no_loss_but_no_order() -> None:
+    assert len(broken_promises([result_of("polling-horizon", "none", LEDGER, deliveries_of("a"))])) == 1
+    assert broken_promises([result_of("polling-horizon", "none", LEDGER, deliveries_of("b", "a"))]) == []
+
+
+def test_results_without_detected_are_read(tmp_path: Path) -> None:
+    """Earlier releases did not write it."""
+    project = DrillProject(tmp_path)
+    [cell] = select_cells(["cdc"], ["none"], seed=5, repeat=1, load=Load(), materialize=False)
+    path = result_file(project, cell)
+    write_result(path, result_of("cdc", "none", LEDGER, deliveries_of("a"), seed=5))
+    values = json.loads(path.read_text())
+    del values["detected"]
+    path.write_text(json.dumps(values))
+    assert read_results(project, 5)[0].detected == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "deliveries", "broken"),
+    [
+        ("cdc-exactly-once", deliveries_of("a", "b", "b"), []),
+        ("cdc-exactly-once", deliveries_of("a"), ["lost"]),
+        ("cdc-messages", deliveries_of("a"), []),
+        ("cdc-messages", deliveries_of("a", "b", "c"), ["phantom"]),
+    ],
+)
+def test_promises_differ_by_fault(way: str, deliveries: list, broken: list[str]) -> None:  # type: ignore[type-arg]
+    """A repair may send rows twice, and messages of an invalidated slot are lost."""
+    lines = broken_promises([result_of(way, "slot-invalidated", LEDGER, deliveries, detected="postgres.slot: none")])
+    assert [line.split(": 1 ")[1] for line in lines] == broken
+
+
+def test_unknown_outcomes_break_the_promise_that_nothing_is_lost() -> None:
+    ledger = ledger_of(("a", 1, Outcome.UNKNOWN))
+    assert len(broken_promises([result_of("two-phase", "none", ledger, [])])) == 1
+    assert broken_promises([result_of("direct-database-first", "none", ledger, [])]) == []
+
+
+def test_a_fault_that_no_check_detects_breaks_a_promise() -> None:
+    result = result_of("cdc", "slot-invalidated", LEDGER, deliveries_of("a", "b"), detected="")
+    assert len(broken_promises([result])) == 1

@@ -1,0 +1,87 @@
+"""Counts of the verdict, each in a case where it is not zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.lab.drill.samples import deliveries_of, ledger_of
+
+from outbox_lab.drill.ledger import Outcome
+from outbox_lab.drill.second_reader import merge, missed
+from outbox_lab.drill.verdict import delays_over_time, judge
+
+COMMITTED, ROLLED_BACK, UNKNOWN = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.UNKNOWN
+
+
+def test_a_perfect_delivery_has_no_findings() -> None:
+    verdict = judge(ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED)), deliveries_of("a", "b"))
+    findings = verdict.lost, verdict.phantom, verdict.early, verdict.duplicated, verdict.unordered
+    assert (verdict.committed, verdict.delivered, *findings) == (2, 2, 0, 0, 0, 0, 0)
+
+
+def test_a_committed_event_that_was_not_delivered_is_lost() -> None:
+    verdict = judge(ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED)), deliveries_of("b"))
+    assert (verdict.lost, verdict.lost_events) == (1, ("a",))
+
+
+def test_a_delivered_event_of_a_rollback_or_of_no_transaction_is_a_phantom() -> None:
+    verdict = judge(ledger_of(("a", 1, ROLLED_BACK)), deliveries_of("a", "stranger"))
+    assert (verdict.phantom, verdict.phantom_events) == (2, ("a", "stranger"))
+
+
+def test_an_event_with_an_unknown_outcome_is_neither_lost_nor_phantom() -> None:
+    for deliveries in (deliveries_of("a"), deliveries_of()):
+        verdict = judge(ledger_of(("a", 1, UNKNOWN)), deliveries)
+        assert (verdict.unresolved, verdict.lost, verdict.phantom) == (1, 0, 0)
+
+
+def test_further_deliveries_are_duplicates_and_not_unordered() -> None:
+    ledger = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED))
+    verdict = judge(ledger, deliveries_of("a", "b", "a", "b"))
+    assert (verdict.duplicated, verdict.unordered) == (2, 0)
+
+
+def test_a_first_delivery_after_a_newer_version_is_unordered() -> None:
+    ledger = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED), ("c", 3, COMMITTED))
+    assert judge(ledger, deliveries_of("c", "a", "b")).unordered == 2
+
+
+def test_an_event_that_was_read_before_its_row_is_early() -> None:
+    verdict = judge(ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED)), deliveries_of("a", "b", early=("b",)))
+    assert verdict.early == 1
+
+
+def test_delays_are_from_commit_to_first_delivery() -> None:
+    ledger, deliveries = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED)), deliveries_of("a", "b", "b")
+    assert delays_over_time(ledger, deliveries) == [(0, 10.0), (1, 9.0)]
+    delays = judge(ledger, deliveries).delays
+    assert (delays.p50, delays.p99, delays.maximum) == (9.0, 10.0, 10.0)
+
+
+def test_an_undone_event_is_neither_lost_nor_phantom() -> None:
+    for deliveries in (deliveries_of("a"), deliveries_of()):
+        verdict = judge(ledger_of(("a", 1, Outcome.UNDONE)), deliveries)
+        assert (verdict.undone, verdict.committed, verdict.lost, verdict.phantom) == (1, 0, 0, 0)
+
+
+def test_another_version_or_a_tombstone_in_place_of_a_state_is_wrong() -> None:
+    [right] = deliveries_of("a")
+    for version in (2, None):
+        verdict = judge(ledger_of(("a", 1, COMMITTED)), [right, replace(right, version=version)])
+        assert (verdict.wrong, verdict.lost, verdict.duplicated) == (1, 0, 1)
+
+
+def test_a_record_that_only_the_second_reader_has_is_delivered_without_a_delay() -> None:
+    ledger = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED), ("c", 3, COMMITTED))
+    observed = deliveries_of("a", "b", "c")
+    read = [replace(delivery, received_at=None, is_early=None) for delivery in observed]
+    del observed[1]
+    verdict = judge(ledger, merge(observed, read))
+    assert (verdict.delivered, verdict.lost, verdict.duplicated, verdict.unordered) == (3, 0, 0, 0)
+    assert delays_over_time(ledger, merge(observed, read)) == [(0, 10.0), (2, 8.0)]
+
+
+def test_a_record_that_compaction_removed_before_the_second_reading_remains() -> None:
+    observed = deliveries_of("a", "b", "a")
+    assert merge(observed, observed[1:]) == observed
+    assert missed(observed, observed[1:]) == []
