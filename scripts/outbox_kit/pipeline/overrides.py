@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from outbox_kit import bounded_yaml
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import json_schema_nodes
+from outbox_kit.pipeline import bounded_yaml, json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 
 SET_OPTION = "--set"
