@@ -17,7 +17,7 @@ from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 
 MAX_PROBLEMS = 5
-# A description takes about 1 ms, and a small file with aliases can have thousands of errors.
+# A description takes about 1 ms, and a file can have thousands of errors.
 MAX_DESCRIBED_PROBLEMS = 100
 MAX_VALUE_LENGTH = 60
 REFERENCE_HINT = "see docs/pipeline.md for the keys and their allowed values"

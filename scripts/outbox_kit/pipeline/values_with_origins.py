@@ -16,11 +16,7 @@ from outbox_kit.pipeline import bounded_yaml
 
 MAX_BYTES = 500_000
 # Messages of PyYAML that end with a name of the file.
-PROBLEMS_WITH_NAMES = (
-    "found undefined alias",
-    "found undefined tag handle",
-    "could not determine a constructor for the tag",
-)
+PROBLEMS_WITH_NAMES = ("found undefined tag handle", "could not determine a constructor for the tag")
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
 """Keys and list indexes, from the top level to a value."""
@@ -164,7 +160,7 @@ def read_mapping(path: Path) -> Values:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return the problem without the name of an alias or tag: a password can begin with `*` or `!`."""
+    """Return the problem without the name of a tag: a password can begin with `!`."""
     problem = str(error.problem)
     return next((text for text in PROBLEMS_WITH_NAMES if problem.startswith(text)), problem)
 
@@ -172,7 +168,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 def _line_numbers(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
     """Yield the location and the line number, from 1, of every key and item."""
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:  # keys of `<<` come before the keys that override them
+        for key, value in node.value:
             key_location = (*location, str(key.value))
             yield key_location, key.start_mark.line + 1
             yield from _line_numbers(value, key_location)

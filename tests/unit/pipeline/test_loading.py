@@ -241,16 +241,16 @@ def test_names_the_syntax_of_tables(workspace: Path, table: str) -> None:
     assert TABLE_SYNTAX in caught.value.message
 
 
-MERGED = """name: library
+WITH_LIST = """name: library
 prefix: library
 source: {publication: p, slot: s}
 aggregates:
-  author: &wide
+  author:
     schema: schemas/author.avsc
     topic:
       retention.ms: 1
   book:
-    <<: *wide
+    schema: schemas/book.avsc
     partitions: 4
 connector: {name: c}
 materializations:
@@ -260,15 +260,14 @@ materializations:
 """
 
 
-def test_reports_lines_of_merged_keys_and_list_items(workspace: Path) -> None:
+def test_reports_lines_of_list_items(workspace: Path) -> None:
     path = workspace / "connectors" / "library.yaml"
-    path.write_text(MERGED, encoding="utf-8")
+    path.write_text(WITH_LIST, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(path)
     lines = caught.value.message.splitlines()
     assert [line.removeprefix(f"{path}:").split(";")[0] for line in lines] == [
         "8: aggregates.author.topic.retention.ms: found 1",
-        "8: aggregates.book.topic.retention.ms: found 1",
         "15: materializations.1.table: missing",
     ]
 

@@ -11,7 +11,7 @@ import pytest
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import load_pipeline
-from outbox_kit.pipeline.bounded_yaml import MAX_LEVELS, MAX_NODES, parse
+from outbox_kit.pipeline.bounded_yaml import MAX_LEVELS, parse
 
 
 def doubling(item: str) -> str:
@@ -28,13 +28,11 @@ def in_under_a_second() -> Iterator[None]:
 
 
 HOSTILE = {
-    "aliases": (doubling("[PREVIOUS, PREVIOUS]"), f"over {MAX_NODES} keys and values"),
-    "merge keys": (doubling("{<<: [PREVIOUS, PREVIOUS]}"), f"over {MAX_NODES} keys and values"),
-    "an alias of itself": ("a: &a {b: *a}", "contains an alias of itself"),
-    "a chain of aliases": (
-        "\n".join(["a0: &a0 [1]", *(f"a{number}: &a{number} [*a{number - 1}]" for number in range(1, 200))]),
-        f"nested over {MAX_LEVELS} levels",
-    ),
+    "aliases": (doubling("[PREVIOUS, PREVIOUS]"), ":2: aliases are not supported"),
+    "merge keys": (doubling("{<<: [PREVIOUS, PREVIOUS]}"), ":2: aliases are not supported"),
+    "an alias of itself": ("a: &a {b: *a}", ":1: aliases are not supported"),
+    "an undefined alias": ("a: *secret", ":1: aliases are not supported"),
+    "a mapping as a key": ("a: {{ env.NAME }}", ":1: not valid YAML: found unhashable key"),
     "flow levels": ("a: " + "[" * 20_000, f"nested over {MAX_LEVELS} levels"),
     "block levels": ("\n".join(f"{' ' * level}a:" for level in range(500)), f"nested over {MAX_LEVELS} levels"),
     "dashes": ("- " * 5000, f"nested over {MAX_LEVELS} levels"),
@@ -52,6 +50,7 @@ def test_refuses_hostile_files(workspace: Path, text: str, message: str) -> None
         load_pipeline(path)
     assert message in caught.value.message
     assert str(path) in caught.value.message
+    assert "secret" not in str(caught.value)
     assert caught.value.hint
 
 
@@ -66,7 +65,7 @@ def test_refuses_a_device(workspace: Path) -> None:
 def test_reports_thousands_of_errors_quickly(workspace: Path) -> None:
     """The pipeline file and the environment that overrides it repeat 80 unknown keys 80 times each."""
     keys = ", ".join(f"k{number}: 1" for number in range(80))
-    aggregates = "\n".join([f"  a: &a {{{keys}}}", *(f"  a{number}: *a" for number in range(80))])
+    aggregates = "\n".join(f"  a{number}: {{{keys}}}" for number in range(80))
     path = workspace / "connectors" / "library.yaml"
     path.write_text(f"name: library\naggregates:\n{aggregates}\n", encoding="utf-8")
     overlay = aggregates.replace("\n", "\n  ")
@@ -79,7 +78,7 @@ def test_reports_thousands_of_errors_quickly(workspace: Path) -> None:
 
 
 def test_parses_a_file_within_the_limits() -> None:
-    node, data = parse("a: &x {k: 1}\nb: {<<: *x, j: 2}\nc: [*x, 1.5, '1:1:1']\n")
+    node, data = parse("a: &x {k: 1}\nc: [{k: 1}, 1.5, '1:1:1', '*x']\n")
     assert node is not None
-    assert data == {"a": {"k": 1}, "b": {"k": 1, "j": 2}, "c": [{"k": 1}, 1.5, "1:1:1"]}
+    assert data == {"a": {"k": 1}, "c": [{"k": 1}, 1.5, "1:1:1", "*x"]}
     assert parse("# nothing\n") == (None, None)
