@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from job_files import ENVIRONMENT, pipeline
 
+from outbox_common.http_session import HttpEndpoint
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_jobs
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, RegistrySettings
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget
 
 __all__ = ["pipeline"]  # the fixture
 
@@ -22,7 +23,7 @@ def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
         topic="library.book",
         table="book",
         kafka={"bootstrap.servers": "broker:9092", "security.protocol": "SSL"},
-        registry=RegistrySettings("http://registry", "ru", "r3gistry"),
+        registry=HttpEndpoint("http://registry", "ru", "r3gistry"),
         target_name="warehouse",
         target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
     )

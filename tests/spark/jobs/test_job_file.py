@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
+from outbox_common.http_session import HttpEndpoint
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.decoding.schema_cache import SchemaRegistry
@@ -27,7 +28,6 @@ from outbox_spark.jobs.model import (
     Mode,
     PostgresTarget,
     RecordFormat,
-    RegistrySettings,
     Target,
 )
 
@@ -64,7 +64,7 @@ def test_selects_jobs(tmp_path: Path) -> None:
 
 def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
-    referring = job(kafka=kafka, registry=RegistrySettings("http://r", "u", "${env:REGISTRY}"))
+    referring = job(kafka=kafka, registry=HttpEndpoint("http://r", "u", "${env:REGISTRY}"))
     path = write_job_file(tmp_path, as_text([referring]))
     actual = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
     assert actual.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
@@ -74,7 +74,7 @@ def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> No
 
 
 def test_does_not_require_variables_of_unselected_jobs(tmp_path: Path) -> None:
-    other = job(aggregate="author", registry=RegistrySettings("http://r", "u", "${env:ABSENT}"))
+    other = job(aggregate="author", registry=HttpEndpoint("http://r", "u", "${env:ABSENT}"))
     assert read_jobs(write_job_file(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
 
 
@@ -237,7 +237,7 @@ def test_job_files_are_private(pipeline: Path, tmp_path: Path) -> None:
 
 
 def test_rejects_user_info_in_the_url_of_a_job_file(tmp_path: Path) -> None:
-    path = write_job_file(tmp_path, as_text([job(registry=RegistrySettings("http://me:s3cret@r"))]))
+    path = write_job_file(tmp_path, as_text([job(registry=HttpEndpoint("http://me:s3cret@r"))]))
     with pytest.raises(ConfigurationError, match=r"registry\.url contains a user name or password") as caught:
         SchemaRegistry(read_jobs(path, {})[0].registry)
     assert "s3cret" not in caught.value.message + caught.value.hint
