@@ -30,12 +30,15 @@ def load_jobs(
     *,
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
-    overrides: Overrides | None = None,
+    without_secrets: bool = False,
 ) -> list[MaterializeJob]:
     """Return the jobs of the selected materializations, in the order of the file; empty collections select all.
 
-    Raises ConfigurationError if a file is invalid or no job is selected.
+    With `without_secrets`, as in a job file, each secret is a reference to an environment variable, which need not be
+    set: the variable that the environment file refers to, or else the one that overrides the key, for example
+    OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD. Raises ConfigurationError if a file is invalid or no job is selected.
     """
+    overrides = Overrides(reference=reference if without_secrets else None)
     pipeline, environment = load_files(pipeline_file, environment_name, overrides, needs=_SECTIONS)
     entries = pipeline.materializations
     entries = select(entries, lambda entry: (entry.aggregate, entry.target), aggregates, targets, pipeline_file)
@@ -69,19 +72,6 @@ def _target(environment: Environment, name: str) -> Target:
         raise ConfigurationError(message, "correct the target's name, or add it to `targets` in the environment file")
     target: Target = msgspec.convert(settings.plain_values(), Target)
     return target
-
-
-def jobs_without_secrets(
-    pipeline_file: Path, environment_name: str, *, aggregates: Collection[str] = (), targets: Collection[str] = ()
-) -> list[MaterializeJob]:
-    """Return the jobs for a job file: as load_jobs, but each secret is a reference to an environment variable.
-
-    The variables need not be set. A reference names the variable that the environment file refers to. For a literal
-    value or a value of the embedded stack, it names the variable that overrides the key, for example
-    OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
-    """
-    overrides = Overrides(reference=reference)
-    return load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, overrides=overrides)
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:

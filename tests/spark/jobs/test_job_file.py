@@ -19,7 +19,7 @@ from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
+from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
 from outbox_spark.jobs.model import (
     DeltaTarget,
@@ -160,7 +160,7 @@ def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.
     file.write_text(ENVIRONMENT.replace("client: {security.protocol: SSL}", client))
     monkeypatch.setenv("KUSER", "kit")
     monkeypatch.setenv("KPASS", "k4fka")
-    text = as_text(jobs_without_secrets(pipeline, "testing"))
+    text = as_text(load_jobs(pipeline, "testing", without_secrets=True))
     assert variables(text) == ["KPASS", "KUSER", "REGISTRY_PASSWORD", "TARGET_PASSWORD"]
     assert not [secret for secret in SECRETS if secret in text]
     assert read_jobs(write_job_file(tmp_path, text)) == load_jobs(pipeline, "testing")
@@ -169,7 +169,10 @@ def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.
 def test_writes_a_file_without_secret_variables_set(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGISTRY_PASSWORD")
     monkeypatch.delenv("TARGET_PASSWORD")
-    assert variables(as_text(jobs_without_secrets(pipeline, "testing"))) == ["REGISTRY_PASSWORD", "TARGET_PASSWORD"]
+    assert variables(as_text(load_jobs(pipeline, "testing", without_secrets=True))) == [
+        "REGISTRY_PASSWORD",
+        "TARGET_PASSWORD",
+    ]
 
 
 def test_replaces_a_literal_secret_by_its_override_variable(
@@ -181,7 +184,7 @@ def test_replaces_a_literal_secret_by_its_override_variable(
     file.write_text(text.replace("client: {security.protocol: SSL}", 'client: {ssl.key.pem: "k4fka"}') + iceberg + "\n")
     data = pipeline.read_text().replace("{aggregate: author, target: lake,", "{aggregate: author, target: ice,")
     pipeline.write_text(data)
-    actual = as_text(jobs_without_secrets(pipeline, "testing"))
+    actual = as_text(load_jobs(pipeline, "testing", without_secrets=True))
     assert not [secret for secret in SECRETS if secret in actual]
     names = {
         "OUTBOX__ENVIRONMENT__KAFKA__CLIENT__SSL_KEY_PEM": "k4fka",
@@ -208,7 +211,7 @@ def with_catalog(pipeline: Path, catalog: Mapping[str, str]) -> None:
 @pytest.mark.parametrize("name", CATALOG_SECRETS)
 def test_replaces_each_secret_of_a_catalog(pipeline: Path, name: str) -> None:
     with_catalog(pipeline, {name: CATALOG_SECRETS[name]})
-    text = as_text(jobs_without_secrets(pipeline, "testing", targets=["ice"]))
+    text = as_text(load_jobs(pipeline, "testing", targets=["ice"], without_secrets=True))
     assert "k4fka" not in text
     key = re.sub(r"\W", "_", name.upper())
     assert variables(text) == [f"OUTBOX__ENVIRONMENT__TARGETS__ICE__CATALOG__{key}", "REGISTRY_PASSWORD"]
@@ -223,7 +226,7 @@ def test_retains_values_of_a_catalog_that_contain_references(pipeline: Path) -> 
         "warehouse": "abfss://container@account.dfs.core.windows.net/x",
     }
     with_catalog(pipeline, catalog)
-    (author,) = jobs_without_secrets(pipeline, "testing", targets=["ice"])
+    (author,) = load_jobs(pipeline, "testing", targets=["ice"], without_secrets=True)
     assert isinstance(author.target, IcebergTarget)
     expected = {name: re.sub(r"{{ env\W+(\w+).*?}}", r"${env:\1}", value) for name, value in catalog.items()}
     assert author.target.catalog == {"type": "rest", **expected}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict
+from typing import Any
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -40,21 +40,7 @@ _MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
 Connection = psycopg.Connection[TupleRow]
 
 
-class ConnectionParameters(TypedDict):
-    """Keyword arguments of psycopg.connect()."""
-
-    host: str
-    port: int
-    dbname: str
-    user: str
-    password: str
-    connect_timeout: int
-    application_name: str
-    sslmode: str | None
-    sslrootcert: str | None
-
-
-def connection_parameters(target: PostgresTarget) -> ConnectionParameters:
+def connection_parameters(target: PostgresTarget) -> dict[str, Any]:
     """Return the parameters with which Spark's driver connects to the target."""
     return {
         "host": target.host,
