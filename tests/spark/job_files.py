@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, RegistrySettings, Target
+from outbox_events.http_session import HttpEndpoint
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Target
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +68,7 @@ def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa
         topic="library.book",
         table="book",
         kafka={"bootstrap.servers": "b:9092"},
-        registry=RegistrySettings("http://r", "u", "p"),
+        registry=HttpEndpoint("http://r", "u", "p"),
         target_name="lake",
         target=target or DeltaTarget("/lake"),
     )

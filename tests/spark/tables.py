@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_spark.jobs.model import (
     DeltaTarget,
     IcebergTarget,
@@ -25,7 +26,6 @@ from outbox_spark.jobs.model import (
     Outcome,
     PostgresTarget,
     ReadRange,
-    RegistrySettings,
     Status,
     TableProgress,
 )
@@ -133,7 +133,7 @@ def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget) -> Materialize
         topic="test.thing",
         table="thing",
         kafka={"bootstrap.servers": "127.0.0.1:1"},
-        registry=RegistrySettings("http://127.0.0.1:1"),
+        registry=HttpEndpoint("http://127.0.0.1:1"),
         target_name="target",
         target=target,
     )

@@ -143,15 +143,8 @@ class HttpService(Model):
 
     def endpoint(self) -> HttpEndpoint:
         """Return URL, credentials and TLS files as plain text values."""
-        return HttpEndpoint(
-            url=self.url,
-            username=self.username,
-            password=self.password.get_secret_value() if self.password else None,
-            token=self.token.get_secret_value() if self.token else None,
-            ca_file=str(self.ca_file) if self.ca_file else None,
-            certificate_file=str(self.certificate_file) if self.certificate_file else None,
-            key_file=str(self.key_file) if self.key_file else None,
-        )
+        values = self.plain_values()
+        return HttpEndpoint(**{name: values[name] for name in HttpEndpoint.__dataclass_fields__})
 
 
 class Registry(HttpService):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from dotenv import dotenv_values
 from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from outbox_common.secret_patterns import has_secret, is_secret_name
 from outbox_common.terminal_text import one_line
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.overrides import Overrides
+from outbox_kit.pipeline.overrides import Overrides, variable_of
 from outbox_kit.pipeline.template_rendering import JINJA_ERRORS
 from outbox_kit.pipeline.validation_errors import failure
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
@@ -23,6 +24,8 @@ from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Value
 STACK_STATE_FILE = Path("build/stack/state.json")
 START_HINT = "run `outbox stack up`"
 UNSET = "unset"
+# Mappings in which any key may be a secret.
+MAPPINGS_WITH_SECRETS = ("kafka.client", "targets.*.catalog")
 # An expression looks values up and changes their form: anything else could exhaust CPU time and memory.
 NODES: tuple[type[nodes.Node], ...] = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const),
@@ -82,13 +85,16 @@ class Expansion:
         if value:
             return value
         section = str(location[0])
-        if section in self.optional_sections and not any(_is_below(location, key) for key in self.needed_keys):
+        if section in self.optional_sections and not self._is_needed(location):
             self.unset_sections.add(section)
         else:
             key = ".".join(map(str, location))
             problem = f"{self.values.origin(location)}: {key}: environment variable {name} is not set"
             self._missing_variables.append((name, problem))
         return UNSET
+
+    def _is_needed(self, location: Location) -> bool:
+        return any(_is_below(location, key) for key in self.needed_keys)
 
     @cached_property
     def _env_file_variables(self) -> dict[str, str | None]:
@@ -125,13 +131,36 @@ class Expansion:
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
             return [self._expand(item, (*location, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        if self.overrides.reference is not None and self._is_needed(location):
+            return self._without_secret(value, location, self.overrides.reference)
+        return self._expand_text(value, location, partial(self.variable, location))
+
+    def _without_secret(self, value: str, location: Location, reference: Callable[[str], str]) -> str:
+        """Return the expanded value, in which references to variables replace secrets."""
+        references: list[str] = []
+
+        def variable(name: str) -> str:
+            references.append(reference(name))
+            return references[-1]
+
+        is_secret = is_secret_name(".".join(map(str, location)))
+        may_be_secret = is_secret or any(_is_below(location, key) for key in MAPPINGS_WITH_SECRETS)
+        text = self._expand_text(value, location, variable if may_be_secret else partial(self.variable, location))
+        rest = reduce(lambda rest, part: rest.replace(part, ""), references, text)
+        if has_secret(rest) or (is_secret and rest == text):
+            return reference(variable_of(location))
+        return text
+
+    def _expand_text(self, value: str, location: Location, variable: Callable[[str], str]) -> str:
         if isinstance(value, LiteralText):
             return str(value)
-        if not isinstance(value, str) or "{{" not in value:
+        if "{{" not in value:
             return value
         jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         try:
-            env, stack = _Namespace(partial(self.variable, location)), _Namespace(self._stack_value)
+            env, stack = _Namespace(variable), _Namespace(self._stack_value)
             _require_lookup(jinja, value)
             return jinja.from_string(value).render(env=env, stack=stack)
         except JINJA_ERRORS as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints
 
 from outbox_events.contract.dead_letter_headers import MESSAGE, REASON
 from outbox_events.contract.headers import CONTRACT_HEADERS
@@ -48,6 +49,16 @@ class Model(BaseModel):
     """Base of all models: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def plain_values(self) -> dict[str, Any]:
+        """Return the values by key, with secrets in plain text and paths as text."""
+        return {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a model
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value
 
 
 def _validate_header_names(columns: dict[str, str]) -> dict[str, str]:

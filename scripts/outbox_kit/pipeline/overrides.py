@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,10 +27,12 @@ class Overrides:
 
     `options` are the values of `--set`, KEY=VALUE. KEY is a dotted path in the pipeline file, or in the environment
     file if it begins with `environment.`. `environ` contains `OUTBOX__...` and the variables of `{{ env.NAME }}`.
+    `reference` returns the text that replaces a secret of the environment file, for the name of its variable.
     """
 
     options: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    reference: Callable[[str], str] | None = None
 
     def apply_to(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
         """Apply the overrides of a pipeline file, or of an environment file, to `values`. Raises ConfigurationError."""
@@ -44,6 +47,12 @@ class Overrides:
             if (segments[0] == ENVIRONMENT_PREFIX) == of_environment:
                 location = _location_of_variable(model, values.data, segments[1:] if of_environment else segments, name)
                 _set_value(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
+
+
+def variable_of(location: Location) -> str:
+    """Return the name of the variable that overrides a key of the environment file."""
+    keys = (re.sub(r"[^A-Z0-9]", "_", str(key).upper()) for key in (ENVIRONMENT_PREFIX, *location))
+    return VARIABLE_PREFIX + "__".join(keys)
 
 
 def _split(option: str) -> tuple[str, str]:

@@ -167,12 +167,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
 
 
 def _write_job(options: argparse.Namespace) -> Exit:
-    # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
-    from outbox_spark.jobs.from_pipeline import jobs_without_secrets  # noqa: PLC0415
-
-    jobs = jobs_without_secrets(
-        options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target
-    )
+    jobs = selected_jobs(options, without_secrets=True)
     text = job_file.as_text(jobs)
     if str(options.write_job) == "-":
         sys.stdout.write(text)

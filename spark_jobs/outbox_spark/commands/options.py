@@ -67,8 +67,8 @@ def positive_seconds(text: str) -> float:
     return value
 
 
-def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
-    """Return the selected jobs of the job file or the pipeline file. Raises ConfigurationError."""
+def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False) -> list[MaterializeJob]:
+    """Return the selected jobs of the job file or the pipeline file, see load_jobs. Raises ConfigurationError."""
     selected = {"aggregates": options.aggregate, "targets": options.target}
     if options.job is not None:
         if options.environment != _default_environment():
@@ -77,4 +77,4 @@ def selected_jobs(options: argparse.Namespace) -> list[MaterializeJob]:
         return job_file.read_jobs(options.job, **selected)
     with ended_by_ctrl_c():
         load_jobs = pipeline_loader()
-    return load_jobs(options.pipeline, options.environment, **selected)
+    return load_jobs(options.pipeline, options.environment, without_secrets=without_secrets, **selected)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
-
 from outbox_events.http_session import AUTHENTICATION_FAILED, HttpEndpoint
 from outbox_events.schemas.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
-from outbox_spark.jobs.model import RegistrySettings
 
 # Number of latest versions that are requested before records are read: some producers may use an earlier version.
 _RECENT_VERSION_COUNT = 3
@@ -22,8 +19,8 @@ class SchemaRegistry:
     that is not Avro or has a missing reference, and ConfigurationError for credentials that cannot be used.
     """
 
-    def __init__(self, registry: RegistrySettings) -> None:
-        self._reader = RegistryReader(HttpEndpoint(**msgspec.structs.asdict(registry)))
+    def __init__(self, registry: HttpEndpoint) -> None:
+        self._reader = RegistryReader(registry)
         self._schemas: dict[int | str, str | None] = {}
         """By id or GUID; None if the registry does not have the schema."""
         self._requested_versions: set[tuple[str, int]] = set()

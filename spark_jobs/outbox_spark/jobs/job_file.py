@@ -18,8 +18,9 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOptions, RegistrySettings, Target
+from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOptions, Target
 
 VERSION = 1
 """Version of the file format; incremented when older files can no longer be read."""
@@ -38,13 +39,14 @@ class JobFile(JobSettings, frozen=True):
     """Fields of MaterializeJob. Validated when a job is selected: an invalid job does not affect the others."""
 
 
-_CLASSES_BY_KEY: Mapping[str, Sequence[type[JobSettings]]] = {
-    "": [JobFile],
-    "jobs": [MaterializeJob],
-    "registry": [RegistrySettings],
-    "options": [MaterializeOptions],
-    "target": get_args(Target),
+_KEYS: Mapping[str, Sequence[Collection[str]]] = {
+    "": [JobFile.__struct_fields__],
+    "jobs": [MaterializeJob.__struct_fields__],
+    "registry": [HttpEndpoint.__dataclass_fields__],
+    "options": [MaterializeOptions.__struct_fields__],
+    "target": [target.__struct_fields__ for target in get_args(Target)],
 }
+"""Fields of each class, by the key of the file that has the class."""
 _CHOICES_BY_KEY: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
@@ -140,7 +142,11 @@ def _read(path: Path) -> JobFile:
 def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str = "") -> S:
     """Convert `data`, which is at the JSON path `location` of the file, to the class `kind`."""
     try:
-        return msgspec.convert(data, kind)
+        converted = msgspec.convert(data, kind)
+        for key in data.get("registry", ()):
+            if key not in HttpEndpoint.__dataclass_fields__:  # msgspec ignores unknown keys of a dataclass
+                raise msgspec.ValidationError(f"Object contains unknown field `{key}` - at `$.registry`")
+        return converted
     except msgspec.ValidationError as error:  # has key and type, but no value except an invalid choice
         reason, _, relative = str(error).partition(" - at `$")
         message = f"{reason} - at `${location}{relative or '`'}" if location or relative else reason
@@ -152,7 +158,7 @@ def _hint(message: str) -> str:
     match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
     key = match[1] if match else ""
     if "unknown field" in message:
-        allowed = [", ".join(kind.__struct_fields__) for kind in _CLASSES_BY_KEY[key]]
+        allowed = [", ".join(keys) for keys in _KEYS[key]]
         return f"use only these keys in {key or 'the file'}: {'; or '.join(allowed)}"
     if message.startswith("Invalid") and key in _CHOICES_BY_KEY:
         return f"set {key} to one of: {', '.join(_CHOICES_BY_KEY[key])}"

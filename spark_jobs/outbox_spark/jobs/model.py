@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_spark.errors import RefusedError
 
 Reporter = Callable[[str], None]
@@ -21,7 +22,7 @@ Reporter = Callable[[str], None]
 
 LAYOUT_VERSION = 2
 """Version of the storage layout: metadata columns, progress, ledger, quarantine."""
-_NAMES_NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
+_NAMES_NOT_IN_REPR = {"password", "kafka", "catalog"}
 
 
 class Mode(StrEnum):
@@ -72,37 +73,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-class SourceTable(JobSettings, frozen=True):
-    """A source table with one row per aggregate; the key column, as text, is the aggregate_id."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str
-    table: str
-    key: str
-    slot: str
-    query: str = ""
-    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not known as JSON."""
-    sslmode: str | None = None
-    sslrootcert: str | None = None
-
-
-class RegistrySettings(JobSettings, frozen=True):
-    """A schema registry with the Confluent REST API."""
-
-    url: str
-    username: str | None = None
-    password: str | None = None
-    token: str | None = None
-    """Bearer token, instead of a password."""
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    """`ca_file`, `certificate_file` and `key_file` are paths of PEM files on the driver."""
-
-
 class PostgresTarget(JobSettings, frozen=True, tag="postgres", tag_field="kind"):
     """A PostgreSQL schema that contains the tables."""
 
@@ -138,6 +108,18 @@ class IcebergTarget(JobSettings, frozen=True, tag="iceberg", tag_field="kind"):
 Target = PostgresTarget | DeltaTarget | IcebergTarget
 
 
+@dataclass(frozen=True)
+class SourceTable:
+    """A source table with one row per aggregate; the key column, as text, is the aggregate_id."""
+
+    server: PostgresTarget
+    table: str
+    key: str
+    slot: str
+    query: str = ""
+    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not known as JSON."""
+
+
 class MaterializeOptions(JobSettings, frozen=True):
     """How one table is materialized."""
 
@@ -161,7 +143,8 @@ class MaterializeJob(JobSettings, frozen=True):
     table: str
     kafka: Mapping[str, str]
     """librdkafka settings, among them `bootstrap.servers`."""
-    registry: RegistrySettings
+    registry: HttpEndpoint
+    """A schema registry with the Confluent REST API. The files are paths on the driver."""
     target_name: str
     target: Target
     options: MaterializeOptions = MaterializeOptions()

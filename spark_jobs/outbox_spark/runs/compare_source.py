@@ -32,7 +32,6 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, UnreachableError
@@ -45,13 +44,18 @@ from outbox_spark.runs.newest_per_key import LATEST_COLUMNS
 from outbox_spark.runs.row_differences import compared_fields, uncompared_names
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.sinks.postgres.connection import jdbc_tls
+from outbox_spark.sinks.postgres.connection import (
+    JDBC_DRIVER,
+    connection_parameters,
+    jdbc_settings,
+    jdbc_url,
+    unreachable,
+)
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 CONFIRM_SECONDS = 120.0
 """Time limit for the connector to confirm the WAL position; it confirms with each heartbeat, by default every 10 s."""
 _POLL_SECONDS = 1.0
-_CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
 # JDBC takes a question mark outside of quotes and comments, for example a jsonb operator, for a parameter.
 _PARAMETER_SIGN = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|--[^\n]*)|\?""")
@@ -213,13 +217,11 @@ def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
     return (
         spark.read.format("jdbc")
         .options(
-            url=f"jdbc:postgresql://{source.host}:{source.port}/{source.database}?readOnly=true",
-            driver="org.postgresql.Driver",
+            url=f"{jdbc_url(source.server)}?readOnly=true",
+            driver=JDBC_DRIVER,
             query=query.as_string(),
-            user=source.user,
-            password=source.password,
             fetchsize=_FETCHED_ROWS,
-            **jdbc_tls(source),
+            **jdbc_settings(source.server),
         )
         .load()
     )
@@ -235,14 +237,7 @@ def wait_confirmed(source: SourceTable) -> None:
     deadline = time.monotonic() + CONFIRM_SECONDS
     try:
         with psycopg.connect(
-            host=source.host,
-            port=source.port,
-            dbname=source.database,
-            user=source.user,
-            password=source.password,
-            sslmode=source.sslmode,
-            sslrootcert=source.sslrootcert,
-            connect_timeout=_CONNECT_SECONDS,
+            **connection_parameters(source.server),
             autocommit=True,
             options="-c default_transaction_read_only=on -c statement_timeout=60s",
         ) as connection:
@@ -254,7 +249,7 @@ def wait_confirmed(source: SourceTable) -> None:
                     raise UnreachableError(message, "run `outbox status` to check the connector")
                 time.sleep(_POLL_SECONDS)
     except psycopg.Error as error:
-        message = f"PostgreSQL at {source.host}:{source.port}/{source.database}: {postgres_message(error)}"
+        message = unreachable(source.server, error).message
         raise UnreachableError(message, "check `source` in the environment file") from error
 
 
@@ -262,6 +257,6 @@ def _is_confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable,
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:
-        message = f"replication slot {source.slot} does not exist in database {source.database}"
+        message = f"replication slot {source.slot} does not exist in database {source.server.database}"
         raise ConfigurationError(message, "select the environment of the connector with --environment")
     return bool(row[0])

@@ -21,13 +21,13 @@ from tests.benchmarks.benchmark_stack import PARTITIONS, BenchmarkStack
 from tests.benchmarks.materialize.events import Books, Sender
 from tests.conftest import REPOSITORY
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import (
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
     PostgresTarget,
-    RegistrySettings,
     Target,
 )
 from outbox_spark.session.spark_session import start_session
@@ -176,7 +176,7 @@ def job_for(state: StackState, target: Target, topic: str, table: str) -> Materi
         topic=topic,
         table=table,
         kafka={"bootstrap.servers": state.kafka},
-        registry=RegistrySettings(state.registry),
+        registry=HttpEndpoint(state.registry),
         target_name="bench",
         target=target,
     )

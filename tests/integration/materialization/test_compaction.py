@@ -30,11 +30,12 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 from tests.integration.support import read_all
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
 from outbox_kit.stack.services.kafka import NODE_ID
-from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget, RegistrySettings
+from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.materialize_table import materialize
 
@@ -171,7 +172,7 @@ def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
         topic=topic.name,
         table=table,
         kafka={"bootstrap.servers": state.kafka},
-        registry=RegistrySettings(state.registry),
+        registry=HttpEndpoint(state.registry),
         target_name="warehouse",
         target=target,
     )

@@ -18,9 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_log import framed, sequence
 from pyspark.sql import SparkSession
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.job_file import as_text
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, RegistrySettings
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples" / "embedding"
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -54,9 +55,7 @@ def things(state: StackState, tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert producer.flush(TIMEOUT_SECONDS) == 0
     target = DeltaTarget(str(folder / "lake"))
     kafka = {"bootstrap.servers": state.kafka}
-    yield Things(
-        MaterializeJob("thing", name, "thing", kafka, RegistrySettings(state.registry), "lake", target), folder
-    )
+    yield Things(MaterializeJob("thing", name, "thing", kafka, HttpEndpoint(state.registry), "lake", target), folder)
     admin.delete_topics([name])[name].result(TIMEOUT_SECONDS)
 
 

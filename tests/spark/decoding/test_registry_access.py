@@ -15,11 +15,10 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.events.tls import make_authority
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, RejectedError, SchemaError, UnreachableError
-from outbox_spark.jobs.from_pipeline import to_struct
-from outbox_spark.jobs.model import RegistrySettings
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
 RESPONSES: dict[str, object] = {
@@ -82,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 def test_sends_a_bearer_token() -> None:
     with (
         Server(authorization="Bearer t0ken").running() as url,
-        SchemaRegistry(RegistrySettings(url, token="t0ken")) as registry,
+        SchemaRegistry(HttpEndpoint(url, token="t0ken")) as registry,
     ):
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
@@ -90,7 +89,7 @@ def test_sends_a_bearer_token() -> None:
 def test_sends_basic_authentication() -> None:
     with (
         Server(authorization="Basic dTpw").running() as url,
-        SchemaRegistry(RegistrySettings(url, "u", "p")) as registry,
+        SchemaRegistry(HttpEndpoint(url, "u", "p")) as registry,
     ):
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
@@ -98,18 +97,18 @@ def test_sends_basic_authentication() -> None:
 @pytest.mark.parametrize(
     ("status", "registry", "fragments"),
     [
-        (401, RegistrySettings("", token="s3cret"), ["a bearer token and was rejected", "registry.token"]),
+        (401, HttpEndpoint("", token="s3cret"), ["a bearer token and was rejected", "registry.token"]),
         (
             403,
-            RegistrySettings("", "u", "s3cret"),
+            HttpEndpoint("", "u", "s3cret"),
             ["basic authentication as 'u' and was not authorized", "registry.password"],
         ),
-        (401, RegistrySettings(""), ["no credentials and was rejected", "registry.username"]),
+        (401, HttpEndpoint(""), ["no credentials and was rejected", "registry.username"]),
     ],
 )
-def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySettings, fragments: list[str]) -> None:
+def test_rejection_names_the_credentials_sent(status: int, registry: HttpEndpoint, fragments: list[str]) -> None:
     with Server(authorization="other", status=status).running() as url:
-        service = RegistrySettings(url, registry.username, registry.password, registry.token)
+        service = HttpEndpoint(url, registry.username, registry.password, registry.token)
         with SchemaRegistry(service) as client, pytest.raises(RejectedError, match=f"HTTP {status}") as caught:
             client.latest("t-value")
     assert all(fragment in caught.value.hint for fragment in fragments)
@@ -117,7 +116,7 @@ def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySet
 
 
 def test_reports_a_missing_version_with_the_existing_ones() -> None:
-    with Server().running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
+    with Server().running() as url, SchemaRegistry(HttpEndpoint(url)) as registry:
         with pytest.raises(SchemaError, match="subject t-value has no version 2; its versions are: 1, 3") as caught:
             registry.version("t-value", 2)
         with pytest.raises(SchemaError, match="subject other-value has no version 1; its versions are: none"):
@@ -129,7 +128,7 @@ def test_reports_a_missing_version_with_the_existing_ones() -> None:
 def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     server = Server(missing=missing)
     other = GUID.replace("8", "9")
-    with server.running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
+    with server.running() as url, SchemaRegistry(HttpEndpoint(url)) as registry:
         assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
     assert server.requested_paths == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
@@ -137,7 +136,7 @@ def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
 def test_reports_a_response_that_is_not_json() -> None:
     with (
         Server(text="<html>").running() as url,
-        SchemaRegistry(RegistrySettings(url)) as registry,
+        SchemaRegistry(HttpEndpoint(url)) as registry,
         pytest.raises(UnreachableError, match="subject t-value version 3: the response is not JSON"),
     ):
         registry.version("t-value", 3)
@@ -152,10 +151,10 @@ def test_uses_ca_and_client_certificate_of_the_environment(tmp_path: Path) -> No
     context.verify_mode = ssl.CERT_REQUIRED
     with Server().running(context) as url:
         files = {"certificate_file": str(client), "key_file": str(client.with_suffix(".key"))}
-        with SchemaRegistry(RegistrySettings(url, ca_file=str(authority.file), **files)) as registry:
+        with SchemaRegistry(HttpEndpoint(url, ca_file=str(authority.file), **files)) as registry:
             assert registry.version("t-value", 3) == '{"type":"int"}'
         with (
-            SchemaRegistry(RegistrySettings(url)) as registry,
+            SchemaRegistry(HttpEndpoint(url)) as registry,
             pytest.raises(UnreachableError, match="TLS: the server's certificate is not trusted") as caught,
         ):
             registry.version("t-value", 3)
@@ -165,19 +164,19 @@ def test_uses_ca_and_client_certificate_of_the_environment(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("registry", "message"),
     [
-        (RegistrySettings("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: no file /nowhere"),
+        (HttpEndpoint("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: no file /nowhere"),
         (
-            RegistrySettings("http://r", password="p", token="t"),
+            HttpEndpoint("http://r", password="p", token="t"),
             "registry.token and registry.password are mutually exclusive",
         ),
         (
-            RegistrySettings("http://r", key_file=__file__),
+            HttpEndpoint("http://r", key_file=__file__),
             r"registry\.key_file is set without registry\.certificate_file",
         ),
-        (RegistrySettings("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
+        (HttpEndpoint("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
     ],
 )
-def test_rejects_unusable_credentials(registry: RegistrySettings, message: str) -> None:
+def test_rejects_unusable_credentials(registry: HttpEndpoint, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         SchemaRegistry(registry)
     assert caught.value.hint
@@ -193,7 +192,5 @@ def test_passes_all_registry_settings_to_the_job() -> None:
         certificate_file=Path("/c.pem"),
         key_file=Path("/k.pem"),
     )
-    assert to_struct(dict(service), RegistrySettings) == RegistrySettings(
-        "https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem"
-    )
-    assert to_struct(dict(HttpService(url="http://r")), RegistrySettings) == RegistrySettings("http://r")
+    assert service.endpoint() == HttpEndpoint("https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem")
+    assert HttpService(url="http://r").endpoint() == HttpEndpoint("http://r")

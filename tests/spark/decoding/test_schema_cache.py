@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
-from outbox_spark.jobs.model import RegistrySettings
 
 SCHEMA = '{"type":"string"}'
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
@@ -77,7 +77,7 @@ def registry(requested_paths: list[str]) -> Iterator[SchemaRegistry]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    with SchemaRegistry(RegistrySettings(f"http://127.0.0.1:{server.server_port}/api/")) as client:
+    with SchemaRegistry(HttpEndpoint(f"http://127.0.0.1:{server.server_port}/api/")) as client:
         yield client
     server.shutdown()
     thread.join()
@@ -147,7 +147,7 @@ def test_reports_an_error_of_the_registry(registry: SchemaRegistry) -> None:
 
 def test_reports_an_unreachable_registry() -> None:
     with (
-        SchemaRegistry(RegistrySettings("http://127.0.0.1:1", "u", "s3cret")) as client,
+        SchemaRegistry(HttpEndpoint("http://127.0.0.1:1", "u", "s3cret")) as client,
         pytest.raises(UnreachableError, match="connection refused") as caught,
     ):
         client.latest("t-value")

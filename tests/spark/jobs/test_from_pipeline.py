@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from job_files import ENVIRONMENT, pipeline
 
+from outbox_events.http_session import HttpEndpoint
+from outbox_kit.pipeline import environment
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_jobs
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, RegistrySettings
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, Target
 
 __all__ = ["pipeline"]  # the fixture
 
@@ -22,7 +25,7 @@ def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
         topic="library.book",
         table="book",
         kafka={"bootstrap.servers": "broker:9092", "security.protocol": "SSL"},
-        registry=RegistrySettings("http://registry", "ru", "r3gistry"),
+        registry=HttpEndpoint("http://registry", "ru", "r3gistry"),
         target_name="warehouse",
         target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
     )
@@ -53,3 +56,10 @@ def test_reports_a_target_missing_in_the_environment(pipeline: Path) -> None:
     file.write_text("\n".join(line for line in ENVIRONMENT.splitlines() if "lake:" not in line))
     with pytest.raises(ConfigurationError, match="has no target 'lake'; its targets are: warehouse"):
         load_jobs(pipeline, "testing")
+
+
+@pytest.mark.parametrize("job_target", get_args(Target))
+def test_environment_and_job_file_have_the_same_keys_of_a_target(job_target: type[Target]) -> None:
+    model = getattr(environment, job_target.__name__)
+    keys = {field.alias or name for name, field in model.model_fields.items()}
+    assert keys == {"kind", *job_target.__struct_fields__}

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
+from outbox_events.http_session import HttpEndpoint
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
+from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
 from outbox_spark.jobs.model import (
     DeltaTarget,
@@ -27,7 +28,6 @@ from outbox_spark.jobs.model import (
     Mode,
     PostgresTarget,
     RecordFormat,
-    RegistrySettings,
     Target,
 )
 
@@ -64,7 +64,7 @@ def test_selects_jobs(tmp_path: Path) -> None:
 
 def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
-    referring = job(kafka=kafka, registry=RegistrySettings("http://r", "u", "${env:REGISTRY}"))
+    referring = job(kafka=kafka, registry=HttpEndpoint("http://r", "u", "${env:REGISTRY}"))
     path = write_job_file(tmp_path, as_text([referring]))
     actual = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
     assert actual.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
@@ -74,7 +74,7 @@ def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> No
 
 
 def test_does_not_require_variables_of_unselected_jobs(tmp_path: Path) -> None:
-    other = job(aggregate="author", registry=RegistrySettings("http://r", "u", "${env:ABSENT}"))
+    other = job(aggregate="author", registry=HttpEndpoint("http://r", "u", "${env:ABSENT}"))
     assert read_jobs(write_job_file(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
 
 
@@ -160,7 +160,7 @@ def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.
     file.write_text(ENVIRONMENT.replace("client: {security.protocol: SSL}", client))
     monkeypatch.setenv("KUSER", "kit")
     monkeypatch.setenv("KPASS", "k4fka")
-    text = as_text(jobs_without_secrets(pipeline, "testing"))
+    text = as_text(load_jobs(pipeline, "testing", without_secrets=True))
     assert variables(text) == ["KPASS", "KUSER", "REGISTRY_PASSWORD", "TARGET_PASSWORD"]
     assert not [secret for secret in SECRETS if secret in text]
     assert read_jobs(write_job_file(tmp_path, text)) == load_jobs(pipeline, "testing")
@@ -169,7 +169,10 @@ def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.
 def test_writes_a_file_without_secret_variables_set(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGISTRY_PASSWORD")
     monkeypatch.delenv("TARGET_PASSWORD")
-    assert variables(as_text(jobs_without_secrets(pipeline, "testing"))) == ["REGISTRY_PASSWORD", "TARGET_PASSWORD"]
+    assert variables(as_text(load_jobs(pipeline, "testing", without_secrets=True))) == [
+        "REGISTRY_PASSWORD",
+        "TARGET_PASSWORD",
+    ]
 
 
 def test_replaces_a_literal_secret_by_its_override_variable(
@@ -181,7 +184,7 @@ def test_replaces_a_literal_secret_by_its_override_variable(
     file.write_text(text.replace("client: {security.protocol: SSL}", 'client: {ssl.key.pem: "k4fka"}') + iceberg + "\n")
     data = pipeline.read_text().replace("{aggregate: author, target: lake,", "{aggregate: author, target: ice,")
     pipeline.write_text(data)
-    actual = as_text(jobs_without_secrets(pipeline, "testing"))
+    actual = as_text(load_jobs(pipeline, "testing", without_secrets=True))
     assert not [secret for secret in SECRETS if secret in actual]
     names = {
         "OUTBOX__ENVIRONMENT__KAFKA__CLIENT__SSL_KEY_PEM": "k4fka",
@@ -208,7 +211,7 @@ def with_catalog(pipeline: Path, catalog: Mapping[str, str]) -> None:
 @pytest.mark.parametrize("name", CATALOG_SECRETS)
 def test_replaces_each_secret_of_a_catalog(pipeline: Path, name: str) -> None:
     with_catalog(pipeline, {name: CATALOG_SECRETS[name]})
-    text = as_text(jobs_without_secrets(pipeline, "testing", targets=["ice"]))
+    text = as_text(load_jobs(pipeline, "testing", targets=["ice"], without_secrets=True))
     assert "k4fka" not in text
     key = re.sub(r"\W", "_", name.upper())
     assert variables(text) == [f"OUTBOX__ENVIRONMENT__TARGETS__ICE__CATALOG__{key}", "REGISTRY_PASSWORD"]
@@ -223,7 +226,7 @@ def test_retains_values_of_a_catalog_that_contain_references(pipeline: Path) -> 
         "warehouse": "abfss://container@account.dfs.core.windows.net/x",
     }
     with_catalog(pipeline, catalog)
-    (author,) = jobs_without_secrets(pipeline, "testing", targets=["ice"])
+    (author,) = load_jobs(pipeline, "testing", targets=["ice"], without_secrets=True)
     assert isinstance(author.target, IcebergTarget)
     expected = {name: re.sub(r"{{ env\W+(\w+).*?}}", r"${env:\1}", value) for name, value in catalog.items()}
     assert author.target.catalog == {"type": "rest", **expected}
@@ -237,7 +240,7 @@ def test_job_files_are_private(pipeline: Path, tmp_path: Path) -> None:
 
 
 def test_rejects_user_info_in_the_url_of_a_job_file(tmp_path: Path) -> None:
-    path = write_job_file(tmp_path, as_text([job(registry=RegistrySettings("http://me:s3cret@r"))]))
+    path = write_job_file(tmp_path, as_text([job(registry=HttpEndpoint("http://me:s3cret@r"))]))
     with pytest.raises(ConfigurationError, match=r"registry\.url contains a user name or password") as caught:
         SchemaRegistry(read_jobs(path, {})[0].registry)
     assert "s3cret" not in caught.value.message + caught.value.hint

@@ -11,12 +11,11 @@ import psycopg
 import pytest
 from damage import damage
 from kafka_log import Log, Schemas, framed, sequence
-from msgspec import structs
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
-from outbox_spark.jobs.model import SourceTable
+from outbox_spark.jobs.model import PostgresTarget, SourceTable
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
 from outbox_spark.session.run_session import active_session
 
@@ -35,11 +34,13 @@ def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
         connection.execute("drop table if exists public.thing")
         connection.execute("create table public.thing (id int primary key, n int, tags text[] default '{a,b}')")
     return SourceTable(
-        host=str(postgres["host"]),
-        port=int(str(postgres["port"])),
-        database=str(postgres["dbname"]),
-        user=str(postgres["user"]),
-        password=str(postgres["password"]),
+        server=PostgresTarget(
+            host=str(postgres["host"]),
+            port=int(str(postgres["port"])),
+            database=str(postgres["dbname"]),
+            user=str(postgres["user"]),
+            password=str(postgres["password"]),
+        ),
         table="public.thing",
         key="id",
         slot="thing",
@@ -165,8 +166,11 @@ def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     sources = load_sources(connectors / "library.yaml", "local", {"book"})
     book = sources["book"]
     assert book.query.endswith('from library.book where id = any(array(select "id" from "library"."book"))')
-    assert structs.replace(book, query="") == SourceTable(
-        "postgres_host", 5433, "source_database", "admin_user", "admin_password", "library.book", "id", "library_outbox"
+    assert replace(book, query="") == SourceTable(
+        PostgresTarget("postgres_host", 5433, "source_database", "admin_user", "admin_password"),
+        "library.book",
+        "id",
+        "library_outbox",
     )
     assert "admin_password" not in repr(book)
     with pytest.raises(ConfigurationError, match="no selected aggregate type has `backfill`"):

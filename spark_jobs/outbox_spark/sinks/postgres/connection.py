@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict
+from typing import Any
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_common.error_text import postgres_message
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.jobs.model import PostgresTarget, SourceTable
+from outbox_spark.jobs.model import PostgresTarget
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
@@ -40,21 +40,7 @@ _MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
 Connection = psycopg.Connection[TupleRow]
 
 
-class ConnectionParameters(TypedDict):
-    """Keyword arguments of psycopg.connect()."""
-
-    host: str
-    port: int
-    dbname: str
-    user: str
-    password: str
-    connect_timeout: int
-    application_name: str
-    sslmode: str | None
-    sslrootcert: str | None
-
-
-def connection_parameters(target: PostgresTarget) -> ConnectionParameters:
+def connection_parameters(target: PostgresTarget) -> dict[str, Any]:
     """Return the parameters with which Spark's driver connects to the target."""
     return {
         "host": target.host,
@@ -85,14 +71,9 @@ def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
         "tcpKeepAlive": "true",
         # The detail of a server error can quote rows, which must not be in the executors' logs.
         "logServerErrorDetail": "false",
-        **jdbc_tls(target),
+        # The names of the properties for TLS are those of libpq.
+        **{name: value for name in ("sslmode", "sslrootcert") if (value := getattr(target, name)) is not None},
     }
-
-
-def jdbc_tls(server: PostgresTarget | SourceTable) -> dict[str, str]:
-    """Return the JDBC properties for TLS, whose names are those of libpq."""
-    settings = {"sslmode": server.sslmode, "sslrootcert": server.sslrootcert}
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def connect(target: PostgresTarget) -> Connection:
