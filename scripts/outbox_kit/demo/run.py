@@ -15,7 +15,7 @@ import psycopg
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.lifecycle import is_running
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.demo import library_service, workload
+from outbox_kit.demo import workload
 from outbox_kit.demo.compare_values import compare, json_rows, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
@@ -116,8 +116,8 @@ class Demo:
             report.expected_dead_letter_count = len(workload.write_invalid_events(connection))
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
-        with psycopg.connect(state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection:
-            library_service.create_tables(connection)
+        with workload.connect(state.postgres) as connection:
+            workload.create_tables(connection)
         apply(deployment, self.progress)
         changes = apply(deployment, self.progress)
         if changes:
@@ -198,7 +198,7 @@ class Demo:
                     entry.aggregate,
                     entry.target,
                     schema=read_definition(pipeline.aggregates[entry.aggregate].schema_path),
-                    source=table_rows(source, library_service.SCHEMA, entry.aggregate),
+                    source=table_rows(source, workload.SCHEMA, entry.aggregate),
                     rows=target_rows,
                 )
                 report.comparisons.append(comparison)

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from random import Random
 
-from outbox_kit.demo.library_service import AuthorChanges, BookChanges, BookStatus
+from book_management.tables import Author, Book
 
 TEXTS = (
     "The Left Hand of Darkness",
@@ -33,6 +33,7 @@ DAYS = (
     date(9999, 12, 31),
 )
 COUNTRIES = ("BR", "GB", "JP", "US", None)
+STATUSES = ("AVAILABLE", "LENT", "LOST")
 PAGES = (0, 1, 2**31 - 1, -(2**31), None)
 
 EDGE_CASE_SHARE = 0.25  # of the generated values
@@ -63,18 +64,17 @@ def texts(rng: Random) -> list[str]:
     return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 
-def author(rng: Random) -> AuthorChanges:
-    return {"name": text(rng), "country": rng.choice(COUNTRIES), "born": day(rng), "pen_names": texts(rng)}
+def author(rng: Random) -> Author:
+    return Author(text(rng), rng.choice(COUNTRIES), day(rng), texts(rng))
 
 
-def book(rng: Random) -> BookChanges:
-    """Return all fields of a book except the author."""
-    return {
-        "title": text(rng),
-        "subtitle": rng.choice((None, "", text(rng))),
-        "tags": texts(rng),
-        "price": price(rng),
-        "published_on": day(rng),
-        "status": rng.choice(tuple(BookStatus)),
-        "pages": rng.choice(PAGES) if rng.random() < EDGE_CASE_SHARE else rng.randrange(1, 2000),
-    }
+def book(rng: Random) -> Book:
+    return Book(
+        title=text(rng),
+        subtitle=rng.choice((None, "", text(rng))),
+        tags=texts(rng),
+        price=price(rng),
+        published_on=day(rng),
+        status=rng.choice(STATUSES),
+        pages=rng.choice(PAGES) if rng.random() < EDGE_CASE_SHARE else rng.randrange(1, 2000),
+    )

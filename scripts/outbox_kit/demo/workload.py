@@ -19,12 +19,17 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from book_management.tables import TABLES, Connection
+from psycopg.rows import dict_row
 
 from outbox_events import OutboxEvent, emit_many
 from outbox_kit.demo.writer import Effects, SharedIds, Writer
 from outbox_kit.results.progress import Reporter, silent
 
-Connect = Callable[[], psycopg.Connection[Any]]
+Connect = Callable[[], Connection]
+
+SCHEMA = "library"
+"""Schema of the business tables. The outbox table of the pipeline `library` is in the schema public."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,20 @@ class WorkloadCounts:
         return self.committed + self.rolled_back
 
 
+def connect(dsn: str) -> Connection:
+    """Open a connection to the tables of the demo, as `book_management.tables.connect` does to those of the service."""
+    options = f"-c search_path={SCHEMA},public"
+    name = "outbox-demo-workload"
+    return psycopg.connect(dsn, row_factory=dict_row, options=options, connect_timeout=10, application_name=name)
+
+
+def create_tables(connection: Connection) -> None:
+    """Create the schema and the business tables that do not exist."""
+    with connection.transaction():
+        connection.execute(f"create schema if not exists {SCHEMA}")
+        connection.execute(TABLES)
+
+
 def run(
     source: str | Connect, *, transactions: int = 3000, seed: int = 1, writers: int = 3, progress: Reporter = silent
 ) -> WorkloadCounts:
@@ -53,16 +72,15 @@ def run(
     `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing
     rows may be changed, too. The first writer that fails stops the others, and its error is raised.
     """
-    options: dict[str, Any] = {"connect_timeout": 10, "application_name": "outbox-demo-workload"}
-    connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source
-    with closing(connect()) as connection:
+    open_connection = partial(connect, source) if isinstance(source, str) else source
+    with closing(open_connection()) as connection:
         shared_ids = SharedIds.load(connection)
     transactions_per_writer = [transactions // writers + (index < transactions % writers) for index in range(writers)]
     tally = Tally()
     started = time.monotonic()
     with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
         futures = [
-            pool.submit(_run_writer, connect, Random(f"{seed}/{index}"), count, shared_ids, tally)  # noqa: S311
+            pool.submit(_run_writer, open_connection, Random(f"{seed}/{index}"), count, shared_ids, tally)  # noqa: S311
             for index, count in enumerate(transactions_per_writer)
         ]
         _wait_for_writers(futures, tally, transactions, progress)

@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from threading import Lock
-from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg.errors import DeadlockDetected, SerializationFailure
+from book_management import changes
+from book_management.tables import Connection
+from psycopg.errors import DeadlockDetected, ForeignKeyViolation, SerializationFailure
 from psycopg.rows import scalar_row
 
-from outbox_kit.demo import library_service, samples
+from outbox_kit.demo import samples
 
 ROLLBACK_SHARE = 0.08  # of all transactions
 RANDOM_STEPS = 20  # random steps to try, before a step that can always write a row
+
+CONFLICTS = (LookupError, ForeignKeyViolation, DeadlockDetected, SerializationFailure)
+"""Errors of a step: there is no such row, or not any more, or another session locks it."""
 
 
 class Ids:
@@ -39,17 +43,24 @@ class Ids:
             self._discard(key)
 
     def choose(self, rng: Random, count: int = 1) -> list[UUID]:
-        """Return at most `count` random ids in ascending order, the order in which all writers lock rows."""
-        with self._lock:
-            return sorted({rng.choice(self._ids) for _ in range(count)}) if self._ids else []
+        """Return at most `count` random ids in ascending order, the order in which all writers lock rows.
 
-    def take(self, rng: Random) -> list[UUID]:
-        """Remove a random id; return it in a list, which is empty if there are no ids."""
+        Raises LookupError if there are no ids.
+        """
         with self._lock:
-            keys = [rng.choice(self._ids)] if self._ids else []
-            for key in keys:
-                self._discard(key)
-            return keys
+            return sorted({self._choose(rng) for _ in range(count)})
+
+    def take(self, rng: Random) -> UUID:
+        """Remove a random id; return it. Raises LookupError if there are no ids."""
+        with self._lock:
+            key = self._choose(rng)
+            self._discard(key)
+            return key
+
+    def _choose(self, rng: Random) -> UUID:
+        if not self._ids:
+            raise LookupError("no ids")
+        return rng.choice(self._ids)
 
     def _discard(self, key: UUID) -> None:
         if key in self._positions:
@@ -68,7 +79,7 @@ class SharedIds:
     removed_books: Ids
 
     @classmethod
-    def load(cls, connection: psycopg.Connection[Any]) -> SharedIds:
+    def load(cls, connection: Connection) -> SharedIds:
         with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
             authors = cursor.execute("select id from library.author order by id").fetchall()
             books = cursor.execute("select id from library.book order by id").fetchall()
@@ -89,17 +100,20 @@ class Effects:
     on_rollback: list[IdUpdate] = field(default_factory=list)
 
 
+Step = Callable[[Effects], object]
+
+
 class Writer:
-    """Runs random transactions over one connection. A step returns False if it wrote no row.
+    """Runs random transactions over one connection. A step raises one of CONFLICTS if it cannot write its rows.
 
     All steps lock authors before books, and books in ascending order, to avoid deadlocks.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shared_ids: SharedIds) -> None:
+    def __init__(self, connection: Connection, rng: Random, shared_ids: SharedIds) -> None:
         self._connection = connection
         self._rng = rng
         self._shared_ids = shared_ids
-        self._step_weights: dict[Callable[[Effects], bool], int] = {
+        self._step_weights: dict[Step, int] = {
             self._add_author: 8,
             self._add_author_with_books: 8,
             self._add_book: 22,
@@ -115,132 +129,117 @@ class Writer:
         }
 
     def transact(self) -> tuple[Effects, bool]:
-        """Run transactions until one writes a row; return the effects of this one and whether it was committed."""
+        """Run transactions until one writes its rows; return the effects of this one and whether it was committed."""
         roll_back = self._rng.random() < ROLLBACK_SHARE
         steps = self._random_steps()
         while True:
-            has_written, effects = self._attempt(next(steps), roll_back=roll_back)
-            if has_written:
+            effects = self._attempt(next(steps), roll_back=roll_back)
+            if effects is not None:
                 return effects, not roll_back
 
-    def _random_steps(self) -> Iterator[Callable[[Effects], bool]]:
+    def _random_steps(self) -> Iterator[Step]:
         yield from self._rng.choices(list(self._step_weights), list(self._step_weights.values()), k=RANDOM_STEPS)
         yield self._add_author  # can always write a row
 
-    def _attempt(self, step: Callable[[Effects], bool], *, roll_back: bool) -> tuple[bool, Effects]:
-        effects, has_written = Effects(), False
+    def _attempt(self, step: Step, *, roll_back: bool) -> Effects | None:
+        effects, has_written = Effects(), True
         try:
             with self._connection.transaction():
-                has_written = step(effects)
-                if roll_back or not has_written:
+                step(effects)
+                if roll_back:
                     raise psycopg.Rollback
-        except (DeadlockDetected, SerializationFailure):  # conflict with another session: transact() tries another step
+        except CONFLICTS:  # transact() tries another step
             has_written = False
         for update_ids, key in effects.on_commit if has_written and not roll_back else effects.on_rollback:
             update_ids(key)
-        return has_written, effects
+        return effects if has_written else None
 
-    def _add_author(self, effects: Effects) -> bool:
+    def _add_author(self, effects: Effects) -> None:
         self._new_author(effects)
-        return True
 
-    def _add_author_with_books(self, effects: Effects) -> bool:
+    def _add_author_with_books(self, effects: Effects) -> None:
         author_id = self._new_author(effects)
-        return all(self._new_book(effects, author_id) for _ in range(self._rng.randint(1, 4)))
+        for _ in range(self._rng.randint(1, 4)):
+            self._new_book(effects, author_id)
 
-    def _add_book(self, effects: Effects) -> bool:
-        return any(self._new_book(effects, author_id) for author_id in self._shared_ids.authors.choose(self._rng))
+    def _add_book(self, effects: Effects) -> None:
+        self._new_book(effects, self._choose_author())
 
-    def _change_author(self, effects: Effects) -> bool:
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            if library_service.change_author(self._connection, author_id, **samples.author(self._rng)):
-                effects.states["author"] += 1
-        return bool(effects.states)
+    def _change_author(self, effects: Effects) -> None:
+        changes.change_author(self._connection, self._choose_author(), samples.author(self._rng))
+        effects.states["author"] += 1
 
-    def _change_books(self, effects: Effects) -> bool:
+    def _change_books(self, effects: Effects) -> None:
         for book_id in self._shared_ids.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
-            if library_service.change_book(self._connection, book_id, **samples.book(self._rng)):
-                effects.states["book"] += 1
-        return bool(effects.states)
+            self._change_book(effects, book_id)
 
-    def _change_book_twice(self, effects: Effects) -> bool:
+    def _change_book_twice(self, effects: Effects) -> None:
         """Write two states of one book in one transaction: the later one must be in the targets."""
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            for book_id in self._shared_ids.books.choose(self._rng):
-                for _ in range(2):
-                    # Setting author_id locks the author first. Otherwise the second update would lock it after the
-                    # book: PostgreSQL checks the foreign key of a row that the same transaction has written.
-                    fields = samples.book(self._rng)
-                    fields["author_id"] = author_id
-                    effects.states["book"] += library_service.change_book(self._connection, book_id, **fields)
-        return bool(effects.states.total())
+        # Moving the book locks the author first. Otherwise the change after another change would lock it after the
+        # book: PostgreSQL checks the foreign key of a row that the same transaction has written.
+        _, book_id = self._move_book(effects)
+        self._change_book(effects, book_id)
 
-    def _change_after_savepoint_rollback(self, effects: Effects) -> bool:
+    def _change_after_savepoint_rollback(self, effects: Effects) -> None:
         """Roll back to a savepoint, then change books in the same transaction."""
         with self._connection.transaction():
             self._new_author(Effects())
             raise psycopg.Rollback
         effects.savepoint_rollbacks += 1
-        return self._change_books(effects)
+        self._change_books(effects)
 
-    def _move_book(self, effects: Effects) -> bool:
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            for book_id in self._shared_ids.books.choose(self._rng):
-                if library_service.change_book(self._connection, book_id, author_id=author_id):
-                    effects.states["book"] += 1
-        return bool(effects.states)
+    def _move_book(self, effects: Effects) -> tuple[UUID, UUID]:
+        author_id, book_id = self._choose_author(), self._choose_book()
+        changes.move_book(self._connection, book_id, author_id)
+        effects.states["book"] += 1
+        return author_id, book_id
 
-    def _remove_book(self, effects: Effects) -> bool:
-        for book_id in self._shared_ids.books.choose(self._rng):
-            if library_service.remove_book(self._connection, book_id):
-                self._count_removed_book(effects, book_id)
-        return bool(effects.tombstones)
+    def _remove_book(self, effects: Effects) -> None:
+        book_id = self._choose_book()
+        changes.remove_book(self._connection, book_id)
+        self._count_removed_book(effects, book_id)
 
-    def _remove_author(self, effects: Effects) -> bool:
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            book_ids = library_service.remove_author(self._connection, author_id)
-            if book_ids is None:
-                continue
-            effects.tombstones["author"] += 1
-            effects.on_commit.append((self._shared_ids.authors.discard, author_id))
-            for book_id in book_ids:
-                self._count_removed_book(effects, book_id)
-        return bool(effects.tombstones)
+    def _remove_author(self, effects: Effects) -> None:
+        author_id = self._choose_author()
+        book_ids = changes.remove_author(self._connection, author_id)
+        effects.tombstones["author"] += 1
+        effects.on_commit.append((self._shared_ids.authors.discard, author_id))
+        for book_id in book_ids:
+            self._count_removed_book(effects, book_id)
 
-    def _replace_book(self, effects: Effects) -> bool:
+    def _replace_book(self, effects: Effects) -> None:
         """Change, remove and re-create one book: the targets must have the last state, not the tombstone before it."""
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            for book_id in self._shared_ids.books.choose(self._rng):
-                # The change also locks the author, so that the new book can refer to it.
-                if library_service.change_book(self._connection, book_id, author_id=author_id):
-                    effects.states["book"] += 1
-                    effects.tombstones["book"] += library_service.remove_book(self._connection, book_id)
-                    self._new_book(effects, author_id, book_id)
-        return bool(effects.tombstones)
+        author_id, book_id = self._move_book(effects)  # also locks the author, so that the new book can refer to it
+        changes.remove_book(self._connection, book_id)
+        effects.tombstones["book"] += 1
+        self._new_book(effects, author_id, book_id)
 
-    def _return_book(self, effects: Effects) -> bool:
+    def _return_book(self, effects: Effects) -> None:
         """Re-create a book that an earlier transaction removed, with the same id."""
-        for author_id in self._shared_ids.authors.choose(self._rng):
-            for book_id in self._shared_ids.removed_books.take(self._rng):
-                effects.on_rollback.append((self._shared_ids.removed_books.add, book_id))
-                self._new_book(effects, author_id, book_id)
-        return bool(effects.states)
+        author_id, book_id = self._choose_author(), self._shared_ids.removed_books.take(self._rng)
+        effects.on_rollback.append((self._shared_ids.removed_books.add, book_id))
+        self._new_book(effects, author_id, book_id)
+
+    def _choose_author(self) -> UUID:
+        return self._shared_ids.authors.choose(self._rng)[0]
+
+    def _choose_book(self) -> UUID:
+        return self._shared_ids.books.choose(self._rng)[0]
 
     def _new_author(self, effects: Effects) -> UUID:
-        author_id = library_service.add_author(self._connection, **samples.author(self._rng))
+        author_id = changes.add_author(self._connection, samples.author(self._rng))
         effects.states["author"] += 1
         effects.on_commit.append((self._shared_ids.authors.add, author_id))
         return author_id
 
-    def _new_book(self, effects: Effects, author_id: UUID, key: UUID | None = None) -> bool:
-        fields = samples.book(self._rng)
-        fields["author_id"] = author_id
-        book_id = library_service.add_book(self._connection, book_id=key, **fields)
-        if book_id is None:
-            return False
+    def _new_book(self, effects: Effects, author_id: UUID, key: UUID | None = None) -> None:
+        book_id = changes.add_book(self._connection, author_id, samples.book(self._rng), key)
         effects.states["book"] += 1
         effects.on_commit.append((self._shared_ids.books.add, book_id))
-        return True
+
+    def _change_book(self, effects: Effects, book_id: UUID) -> None:
+        changes.change_book(self._connection, book_id, samples.book(self._rng))
+        effects.states["book"] += 1
 
     def _count_removed_book(self, effects: Effects, book_id: UUID) -> None:
         effects.tombstones["book"] += 1

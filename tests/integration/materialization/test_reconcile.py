@@ -27,6 +27,7 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from outbox_events.http_session import HttpEndpoint
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult

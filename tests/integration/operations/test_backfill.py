@@ -20,12 +20,14 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from book_management import changes
+from book_management.tables import Author, Book
 from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, in_process, records, wait_record
 
 from outbox_kit.backfill import BackfillOptions, backfill, republish
 from outbox_kit.backfill.newest_states import open_states
-from outbox_kit.demo import library_service as service
+from outbox_kit.demo import workload
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.operations.deletion_guard import read_deletions
@@ -399,10 +401,10 @@ def test_commands_and_grants_of_the_guide_work(
     monkeypatch.chdir(project)
     (project / "keys.txt").write_text("00000000-0000-0000-0000-00000000dead\n")
     [visible] = re.findall(r"--key (\S+)", GUIDE)
-    with psycopg.connect(source_dsn) as connection:
-        service.create_tables(connection)
-        author = service.add_author(connection, name="Ursula")
-        service.add_book(connection, book_id=UUID(visible), author_id=author, title="Lavinia", price=Decimal(1))
+    with workload.connect(source_dsn) as connection:
+        workload.create_tables(connection)
+        author = changes.add_author(connection, Author("Ursula"))
+        changes.add_book(connection, author, Book("Lavinia", Decimal(1)), UUID(visible))
         for statement in re.findall(r"^grant .*?;", GUIDE, re.MULTILINE):
             connection.execute(statement)
     commands = re.findall(r"^outbox (.*?)(?: *#.*)?$", GUIDE, re.MULTILINE)
@@ -414,11 +416,10 @@ def test_commands_and_grants_of_the_guide_work(
 
 def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source_dsn: str) -> None:
     outbox = in_process(library)
-    with psycopg.connect(source_dsn) as connection:
-        service.create_tables(connection)
-        author = service.add_author(connection, name="Ursula", born=date(1929, 10, 21), pen_names=["U. K."])
-        book = service.add_book(connection, author_id=author, title="Lavinia ${x}", price=Decimal("12.50"), tags=["ä"])
-        assert book is not None
+    with workload.connect(source_dsn) as connection:
+        workload.create_tables(connection)
+        author = changes.add_author(connection, Author("Ursula", born=date(1929, 10, 21), pen_names=["U. K."]))
+        book = changes.add_book(connection, author, Book("Lavinia ${x}", Decimal("12.50"), tags=["ä"]))
         connection.commit()
         done = outbox("backfill", "--restart", "--output", "json")
         assert [(item["aggregate_type"], item["skipped"]) for item in json.loads(done.stdout)["aggregates"]] == [
@@ -428,13 +429,12 @@ def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source
         outbox("republish", "book", "--key", str(book))
         for aggregate_type, key, times in (("author", author, 1), ("book", book, 2)):
             rows = connection.execute(
-                "select event_type, payload, id::text from outbox_event where aggregate_id = %s order by seq",
-                (str(key),),
+                "select payload, id::text from outbox_event where aggregate_id = %s order by seq", (str(key),)
             ).fetchall()
             assert len(rows) == 1 + times
-            assert all(payload == rows[0][1] for _, payload, _ in rows)
-            first = wait_record(library, f"library.{aggregate_type}", 4, rows[0][2])
-            last = wait_record(library, f"library.{aggregate_type}", 4, rows[-1][2])
+            assert all(row["payload"] == rows[0]["payload"] for row in rows)
+            first = wait_record(library, f"library.{aggregate_type}", 4, rows[0]["id"])
+            last = wait_record(library, f"library.{aggregate_type}", 4, rows[-1]["id"])
             assert (first.key(), first.value(), first.partition()) == (last.key(), last.value(), last.partition())
     outbox("republish", "author", "--keys-from", "-", "--output", "json", code=2)
     removed = outbox("republish", "author", "--key", "00000000-0000-0000-0000-000000000000", code=1)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.integration.support import temporary_database
 
-from outbox_kit.demo import library_service
+from outbox_kit.demo import workload
 
 # A copy of the contract in docs/contract.md, so that a change of the code cannot change it.
 OUTBOX = """
@@ -30,9 +30,9 @@ create table public.outbox_event (
 def dsn(source_dsn: str) -> Iterator[str]:
     """Return the DSN of a database that no other test uses."""
     with temporary_database(source_dsn, "sending") as database_dsn:
-        with psycopg.connect(database_dsn) as connection:
+        with workload.connect(database_dsn) as connection:
             connection.execute(OUTBOX)
-            library_service.create_tables(connection)
+            workload.create_tables(connection)
         yield database_dsn
 
 

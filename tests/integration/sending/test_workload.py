@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from book_management.tables import Connection as ServiceConnection
 
 from outbox_kit.demo import workload
 from outbox_kit.demo.compare_values import canonical_conversions, compare, table_rows
@@ -141,10 +142,11 @@ def test_progress_ends_at_the_total(clean_dsn: str) -> None:
 
 
 def test_accepts_a_connection_factory(clean_dsn: str) -> None:
-    opened: list[Connection] = []
+    opened: list[ServiceConnection] = []
 
-    def connect() -> Connection:
-        opened.append(psycopg.connect(clean_dsn, autocommit=True))
+    def connect() -> ServiceConnection:
+        opened.append(workload.connect(clean_dsn))
+        opened[-1].autocommit = True
         return opened[-1]
 
     assert workload.run(connect, transactions=12, seed=1, writers=2).transactions == 12
@@ -153,10 +155,10 @@ def test_accepts_a_connection_factory(clean_dsn: str) -> None:
 
 
 def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
-    broken: list[Connection] = []
+    broken: list[ServiceConnection] = []
 
-    def connect() -> Connection:
-        connection = psycopg.connect(clean_dsn)
+    def connect() -> ServiceConnection:
+        connection = workload.connect(clean_dsn)
         if broken:
             connection.execute("set default_transaction_read_only = on")
             connection.commit()
@@ -168,14 +170,14 @@ def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
     assert all(connection.closed for connection in broken)
 
 
-def test_writer_continues_without_existing_aggregates(connection: Connection) -> None:
+def test_writer_continues_without_existing_aggregates(clean_dsn: str, connection: Connection) -> None:
     """A step that selects deleted ids is rolled back, and another step is tried."""
     deleted = SharedIds(*(Ids([uuid4() for _ in range(5)]) for _ in range(3)))
-    writer = Writer(connection, Random(1), deleted)  # noqa: S311
-    done = [writer.transact() for _ in range(30)]
+    with workload.connect(clean_dsn) as session:
+        writer = Writer(session, Random(1), deleted)  # noqa: S311
+        done = [writer.transact() for _ in range(30)]
     states = sum(effects.states.total() for effects, committed in done if committed)
     assert all(effects.states or effects.tombstones for effects, _ in done)
-    connection.rollback()
     assert totals(connection)[0] >= states > 0
 
 

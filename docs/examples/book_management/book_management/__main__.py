@@ -12,7 +12,7 @@ import sys
 from threading import Thread
 
 from book_management.api import Api
-from book_management.tables import TABLES, connect
+from book_management.tables import SCHEMA, TABLES, connect
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
     dsn = os.environ["DATABASE_URL"]
     if sys.argv[1:] == ["migrate"]:
         with connect(dsn) as connection:
+            connection.execute(f"create schema if not exists {SCHEMA}")
             connection.execute(TABLES)
         return
     with Api(dsn, int(os.environ.get("PORT", "8000"))) as api:

@@ -1,28 +1,22 @@
-"""HTTP API: POST /authors, PUT and DELETE /authors/ID, and the same for /books. Bodies are JSON objects."""
+"""HTTP API. Bodies are JSON objects.
+
+POST /authors, PUT and DELETE /authors/ID; POST /authors/ID/books, PUT and DELETE /books/ID;
+PUT /authors/ID/books/ID moves a book to another author.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from inspect import signature
+from typing import Any
 from uuid import UUID
 
 import psycopg
 
 from book_management import changes
-from book_management.tables import connect
-
-CHANGES: dict[tuple[str, str], Callable[..., UUID | None]] = {
-    ("POST", "authors"): changes.add_author,
-    ("PUT", "authors"): changes.change_author,
-    ("DELETE", "authors"): changes.remove_author,
-    ("POST", "books"): changes.add_book,
-    ("PUT", "books"): changes.change_book,
-    ("DELETE", "books"): changes.remove_book,
-}
+from book_management.tables import Author, Book, Connection, connect
 
 
 class Api(ThreadingHTTPServer):
@@ -62,15 +56,32 @@ class Request(BaseHTTPRequestHandler):
 
     def _change(self) -> str:
         """Return the id of the added or changed aggregate; empty if it was removed."""
-        collection, *key = self.path.strip("/").split("/")
-        change = CHANGES.get((self.command, collection))
-        if change is None:
-            raise LookupError(f"no {self.command} of {collection}")
         fields = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "{}")
         with connect(self.server.dsn) as connection:  # commits at the end, and rolls back after an error
-            call = signature(change).bind(connection, *key, **fields)
-            return str(change(*call.args, **call.kwargs) or "")
+            return str(change(connection, [self.command, *self.path.strip("/").split("/")], fields) or "")
 
     def log_message(self, format: str, *args: object) -> None:
         """Write to the log of the service."""
         logging.info(format, *args)
+
+
+def change(connection: Connection, request: list[str], fields: dict[str, Any]) -> UUID | None:
+    """Make the change that a request describes."""
+    match request:
+        case "POST", "authors":
+            return changes.add_author(connection, Author(**fields))
+        case "PUT", "authors", author:
+            return changes.change_author(connection, UUID(author), Author(**fields))
+        case "DELETE", "authors", author:
+            changes.remove_author(connection, UUID(author))
+        case "POST", "authors", author, "books":
+            return changes.add_book(connection, UUID(author), Book(**fields))
+        case "PUT", "authors", author, "books", book:
+            return changes.move_book(connection, UUID(book), UUID(author))
+        case "PUT", "books", book:
+            return changes.change_book(connection, UUID(book), Book(**fields))
+        case "DELETE", "books", book:
+            changes.remove_book(connection, UUID(book))
+        case _:
+            raise LookupError(f"no {' '.join(request)}")
+    return None

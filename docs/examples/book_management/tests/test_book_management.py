@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -48,17 +50,27 @@ def send(method: str, url: str, **fields: object) -> Any:  # noqa: ANN401 - JSON
 
 def test_sends_the_states_of_authors_and_books(service_url: str, topics: Topics) -> None:
     author = send("POST", f"{service_url}/authors", name="Stanisław Lem")
-    book = send("POST", f"{service_url}/books", author_id=author, title="Solaris")
-    send("PUT", f"{service_url}/authors/{author}", name="Stanisław Lem", country="PL")
-    send("PUT", f"{service_url}/books/{book}", title="Solaris", pages=204)
+    book = send("POST", f"{service_url}/authors/{author}/books", title="Solaris", price="9.90", tags=["fiction"])
+    send("PUT", f"{service_url}/authors/{author}", name="Stanisław Lem", country="PL", born="1921-09-12")
+    send("PUT", f"{service_url}/books/{book}", title="Solaris", price=12.5, pages=204)
     wait_state(topics["author"], lambda: (topics["author"].get(author) or {}).get("country") == "PL")
     wait_state(topics["book"], lambda: (topics["book"].get(book) or {}).get("pages") == 204)
-    assert str(topics["book"].get(book)["author_id"]) == author
+    state = topics["book"].get(book)
+    assert (str(state["author_id"]), state["price"], state["tags"]) == (author, Decimal("12.50"), [])
+    assert topics["author"].get(author)["born"] == date(1921, 9, 12)
+
+
+def test_sends_a_moved_book_with_its_new_author(service_url: str, topics: Topics) -> None:
+    author, other = (send("POST", f"{service_url}/authors", name=name) for name in ("Arkady", "Boris"))
+    book = send("POST", f"{service_url}/authors/{author}/books", title="Roadside Picnic", price="9.90")
+    assert send("PUT", f"{service_url}/authors/{other}/books/{book}") == book
+    wait_state(topics["book"], lambda: str((topics["book"].get(book) or {}).get("author_id")) == other)
 
 
 def test_removes_the_books_of_a_removed_author(service_url: str, topics: Topics) -> None:
     author = send("POST", f"{service_url}/authors", name="Ursula K. Le Guin")
-    books = [send("POST", f"{service_url}/books", author_id=author, title=title) for title in ("Rocannon", "Malafrena")]
+    titles = ("Rocannon", "Malafrena")
+    books = [send("POST", f"{service_url}/authors/{author}/books", title=title, price=9) for title in titles]
     wait_state(topics["book"], lambda: all(book in topics["book"] for book in books))
     send("DELETE", f"{service_url}/books/{books[0]}")
     send("DELETE", f"{service_url}/authors/{author}")
@@ -69,10 +81,11 @@ def test_removes_the_books_of_a_removed_author(service_url: str, topics: Topics)
 def test_sends_nothing_for_a_rejected_request(service_url: str, outbox_stack: OutboxStack) -> None:
     unknown = "00000000-0000-4000-8000-000000000000"
     requests_and_statuses = [
-        ("POST", "books", {"author_id": unknown, "title": "Solaris"}, 400),
+        ("POST", f"authors/{unknown}/books", {"title": "Solaris", "price": 9}, 400),
+        ("POST", "books", {"title": "Solaris", "price": 9}, 404),
         ("POST", "authors", {"title": "Solaris"}, 400),
         ("POST", "authors", {"name": None}, 400),
-        ("PUT", f"books/{unknown}", {"title": "Solaris"}, 404),
+        ("PUT", f"books/{unknown}", {"title": "Solaris", "price": 9}, 404),
         ("DELETE", f"authors/{unknown}", {}, 404),
     ]
     count = "select count(*) from books.outbox_event"

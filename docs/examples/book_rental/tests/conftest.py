@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
-import psycopg
 import pytest
-from book_management.tables import TABLES
+from book_management.tables import TABLES, connect
 from book_rental.migration import migrate
 from book_rental.settings import Settings
 from deposit_server import DepositServer
@@ -35,7 +34,7 @@ def settings(outbox_stack: OutboxStack, deposits: DepositServer, tmp_path_factor
     """Deploy the pipelines of both services, and create their tables; return the settings of the service."""
     outbox_stack.apply(EXAMPLES / "book_management" / "connectors" / "books.yaml")
     outbox_stack.apply(EXAMPLES / "book_rental" / "connectors" / "rental.yaml")
-    with psycopg.connect(outbox_stack.source_dsn) as connection:
+    with connect(outbox_stack.source_dsn) as connection:
         connection.execute(TABLES)
     settings = Settings(
         outbox_stack.source_dsn,

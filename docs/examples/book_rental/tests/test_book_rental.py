@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from book_management import changes
+from book_management import changes, tables
 from book_rental.catalogue import Book, Catalogue
 from book_rental.migration import DEAD_LETTERS
 from book_rental.rentals import request_rental
@@ -75,9 +76,9 @@ def catalogue(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def book(settings: Settings, catalogue: Catalogue) -> str:
     """Add a book with its author; wait until both are in their topics."""
-    with settings.connect() as connection:
-        author = changes.add_author(connection, "Stanisław Lem")
-        book = str(changes.add_book(connection, author, "Solaris"))
+    with tables.connect(settings.database) as connection:
+        author = changes.add_author(connection, tables.Author("Stanisław Lem"))
+        book = str(changes.add_book(connection, author, tables.Book("Solaris", Decimal("9.90"))))
     wait_for(
         f"book {book}",
         lambda: Observation(catalogue.find(book) == Book("Solaris", "Stanisław Lem") or None, str(catalogue.books)),
@@ -143,7 +144,7 @@ def test_accepts_a_request_and_sends_the_event(
 def test_rejects_a_request_for_a_removed_book(
     service: Service, settings: Settings, book: str, received: Received, deposits: DepositServer
 ) -> None:
-    with settings.connect() as connection:
+    with tables.connect(settings.database) as connection:
         changes.remove_book(connection, UUID(book))
     run_until(service, "removal of the book", lambda: book not in service.catalogue.books)
     rental = request(settings, book)
