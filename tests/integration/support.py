@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import fastavro
 import psycopg
-from confluent_kafka import Message
+from confluent_kafka import IsolationLevel, Message
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.remedies import commands_of
@@ -26,9 +26,10 @@ from outbox_kit.cli.app import app
 from outbox_kit.cli.printed_commands import commands_completed, completed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.rules import Check
+from outbox_kit.topic_reader import read_bounds, read_records
 from outbox_kit.waiting import Observation, wait_for
 
 ARRIVE_SECONDS = 60
@@ -116,7 +117,9 @@ def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -
 def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
     """Return every committed record of a small topic."""
     messages: list[Message] = []
-    read_records(kafka, topic, dict.fromkeys(range(partitions), 0), messages.append)
+    settings = client_settings(kafka)
+    bounds = read_bounds(settings, [topic], IsolationLevel.READ_UNCOMMITTED)[topic]  # also what is being committed
+    read_records(settings, {topic: {number: bounds[number] for number in range(partitions)}}, messages.append)
     return messages
 
 

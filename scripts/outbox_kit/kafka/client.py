@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
-from outbox_kit.topic_requests import EARLIEST, LATEST, ClientErrors
+from outbox_kit.topic_requests import EARLIEST, LATEST, Bounds, ClientErrors
 
 REQUEST_TIMEOUT_S = 20
 READ_TOPIC_HINT = (
@@ -46,14 +46,6 @@ class ActualTopic:
     replication_factor: int
     config: dict[str, str]
     id: str = ""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """First offset of a partition, and its last stable offset: the end for consumers with read_committed."""
-
-    first: int
-    end: int
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
@@ -169,10 +161,8 @@ class KafkaClient:
             is_missing = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
             reason = "it does not exist" if is_missing else metadata.error.str()
             raise UnreachableError(f"cannot read topic {topic}: {reason}", READ_TOPIC_HINT)
-        partitions = sorted(metadata.partitions)
-        first_offsets = self._offsets(topic, partitions, EARLIEST)
-        end_offsets = self._offsets(topic, partitions, LATEST, IsolationLevel.READ_COMMITTED)
-        return {number: Bounds(first_offsets[number], end_offsets[number]) for number in partitions}
+        with self._request(f"read offsets of topic {topic}"):
+            return topic_requests.bounds(self._admin, topic, sorted(metadata.partitions), seconds=self._timeout_s)
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition with an open transaction; `topics` are partition counts.

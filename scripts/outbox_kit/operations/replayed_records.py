@@ -12,13 +12,14 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import dead_letters
-from outbox_kit.kafka.client import Bounds, KafkaClient, client_settings
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.dead_letters import StoredLetter
 from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.kafka.letters.key_records import KeyRecord, read_key_records
 from outbox_kit.message_headers import header_pairs
 from outbox_kit.sending.producing.delivery import Deliveries
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
+from outbox_kit.topic_requests import Bounds
 
 # The size of a record is limited by its topic. This limit of the producer must not be lower.
 MAX_MESSAGE_BYTES = 100_000_000

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from tests.benchmarks.benchmark_stack import NAME, PLUGINS, BenchmarkStack, benchmark_stack
+from tests.integration.support import read_all
 
 from outbox_kit.connect import lifecycle
 from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.records import OutboxRow, RecordEncoder
 from outbox_kit.sending.producing import Deliveries
 from outbox_kit.sending.record import PRODUCER_SETTINGS, Record
@@ -94,9 +94,7 @@ def wait_titles(bench: BenchmarkStack, connection: psycopg.Connection, expected:
 
 def dead_letters(bench: BenchmarkStack) -> list[bytes | None]:
     topic = f"{NAME}.sink-dead-letter"
-    keys: list[bytes | None] = []
-    read_records(bench.deployment.environment.kafka, topic, {0: 0}, lambda message: keys.append(message.key()))
-    return keys
+    return [message.key() for message in read_all(bench.deployment.environment.kafka, topic, 1)]
 
 
 def test_upserts_deletes_and_diverts_undecodable_records_but_compares_no_versions() -> None:

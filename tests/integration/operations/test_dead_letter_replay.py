@@ -20,8 +20,8 @@ from tests.integration.transforms.test_records import book, send
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.kafka.topic_reader import read_record
 from outbox_kit.progress import silent
+from outbox_kit.topic_reader import read_record
 from outbox_kit.waiting import Observation, wait_for
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
@@ -322,8 +322,8 @@ class Mailer:
             headers=[(name, text.encode()) for name, text in event_headers.items()],
         )
         assert self.producer.flush(30) == 0
-        kafka = self.service.deployment.environment.kafka
-        read = read_record(kafka, topic, delivered[0].partition() or 0, delivered[0].offset() or 0)
+        settings = client_settings(self.service.deployment.environment.kafka)
+        read = read_record(settings, topic, delivered[0].partition() or 0, delivered[0].offset() or 0)
         assert read is not None
         return read
 

@@ -19,9 +19,9 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.topic_requests import Bounds
 
 KAFKA_AND_CONNECT = ["kafka", "connect"]
 ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")

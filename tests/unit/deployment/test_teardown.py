@@ -17,10 +17,10 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.errors import RefusedError, RejectedError
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.undelivered_events import DeliveredPosition
 from outbox_kit.progress import silent
+from outbox_kit.topic_requests import Bounds
 
 TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
 

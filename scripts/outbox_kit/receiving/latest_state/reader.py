@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from outbox_kit.receiving.latest_state.states import States
 from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests, invalid_settings, unreadable
+from outbox_kit.topic_reader import READER_SETTINGS
 
 BATCH = 10_000
 REQUEST_S = 5.0
@@ -47,10 +48,8 @@ class TopicReader:
                     **settings,
                     # librdkafka requires a group, which is not used: nothing is committed, and partitions are assigned.
                     "group.id": f"outbox-latest-state-{uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
                     "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
+                    **READER_SETTINGS,
                 }
             )
         except KafkaException as error:

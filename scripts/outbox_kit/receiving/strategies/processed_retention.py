@@ -15,11 +15,10 @@ from psycopg.rows import tuple_row
 
 from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError
-from outbox_kit.receiving.admin_clients import admin_client
 from outbox_kit.receiving.retries import Retries
 from outbox_kit.receiving.strategies.processed_table import DEFAULT_TABLE
 from outbox_kit.sending.producing.errors import kafka_error
-from outbox_kit.topic_requests import REQUEST_S
+from outbox_kit.topic_requests import REQUEST_S, admin_client
 
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64

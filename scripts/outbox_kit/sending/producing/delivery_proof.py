@@ -22,6 +22,7 @@ from psycopg.rows import tuple_row
 
 from outbox_kit.sending.producing import offsets
 from outbox_kit.sending.producing.database import Connection
+from outbox_kit.sending.producing.delivered_events import READ_S, delivered_event_ids, message_event_id
 from outbox_kit.sending.producing.delivery import DELIVERY_S, Deliveries
 from outbox_kit.sending.producing.stored_record import (
     COLUMN_DEFINITIONS,
@@ -32,7 +33,6 @@ from outbox_kit.sending.producing.stored_record import (
     identifier,
     parameters,
 )
-from outbox_kit.sending.producing.topic_end import READ_S, delivered_event_ids, message_event_id
 from outbox_kit.sending.psycopg_writer import refuse_autocommit
 from outbox_kit.sending.record import Record
 

@@ -21,12 +21,12 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.progress import plural
 from outbox_kit.sending.event import InvalidEventError
 from outbox_kit.sending.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_kit.sending.producing.delivered_events import READ_S, delivered_event_ids
 from outbox_kit.sending.producing.delivery import DELIVERY_S
 from outbox_kit.sending.producing.errors import NotCommittedError, UnknownOutcomeError
 from outbox_kit.sending.producing.kafka_transaction import KafkaTransaction, fence
 from outbox_kit.sending.producing.open_transactions import begin, wait_until_ended
 from outbox_kit.sending.producing.stored_record import event_id
-from outbox_kit.sending.producing.topic_end import READ_S, delivered_event_ids
 
 MAX_GID_BYTES = 199  # GIDSIZE of PostgreSQL, without the terminating byte
 SEPARATOR = ":"
