@@ -9,27 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit import topic_requests
-from outbox_kit.errors import UnreachableError
-from outbox_kit.topic_requests import REQUEST_S, Bounds
+from outbox_kit.topic_requests import REQUEST_S, Bounds, unreadable
 from outbox_kit.waiting import Observation, wait_for
 
 BATCH = 1000
 POLL_S = 0.2
 READ_TIMEOUT_S = 60.0
-READ_HINT = "check the name of the topic, the brokers, and the settings of the Kafka client"
 READER_SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
 }
 
-Ranges = Mapping[str, Mapping[int, Bounds]]
-"""Offsets to read, by topic and partition. They begin at `first` and end before `end`."""
+Partition = tuple[str, int]
 Process = Callable[[Message], bool | None]
 
 
@@ -54,9 +52,9 @@ def read_bounds(
 
 
 @contextmanager
-def open_consumer(settings: Mapping[str, Any], starts: Mapping[str, Mapping[int, int]]) -> Iterator[Consumer]:
-    """Open a consumer that begins at offsets by topic and partition. Its errors are raised as UnreachableError."""
-    with _readable(starts):
+def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) -> Iterator[Consumer]:
+    """Open a consumer that begins at these offsets. Its errors are raised as UnreachableError."""
+    with _readable({topic for topic, _ in starts}):
         consumer = Consumer(
             {
                 "group.id": "outbox-kit-reader",
@@ -67,8 +65,7 @@ def open_consumer(settings: Mapping[str, Any], starts: Mapping[str, Mapping[int,
             }
         )
         try:
-            places = [(topic, *start) for topic, offsets in starts.items() for start in offsets.items()]
-            consumer.assign([TopicPartition(*place) for place in places])
+            consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
             yield consumer
         finally:
             consumer.close()
@@ -76,24 +73,26 @@ def open_consumer(settings: Mapping[str, Any], starts: Mapping[str, Mapping[int,
 
 def read_records(
     settings: Mapping[str, Any],
-    ranges: Ranges,
+    ranges: Mapping[str, Mapping[int, Bounds]],
     process: Process,
     *,
     seconds: float = READ_TIMEOUT_S,
     is_idle_limit: bool = False,
     limit: int | None = None,
     hint: str = "",
-) -> set[tuple[str, int]]:
-    """Call `process` with every committed record in the ranges, until it returns True.
+) -> set[Partition]:
+    """Call `process` with every committed record from `first` to before `end`, until it returns True.
 
-    Read at most `limit` records of each partition; return topic and number of those that have more offsets. Raises
-    UnreachableError, and WaitTimeoutError with `hint` after `seconds`, or with `is_idle_limit` after `seconds` without
-    progress.
+    `ranges` are by topic and partition. Read at most `limit` records of each partition; return those that have more
+    offsets. Raises UnreachableError, and WaitTimeoutError with `hint` after `seconds`, or with `is_idle_limit` after
+    `seconds` without progress.
     """
-    reading = _Reading(ranges, process, limit)
-    if not reading.unread:
+    places = [(topic, number, bounds) for topic, by_number in ranges.items() for number, bounds in by_number.items()]
+    starts = {(topic, number): bounds.first for topic, number, bounds in places if bounds.first < bounds.end}
+    if not starts:
         return set()
-    with open_consumer(settings, reading.starts) as consumer:
+    reading = _Reading({(topic, number): ranges[topic][number].end for topic, number in starts}, process, limit)
+    with open_consumer(settings, starts) as consumer:
 
         def poll() -> Observation[bool]:
             has_progress = reading.read(consumer)
@@ -114,36 +113,29 @@ def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset:
     return messages[0] if messages else None
 
 
+@dataclass
 class _Reading:
-    """Reads ranges. Partitions whose end is reached are removed from `unread`, and their further records are ignored.
+    """Progress of a reading. `unread` are the ends that are not reached; the records of other partitions are ignored.
 
-    `limited` are those with unread offsets after `limit` records.
+    `limited` are partitions that have offsets after their first `limit` records.
     """
 
-    def __init__(self, ranges: Ranges, process: Process, limit: int | None) -> None:
-        self._process = process
-        self._limit = limit
-        self._counts = Counter[tuple[str, int]]()
-        unread = {(topic, n): b for topic, bounds in ranges.items() for n, b in bounds.items() if b.first < b.end}
-        self.starts: dict[str, dict[int, int]] = {topic: {} for topic, _ in unread}
-        for (topic, number), bounds in unread.items():
-            self.starts[topic][number] = bounds.first
-        self.unread = {partition: bounds.end for partition, bounds in unread.items()}
-        self.limited = set[tuple[str, int]]()
+    unread: dict[Partition, int]
+    process: Process
+    limit: int | None
+    counts: Counter[Partition] = field(default_factory=Counter)
+    limited: set[Partition] = field(default_factory=set)
 
     @property
     def text(self) -> str:
-        return f"{self._counts.total()} records, unread partitions {sorted(self.unread)}"
+        return f"{self.counts.total()} records, unread partitions {sorted(self.unread)}"
 
     def read(self, consumer: Consumer) -> bool:
         """Process what has arrived. Return whether it belongs to an unread partition. Raises KafkaException."""
         first = consumer.poll(POLL_S)
         # A call of consume() with a time limit would wait until the batch is full.
         messages = [] if first is None else [first, *consumer.consume(BATCH - 1, timeout=0)]
-        has_progress = False
-        for message in messages:
-            has_progress |= self._take(consumer, message)
-        return has_progress
+        return sum([self._take(consumer, message) for message in messages]) > 0
 
     def _take(self, consumer: Consumer, message: Message) -> bool:
         is_record = not _is_end(message)
@@ -154,10 +146,10 @@ class _Reading:
         # The end of the log is reported with the offset of the next record.
         is_read = offset + is_record >= end
         if is_record and offset < end:
-            self._counts[partition] += 1
-            if self._process(message):
+            self.counts[partition] += 1
+            if self.process(message):
                 self.unread.clear()
-            elif self._counts[partition] == self._limit and not is_read:
+            elif self.counts[partition] == self.limit and not is_read:
                 self.limited.add(partition)
                 is_read = True
         if is_read and self.unread.pop(partition, None) is not None:
@@ -183,4 +175,4 @@ def _readable(topics: Collection[str]) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise UnreachableError(f"cannot read topic {_names(topics)}: {error.args[0].str()}", READ_HINT) from None
+        raise unreadable(_names(topics), error.args[0]) from None

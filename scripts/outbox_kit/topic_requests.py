@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription
+
+from outbox_kit.errors import UnreachableError
 
 REQUEST_S = 20.0
 RETRY_S = 0.1
@@ -34,6 +37,9 @@ class Bounds:
     end: int
 
 
+READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
+
+
 class ClientErrors:
     """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or an unknown host."""
 
@@ -42,6 +48,13 @@ class ClientErrors:
     def __call__(self, error: KafkaError) -> None:
         if error.code() in TIMEOUT_CAUSES:
             self.cause = error.str()
+
+
+def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ_HINT) -> UnreachableError:
+    """Return the error of topics that cannot be read. `cause` is an earlier error of the connection."""
+    is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+    reason = "it does not exist" if is_missing else error.str()
+    return UnreachableError(f"cannot read topic {topics}: {reason}{cause and f'; {cause}'}", hint)
 
 
 def admin_client(settings: Mapping[str, Any]) -> AdminClient:
@@ -67,19 +80,6 @@ def describe(
     return {name: ("" if ids[name] == NO_ID else ids[name], [p.id for p in found[name].partitions]) for name in found}
 
 
-def offsets(
-    admin: AdminClient, topic: str, numbers: Iterable[int], spec: OffsetSpec, level: IsolationLevel, seconds: float
-) -> dict[int, int]:
-    """Return the first or last offset of partitions by number."""
-    specs = {TopicPartition(topic, number): spec for number in numbers}
-
-    def request() -> dict[int, int]:
-        futures = admin.list_offsets(specs, isolation_level=level, request_timeout=seconds)
-        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
-
-    return _repeat_without_leader(request, seconds)
-
-
 def bounds(
     admin: AdminClient,
     topic: str,
@@ -88,7 +88,13 @@ def bounds(
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
     """Return the bounds of partitions by number. With READ_UNCOMMITTED the end is behind open transactions."""
-    first, end = (offsets(admin, topic, numbers, spec, level, seconds) for spec in (EARLIEST, LATEST))
+
+    def request(spec: OffsetSpec) -> dict[int, int]:
+        places = {TopicPartition(topic, number): spec for number in numbers}
+        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
+        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+
+    first, end = (_repeat_without_leader(partial(request, spec), seconds) for spec in (EARLIEST, LATEST))
     return {number: Bounds(first[number], end[number]) for number in numbers}
 
 

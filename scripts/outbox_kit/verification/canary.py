@@ -173,8 +173,8 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
     payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
-    ends = {number: bound.end for number, bound in deployment.kafka.bounds(topic).items()}
-    with open_consumer(client_settings(deployment.environment.kafka), {topic: ends}) as consumer:
+    ends = {(topic, number): bound.end for number, bound in deployment.kafka.bounds(topic).items()}
+    with open_consumer(client_settings(deployment.environment.kafka), ends) as consumer:
         state = _receive(consumer, send(deployment, contract, "canary_sent", payload), seconds)
         tombstone = _receive(consumer, send(deployment, contract, "canary_removed", None), seconds)
     return Delivery(topic, contract, token, seconds, state, tombstone)

@@ -10,8 +10,9 @@ from uuid import uuid4
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.receiving.latest_state.states import States
-from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests, invalid_settings, unreadable
+from outbox_kit.receiving.latest_state.topic import TopicDescription, TopicRequests, invalid_settings
 from outbox_kit.topic_reader import READER_SETTINGS
+from outbox_kit.topic_requests import unreadable
 
 BATCH = 10_000
 REQUEST_S = 5.0

@@ -12,9 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from outbox_kit import topic_requests
 from outbox_kit.errors import ConfigurationError, UnreachableError
-from outbox_kit.topic_requests import ClientErrors
+from outbox_kit.topic_requests import READ_HINT, ClientErrors, unreadable
 
-_READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 
 
@@ -79,14 +78,7 @@ class TopicRequests:
             raise unreadable(self._topic, error.args[0], self._errors.cause) from None
         except TimeoutError:
             message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
-            raise UnreachableError(message, _READ_HINT) from None
-
-
-def unreadable(topic: str, error: KafkaError, cause: str = "") -> UnreachableError:
-    """Return the error of a topic that cannot be read. `cause` is an earlier error of the connection."""
-    is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-    reason = "it does not exist" if is_missing else error.str()
-    return UnreachableError(f"cannot read topic {topic}: {reason}{cause and f'; {cause}'}", _READ_HINT)
+            raise UnreachableError(message, READ_HINT) from None
 
 
 def invalid_settings(error: KafkaException) -> ConfigurationError:
