@@ -16,18 +16,19 @@ from uuid import uuid4
 
 import fastavro
 import psycopg
-from confluent_kafka import Message
+from confluent_kafka import IsolationLevel, Message
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.remedies import commands_of
 from typer.testing import CliRunner
 
+from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.app import app
 from outbox_kit.cli.printed_commands import commands_completed, completed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxError
-from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.results.checks import Check
 
@@ -116,7 +117,9 @@ def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -
 def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
     """Return every committed record of a small topic."""
     messages: list[Message] = []
-    read_records(kafka, topic, dict.fromkeys(range(partitions), 0), messages.append)
+    settings = client_settings(kafka)
+    bounds = read_bounds(settings, [topic], IsolationLevel.READ_UNCOMMITTED)[topic]  # also what is being committed
+    read_records(settings, {topic: {number: bounds[number] for number in range(partitions)}}, messages.append)
     return messages
 
 

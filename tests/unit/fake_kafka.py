@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from outbox_kit.kafka.client import ActualTopic, Bounds
+from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.kafka.client import ActualTopic
 
 
 class FakeKafka:

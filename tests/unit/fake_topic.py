@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.kafka import latest_records
-from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.latest_records import LatestRecords
+from outbox_kit.pipeline import Kafka
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Record:
 class FakeTopic:
     """The only topic of the cluster. After each read, the next of `batches` is appended to its records."""
 
-    kafka: Any = None
+    kafka = Kafka(bootstrap_servers="127.0.0.1:1")
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, partitions: int = 1) -> None:
         self.records: list[Record] = []
@@ -90,16 +92,15 @@ class FakeTopic:
     def read_records(
         self,
         _: object,
-        __: str,
-        starts: Mapping[int, int],
+        ranges: Mapping[str, Mapping[int, Bounds]],
         process: Callable[[Any], None],
         *,
         seconds: float,
-        ends: Mapping[int, int],
     ) -> None:
         """Stand in for topic_reader.read_records."""
-        assert ends.keys() == {*self._first_offsets}
-        self.starts.append(dict(starts))
+        [bounds] = ranges.values()
+        starts = {number: bound.first for number, bound in bounds.items() if bound.first < bound.end}
+        self.starts.append(starts)
         if starts and not seconds:
             raise WaitTimeoutError("waited 0 s")
         for record in [entry for entry in self.records if entry.place >= starts.get(entry.number, 2**63)]:

@@ -1,4 +1,4 @@
-"""Offsets of a batch of records: stored after its processing, or the batch is read again."""
+"""Offsets of a consumer: committed ones, and those of a batch, which is stored after its processing or read again."""
 
 from __future__ import annotations
 
@@ -47,6 +47,16 @@ def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
             assigned = {(partition.topic, partition.partition) for partition in consumer.assignment()}
             if (position.topic, position.partition) in assigned:
                 raise
+
+
+def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds: float) -> dict[tuple[str, int], int]:
+    """Return the committed offsets of the group, of partitions that have one. Raises KafkaException."""
+    asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
+    answers = consumer.committed(asked, timeout=seconds) if asked else []
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {(answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0}
 
 
 def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:

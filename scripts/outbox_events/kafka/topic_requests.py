@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition, Uuid
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription
+
+from outbox_kit.errors import UnreachableError
 
 REQUEST_S = 20.0
+RETRY_S = 0.1
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 # After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+# A partition has no leader: the topic was just created, or the leader moves to another broker.
+NO_LEADER = frozenset(
+    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
+)
 NO_ID = str(Uuid(0, 0))
+# Only a client that is polled serves callbacks. Statistics without a callback would pile up.
+CONSUMER_ONLY = ("on_commit", "error_cb", "stats_cb", "throttle_cb", "logger", "statistics.interval.ms")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """First offset of a partition, and its end: by default the last stable offset, the end with read_committed."""
+
+    first: int
+    end: int
+
+
+READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
 
 
 class ClientErrors:
@@ -24,6 +50,19 @@ class ClientErrors:
             self.cause = error.str()
 
 
+def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ_HINT) -> UnreachableError:
+    """Return the error of topics that cannot be read. `cause` is an earlier error of the connection."""
+    is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+    reason = "it does not exist" if is_missing else error.str()
+    return UnreachableError(f"cannot read topic {topics}: {reason}{cause and f'; {cause}'}", hint)
+
+
+def admin_client(settings: Mapping[str, Any]) -> AdminClient:
+    """Return an admin client for the cluster of a consumer with these settings."""
+    own = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
+    return AdminClient({**own, "log_level": 0})  # no warnings about the properties of a consumer
+
+
 def describe(
     admin: AdminClient, topics: Collection[str], seconds: float = REQUEST_S
 ) -> dict[str, tuple[str, list[int]]]:
@@ -31,19 +70,32 @@ def describe(
 
     The id differs from that of an earlier topic with the same name. It is empty if the cluster assigns no ids.
     """
-    futures = admin.describe_topics(TopicCollection([*topics]), request_timeout=seconds) if topics else {}
-    found = {name: future.result(seconds + 5) for name, future in futures.items()}
+
+    def request() -> dict[str, TopicDescription]:
+        futures = admin.describe_topics(TopicCollection([*topics]), request_timeout=seconds)
+        return {name: future.result(seconds + 5) for name, future in futures.items()}
+
+    found = _repeat_without_leader(request, seconds) if topics else {}
     ids = {name: str(topic.topic_id) for name, topic in found.items()}
     return {name: ("" if ids[name] == NO_ID else ids[name], [p.id for p in found[name].partitions]) for name in found}
 
 
-def offsets(
-    admin: AdminClient, topic: str, numbers: Iterable[int], spec: OffsetSpec, level: IsolationLevel, seconds: float
-) -> dict[int, int]:
-    """Return the first or last offset of partitions by number."""
-    request = {TopicPartition(topic, number): spec for number in numbers}
-    futures = admin.list_offsets(request, isolation_level=level, request_timeout=seconds)
-    return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+def bounds(
+    admin: AdminClient,
+    topic: str,
+    numbers: Collection[int],
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    seconds: float = REQUEST_S,
+) -> dict[int, Bounds]:
+    """Return the bounds of partitions by number. With READ_UNCOMMITTED the end is behind open transactions."""
+
+    def request(spec: OffsetSpec) -> dict[int, int]:
+        places = {TopicPartition(topic, number): spec for number in numbers}
+        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
+        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+
+    first, end = (_repeat_without_leader(partial(request, spec), seconds) for spec in (EARLIEST, LATEST))
+    return {number: Bounds(first[number], end[number]) for number in numbers}
 
 
 def configs(
@@ -58,3 +110,15 @@ def configs(
         }
         for resource, future in futures.items()
     }
+
+
+def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
+    """Return the result of a request, which is repeated for `seconds` while a partition has no leader."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return request()
+        except KafkaException as error:
+            if error.args[0].code() not in NO_LEADER or time.monotonic() >= end:
+                raise
+            time.sleep(RETRY_S)

@@ -9,8 +9,10 @@ from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events.kafka.topic_reader import READER_SETTINGS
+from outbox_events.kafka.topic_requests import unreadable
 from outbox_events.latest_state.states import States
-from outbox_events.latest_state.topic import TopicDescription, TopicRequests, invalid_settings, unreadable
+from outbox_events.latest_state.topic import TopicDescription, TopicRequests, invalid_settings
 
 BATCH = 10_000
 REQUEST_S = 5.0
@@ -47,10 +49,8 @@ class TopicReader:
                     **settings,
                     # librdkafka requires a group, which is not used: nothing is committed, and partitions are assigned.
                     "group.id": f"outbox-latest-state-{uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
                     "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
+                    **READER_SETTINGS,
                 }
             )
         except KafkaException as error:

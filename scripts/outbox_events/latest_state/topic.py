@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.kafka import topic_requests
-from outbox_events.kafka.topic_requests import EARLIEST, LATEST, ClientErrors
+from outbox_events.kafka.topic_requests import READ_HINT, ClientErrors, unreadable
+from outbox_kit.errors import ConfigurationError, UnreachableError
 
-_READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
-_NO_LEADER = frozenset(
-    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
-)
-_RETRY_S = 0.1
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
-
-
-class NoLeaderError(UnreachableError):
-    """A partition has no leader yet: the topic was just created, or the leader moves to another broker."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +47,12 @@ class TopicRequests:
             raise invalid_settings(error) from None
 
     def describe(self) -> TopicDescription:
-        """Return the identity and the bounds. Repeats the requests while a partition has no leader."""
-        end = time.monotonic() + self._seconds
-        while time.monotonic() < end:
-            try:
-                return self._describe()
-            except NoLeaderError:
-                time.sleep(_RETRY_S)
-        return self._describe()
-
-    def _describe(self) -> TopicDescription:
+        """Return the identity and the bounds."""
         with self._request():
             topic_id, numbers = topic_requests.describe(self._admin, [self._topic], self._seconds)[self._topic]
-            level = IsolationLevel.READ_COMMITTED
-            starts, ends = (
-                topic_requests.offsets(self._admin, self._topic, numbers, spec, level, self._seconds)
-                for spec in (EARLIEST, LATEST)
-            )
-        return TopicDescription(topic_id, starts, ends)
+            bounds = topic_requests.bounds(self._admin, self._topic, numbers, seconds=self._seconds)
+        starts = {number: bound.first for number, bound in bounds.items()}
+        return TopicDescription(topic_id, starts, {number: bound.end for number, bound in bounds.items()})
 
     def delete_retention_s(self) -> float:
         """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone.
@@ -100,15 +78,7 @@ class TopicRequests:
             raise unreadable(self._topic, error.args[0], self._errors.cause) from None
         except TimeoutError:
             message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
-            raise UnreachableError(message, _READ_HINT) from None
-
-
-def unreadable(topic: str, error: KafkaError, cause: str = "") -> UnreachableError:
-    """Return the error of a topic that cannot be read. `cause` is an earlier error of the connection."""
-    error_class = NoLeaderError if error.code() in _NO_LEADER else UnreachableError
-    is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-    reason = "it does not exist" if is_missing else error.str()
-    return error_class(f"cannot read topic {topic}: {reason}{cause and f'; {cause}'}", _READ_HINT)
+            raise UnreachableError(message, READ_HINT) from None
 
 
 def invalid_settings(error: KafkaException) -> ConfigurationError:

@@ -8,12 +8,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from outbox_events.producing.delivered_events import READ_S, delivered_event_ids
 from outbox_events.producing.delivery import DELIVERY_S
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError
 from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
 from outbox_events.producing.open_transactions import wait_until_ended
 from outbox_events.producing.recovery_store import RecoveryStore, SavedRecord
-from outbox_events.producing.topic_end import READ_S, delivered_event_ids
 from outbox_events.waiting import Deadline, Observation, wait_for
 
 OPEN_TRANSACTION_HINT = "end the session that holds it: see backend_xid in pg_stat_activity"

@@ -6,16 +6,17 @@ connector's topic, `outbox-kit.<topic>` for the topic of a consumer. Their metad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Message
 
+from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter, is_dead_letter
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.client import Bounds, KafkaClient
-from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Pipeline
 
 __all__ = ["DeadLetter", "FailedRecord", "Place"]
@@ -119,7 +120,7 @@ def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: st
     bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
     if bound.first <= place.offset < bound.end:
-        message = read_record(client.kafka, source.name, place.partition, place.offset)
+        message = read_record(client_settings(client.kafka), source.name, place.partition, place.offset)
     if message is None:
         text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
         raise RefusedError(text, source.list_hint)
@@ -228,24 +229,17 @@ def _read_after(
     consumer's topic that is no dead letter.
     """
     entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
-    starts = {number: entry.upto for number, entry in entries.items() if entry.upto < bounds[number].end}
-    # The acknowledged records after a start are read too.
-    single_count = sum(len(entries[number].single) for number in starts)
+    unread = {number: Bounds(entry.upto, bounds[number].end) for number, entry in entries.items()}
     messages: list[Message] = []
 
-    def collect(message: Message) -> None:
+    def collect(message: Message) -> bool:
         source.require_dead_letter(message)
-        messages.append(message)
-
-    read_limit = None if limit is None else limit + single_count
-    read_records(client.kafka, source.name, starts, collect, limit=read_limit, seconds=seconds)
-    return list(_unacknowledged(messages, entries))[:limit]
-
-
-def _unacknowledged(messages: Iterable[Message], entries: Mapping[int, Acknowledged]) -> Iterable[Message]:
-    for message in messages:
         if (message.offset() or 0) not in entries[message.partition() or 0]:
-            yield message
+            messages.append(message)
+        return len(messages) == limit
+
+    read_records(client_settings(client.kafka), {source.name: unread}, collect, seconds=seconds)
+    return messages
 
 
 def _bounds_of(bounds: dict[int, Bounds], topic: LetterTopic, place: Place) -> Bounds:

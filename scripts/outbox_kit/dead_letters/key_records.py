@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import read_records
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
-from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
-from outbox_kit.kafka.topic_reader import read_records
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,7 @@ def read_key_records(
             place = Place(message.partition() or 0, message.offset() or 0)
             found[key].append(KeyRecord(headers.get("source_sequence", ""), headers.get("event_id", ""), place))
 
-    starts = {number: bound.first for number, bound in bounds.items() if bound.first < bound.end}
-    ends = {number: bound.end for number, bound in bounds.items()}
-    read_records(client.kafka, topic, starts, add, seconds=READ_TIMEOUT_S, ends=ends)
+    read_records(client_settings(client.kafka), {topic: bounds}, add, seconds=READ_TIMEOUT_S)
     return found
 
 

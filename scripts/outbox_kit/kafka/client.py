@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,16 +18,16 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
 from outbox_events.kafka import topic_requests
-from outbox_events.kafka.topic_requests import EARLIEST, LATEST, ClientErrors
+from outbox_events.kafka.topic_requests import Bounds, ClientErrors
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
+UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 READ_TOPIC_HINT = (
     "check the name of the topic (`outbox apply` creates those of the pipeline), the brokers and kafka.client"
 )
@@ -46,14 +46,6 @@ class ActualTopic:
     replication_factor: int
     config: dict[str, str]
     id: str = ""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """First offset of a partition, and its last stable offset: the end for consumers with read_committed."""
-
-    first: int
-    end: int
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
@@ -146,13 +138,13 @@ class KafkaClient:
 
     def has_records(self, topic: str, partitions: int) -> bool:
         """Return whether a topic has records, of which some may be uncommitted, or transaction markers."""
-        return self._offsets(topic, range(partitions), EARLIEST) != self._offsets(topic, range(partitions), LATEST)
+        return any(bound.first < bound.end for bound in self._bounds(topic, range(partitions), UNCOMMITTED).values())
 
     def end_offset(self, topic: str) -> int | None:
         """Return the end offset of partition 0, None if the topic does not exist."""
         if topic not in self.metadata().topics:
             return None
-        return self._offsets(topic, [0], LATEST)[0]
+        return self._bounds(topic, [0], UNCOMMITTED)[0].end
 
     def topic_id(self, topic: str) -> str:
         """Return the id of a topic, which differs from that of an earlier topic with the same name.
@@ -166,13 +158,8 @@ class KafkaClient:
         """Return the bounds of every partition, by its number. Raises UnreachableError if the topic does not exist."""
         metadata = self.metadata(topic).topics[topic]
         if metadata.error is not None:
-            is_missing = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            reason = "it does not exist" if is_missing else metadata.error.str()
-            raise UnreachableError(f"cannot read topic {topic}: {reason}", READ_TOPIC_HINT)
-        partitions = sorted(metadata.partitions)
-        first_offsets = self._offsets(topic, partitions, EARLIEST)
-        end_offsets = self._offsets(topic, partitions, LATEST, IsolationLevel.READ_COMMITTED)
-        return {number: Bounds(first_offsets[number], end_offsets[number]) for number in partitions}
+            raise topic_requests.unreadable(topic, metadata.error, hint=READ_TOPIC_HINT)
+        return self._bounds(topic, sorted(metadata.partitions), IsolationLevel.READ_COMMITTED)
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition with an open transaction; `topics` are partition counts.
@@ -181,9 +168,9 @@ class KafkaClient:
         """
         found: dict[tuple[str, int], int] = {}
         for topic, count in topics.items():
-            stable_offsets = self._offsets(topic, range(count), LATEST, IsolationLevel.READ_COMMITTED)
-            end_offsets = self._offsets(topic, range(count), LATEST)
-            found |= {(topic, n): offset for n, offset in stable_offsets.items() if offset < end_offsets[n]}
+            stable = self._bounds(topic, range(count), IsolationLevel.READ_COMMITTED)
+            actual = self._bounds(topic, range(count), UNCOMMITTED)
+            found |= {(topic, n): bound.end for n, bound in stable.items() if bound.end < actual[n].end}
         return found
 
     def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
@@ -212,15 +199,9 @@ class KafkaClient:
         for future in self._admin.delete_records(request, request_timeout=self._timeout_s).values():
             self._result(future, f"delete records of topic {topic}")
 
-    def _offsets(
-        self,
-        topic: str,
-        partitions: Iterable[int],
-        spec: OffsetSpec,
-        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[int, int]:
+    def _bounds(self, topic: str, partitions: Collection[int], level: IsolationLevel) -> dict[int, Bounds]:
         with self._request(f"read offsets of topic {topic}"):
-            return topic_requests.offsets(self._admin, topic, partitions, spec, level, self._timeout_s)
+            return topic_requests.bounds(self._admin, topic, partitions, level, self._timeout_s)
 
     def _result(self, future: Future[T], action: str) -> T:
         with self._request(action):

@@ -9,9 +9,10 @@ from confluent_kafka import Message
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.wire_format import schema_id
 from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import read_records
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.client import Bounds, KafkaClient
-from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.value_sample import ValueSample
 
 READ_TIMEOUT_S = 3600
@@ -89,10 +90,8 @@ class LatestRecords:
             bounds = self._kafka.bounds(self._topic)
         self._read_count = 0
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
-        starts = {number: self._next_offsets.get(number, bound.first) for number, bound in bounds.items()}
-        unread = {number: start for number, start in starts.items() if start < bounds[number].end}
-        ends = {number: bound.end for number, bound in bounds.items()}
-        read_records(self._kafka.kafka, self._topic, unread, self._add_record, seconds=seconds, ends=ends)
+        unread = {n: replace(bound, first=self._next_offsets.get(n, bound.first)) for n, bound in bounds.items()}
+        read_records(client_settings(self._kafka.kafka), {self._topic: unread}, self._add_record, seconds=seconds)
         # Markers of transactions have offsets, too.
         for number, bound in bounds.items():
             self._next_offsets[number] = max(self._next_offsets.get(number, 0), bound.end)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from confluent_kafka import Message
 
 from outbox_events.kafka.record_headers import text_headers
-from outbox_kit.kafka.client import Bounds
+from outbox_events.kafka.topic_reader import READ_TIMEOUT_S as TAIL_TIMEOUT_S
+from outbox_events.kafka.topic_reader import read_records
+from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
-from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S as TAIL_TIMEOUT_S
-from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE_HEADER = "source_sequence"
@@ -37,13 +38,17 @@ def highest_sequence(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], *, 
 
     unread_partitions = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
     window = max((bound.end for bound in bounds.values()), default=0) if complete else INITIAL_WINDOW
+    seconds = READ_TIMEOUT_S if complete else TAIL_TIMEOUT_S
     while unread_partitions:
-        starts = {number: max(bound.first, bound.end - window) for number, bound in unread_partitions.items()}
-        read_records(kafka, topic, starts, process, seconds=READ_TIMEOUT_S if complete else TAIL_TIMEOUT_S)
+        tails = {
+            number: Bounds(max(bound.first, bound.end - window), bound.end)
+            for number, bound in unread_partitions.items()
+        }
+        read_records(client_settings(kafka), {topic: tails}, process, seconds=seconds)
         unread_partitions = {
             number: bound
             for number, bound in unread_partitions.items()
-            if number not in partitions_with_records and starts[number] > bound.first
+            if number not in partitions_with_records and tails[number].first > bound.first
         }
         window *= WINDOW_FACTOR
     return highest

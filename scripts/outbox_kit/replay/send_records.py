@@ -10,6 +10,7 @@ from confluent_kafka import Message, Producer
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.kafka.record_headers import header_pairs
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_events.producing.delivery import Deliveries
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
@@ -18,7 +19,7 @@ from outbox_kit.dead_letters.key_records import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, UnreachableError
-from outbox_kit.kafka.client import Bounds, KafkaClient, client_settings
+from outbox_kit.kafka.client import KafkaClient, client_settings
 
 # The size of a record is limited by its topic. This limit of the producer must not be lower.
 MAX_MESSAGE_BYTES = 100_000_000

@@ -21,12 +21,13 @@ from psycopg import sql
 from outbox_events.contract import wire_format
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import POLL_S, open_consumer
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RESEND_HINT, OutboxError
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
-from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
@@ -172,7 +173,8 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
     payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
-    with reader_at_end(deployment.environment.kafka, topic, seconds=deployment.read_seconds) as consumer:
+    ends = {(topic, number): bound.end for number, bound in deployment.kafka.bounds(topic).items()}
+    with open_consumer(client_settings(deployment.environment.kafka), ends) as consumer:
         state = _receive(consumer, send(deployment, contract, "canary_sent", payload), seconds)
         tombstone = _receive(consumer, send(deployment, contract, "canary_removed", None), seconds)
     return Delivery(topic, contract, token, seconds, state, tombstone)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.topic_reader import read_records
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.state import Topic
-from outbox_kit.kafka.topic_reader import read_first_records
 
 MAX_RECORDS = 2000  # of all topics together
 MAX_SECONDS = 5
@@ -65,18 +66,13 @@ def count_misplaced_keys(deployment: Deployment, topics: list[Topic]) -> dict[st
         for topic in topics
         if topic.aggregate_type is not None
     }
-    partitions = [
-        TopicPartition(name, number, bound.first)
-        for name in samples
-        for number, bound in deployment.kafka.bounds(name).items()
-        if bound.first < bound.end
-    ]
-    limit = max(1, MAX_RECORDS // max(1, len(partitions)))
-    incomplete = read_first_records(
-        deployment.environment.kafka,
-        partitions,
+    ranges = {name: deployment.kafka.bounds(name) for name in samples}
+    count = sum(bound.first < bound.end for bounds in ranges.values() for bound in bounds.values())
+    incomplete = read_records(
+        client_settings(deployment.environment.kafka),
+        ranges,
         lambda message: samples[message.topic() or ""].add(message),
-        limit=limit,
+        limit=max(1, MAX_RECORDS // max(1, count)),
         seconds=MAX_SECONDS,
     )
     for name, number in incomplete:

@@ -15,6 +15,7 @@ import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import READER_SETTINGS
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import client_settings
@@ -27,6 +28,7 @@ POLL_S = 0.1
 METADATA_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 2
 STOP_TIMEOUT_S = 30
+NO_ERRORS = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 READ_OPTIONS = "-c statement_timeout=2s"
 
 
@@ -93,15 +95,8 @@ class Observer:
             return sum(event_id not in self._ids for event_id in event_ids)
 
     def _open_consumer(self) -> Consumer:
-        settings = {
-            **client_settings(self._kafka),
-            "group.id": "outbox-drill",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 20,
-        }
-        consumer = Consumer(settings)
+        own = {"group.id": "outbox-drill", "auto.offset.reset": "error", "fetch.wait.max.ms": 20}
+        consumer = Consumer({**client_settings(self._kafka), **READER_SETTINGS, **own})
 
         def poll() -> Observation[list[int]]:
             metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
@@ -160,8 +155,6 @@ def delivery_of(message: Message) -> Delivery:
 def _is_record(message: Message) -> bool:
     """Return whether a polled message is a record. A lost connection is not an error: the client connects again."""
     error = message.error()
-    if error is None:
-        return True
-    if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
-        return False
-    raise KafkaException(error)
+    if error is not None and error.code() not in NO_ERRORS:
+        raise KafkaException(error)
+    return error is None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outbox_events.kafka.topic_reader import read_records
 from outbox_events.text import plural
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.kafka.client import KafkaClient
-from outbox_kit.kafka.topic_reader import read_records
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill.observer import Delivery, Observer, delivery_of
 
@@ -24,8 +24,8 @@ def read_deliveries(kafka: Kafka, topic: str) -> list[Delivery]:
     Raises UnreachableError and WaitTimeoutError.
     """
     deliveries: list[Delivery] = []
-    starts = {number: bounds.first for number, bounds in KafkaClient(kafka).bounds(topic).items()}
-    read_records(kafka, topic, starts, lambda message: deliveries.append(delivery_of(message)))
+    ranges = {topic: KafkaClient(kafka).bounds(topic)}
+    read_records(client_settings(kafka), ranges, lambda message: deliveries.append(delivery_of(message)))
     return deliveries
 
 

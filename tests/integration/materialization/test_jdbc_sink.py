@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from tests.benchmarks.benchmark_stack import NAME, PLUGINS, BenchmarkStack, benchmark_stack
+from tests.integration.support import read_all
 
 from outbox_events import Deliveries
 from outbox_events.contract.partitioner import partition_of
@@ -18,7 +19,6 @@ from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle
 from outbox_kit.encoding import OutboxRow, RecordEncoder
-from outbox_kit.kafka.topic_reader import read_records
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not PLUGINS.is_dir(), reason="run `make build/stamps/jdbc-sink`")]
 
@@ -94,9 +94,7 @@ def wait_titles(bench: BenchmarkStack, connection: psycopg.Connection, expected:
 
 def dead_letters(bench: BenchmarkStack) -> list[bytes | None]:
     topic = f"{NAME}.sink-dead-letter"
-    keys: list[bytes | None] = []
-    read_records(bench.deployment.environment.kafka, topic, {0: 0}, lambda message: keys.append(message.key()))
-    return keys
+    return [message.key() for message in read_all(bench.deployment.environment.kafka, topic, 1)]
 
 
 def test_upserts_deletes_and_diverts_undecodable_records_but_compares_no_versions() -> None:

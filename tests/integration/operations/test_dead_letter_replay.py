@@ -18,10 +18,10 @@ from tests.integration.support import CommandResult, Deploy, decode, headers, in
 from tests.integration.transforms.test_records import book, send
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.topic_reader import read_record
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.kafka.topic_reader import read_record
 from outbox_kit.results.progress import silent
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
@@ -322,8 +322,8 @@ class Mailer:
             headers=[(name, text.encode()) for name, text in event_headers.items()],
         )
         assert self.producer.flush(30) == 0
-        kafka = self.service.deployment.environment.kafka
-        read = read_record(kafka, topic, delivered[0].partition() or 0, delivered[0].offset() or 0)
+        settings = client_settings(self.service.deployment.environment.kafka)
+        read = read_record(settings, topic, delivered[0].partition() or 0, delivered[0].offset() or 0)
         assert read is not None
         return read
 

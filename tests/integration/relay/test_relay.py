@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from threading import Event
 from uuid import uuid4
 
@@ -16,13 +15,13 @@ from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProc
 from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
+from outbox_events.kafka import topic_reader
 from outbox_events.kafka.record import Record
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.encoding import OutboxRow, RecordEncoder
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka import topic_reader
 from outbox_kit.postgres import client
 from outbox_kit.relay import batches, leases, worker
 from outbox_kit.relay.leases import Leases
@@ -93,8 +92,7 @@ def test_fences_a_process_that_is_stopped_before_its_commit(
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     assert versions_of(relayed, key) == [1, 2, 3]
-    read_uncommitted = partial(topic_reader._consumer, **{"isolation.level": "read_uncommitted"})
-    monkeypatch.setattr(topic_reader, "_consumer", read_uncommitted)
+    monkeypatch.setitem(topic_reader.READER_SETTINGS, "isolation.level", "read_uncommitted")
     assert versions_of(relayed, key) == [1, 1, 2, 3], "the zombie has sent its record"
 
 

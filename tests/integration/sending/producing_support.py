@@ -14,14 +14,14 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer
 from psycopg.rows import tuple_row
 
 from outbox_events import delivery_proof, recovery_store
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_kit.kafka.client import KafkaClient
-from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
 
@@ -71,12 +71,10 @@ class World:
     def purchases(self) -> set[str]:
         return set(self.column("select id from purchase"))
 
-    def delivered(self) -> Counter[str]:
-        """Return how often each event is on the topic, for a consumer with read_committed."""
+    def delivered(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Counter[str]:
+        """Return how often each committed event is on the topic. Without READ_COMMITTED, transactions are awaited."""
         messages: list[Message] = []
-        starts = {number: bounds.first for number, bounds in self._kafka.bounds(self.topic).items()}
-        kafka = Kafka(bootstrap_servers=self.settings["bootstrap.servers"], client={"fetch.wait.max.ms": "10"})
-        read_records(kafka, self.topic, starts, messages.append)
+        read_records(self.settings, read_bounds(self.settings, [self.topic], level), messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)
 
     def crash(self, way: str, point: str) -> str:

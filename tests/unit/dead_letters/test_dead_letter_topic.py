@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import Place
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.client import Bounds
-from outbox_kit.pipeline import Pipeline
+from outbox_kit.pipeline import Kafka, Pipeline
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ class _Record:
 class FakeKafka:
     """Client with a dead letter topic: partition 0 has offsets 2 to 4 and a marker, partition 1 is empty."""
 
-    kafka = None
+    kafka = Kafka(bootstrap_servers="127.0.0.1:1")
 
     def __init__(self, committed: dict[int, int]) -> None:
         self.records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
@@ -81,12 +81,14 @@ class FakeKafka:
         self.deleted = offsets
 
     def read_records(
-        self, _: object, __: str, starts: dict[int, int], process: Callable[[Any], None], **___: object
+        self, _: object, ranges: dict[str, dict[int, Bounds]], process: Callable[[Any], bool | None], **__: object
     ) -> None:
+        [bounds] = ranges.values()
+        starts = {number: bound.first for number, bound in bounds.items() if bound.first < bound.end}
         self.read.append(starts)
         for record in self.records:
-            if record.offset() >= starts.get(record.partition(), 2**63):
-                process(record)
+            if record.offset() >= starts.get(record.partition(), 2**63) and process(record):
+                return
 
     def read_record(self, _: object, __: str, partition: int, offset: int) -> _Record | None:
         return next(

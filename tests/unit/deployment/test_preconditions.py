@@ -9,6 +9,7 @@ from tests.unit.deployment.samples import Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
@@ -18,7 +19,6 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status

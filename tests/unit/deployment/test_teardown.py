@@ -13,11 +13,11 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request
 
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.errors import RefusedError, RejectedError
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.count_undelivered import DeliveredPosition
 from outbox_kit.results.progress import silent

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.kafka import source_epoch
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.source_epoch import epoch_of, highest_sequence
 from outbox_kit.pipeline import Kafka
 
@@ -33,9 +33,10 @@ def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int
     reads: list[dict[int, int]] = []
 
     def read_records(
-        _: object, __: str, starts: dict[int, int], process: Callable[[_Record], None], *, seconds: float
+        _: object, ranges: dict[str, dict[int, Bounds]], process: Callable[[_Record], None], *, seconds: float
     ) -> None:
         assert seconds
+        starts = {number: bound.first for number, bound in ranges["t"].items()}
         reads.append(starts)
         for (partition, offset), epoch in records.items():
             if partition in starts and offset >= starts[partition]:

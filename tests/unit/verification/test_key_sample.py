@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.state import Topic
 from outbox_kit.verification import key_sample
 from outbox_kit.verification.key_sample import MAX_RECORDS, MAX_SECONDS, KeySample, count_misplaced_keys
@@ -83,25 +83,25 @@ def test_compares_partitions_that_the_key_does_not_determine(key: bytes, has_fie
 def test_all_partitions_together_are_read_up_to_the_limits(
     deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only topics of states are sampled, from the first record of each partition that has records."""
+    """Only topics of states are sampled. The limit is divided by the number of partitions that have records."""
     kafka, read = FakeKafka({}), list[dict[str, Any]]()
     kafka.bounds_by_topic = {
         BOOK.name: {number: Bounds(number, number + 10_000) for number in range(7)} | {7: Bounds(3, 3)},
         "dead-letter": {0: Bounds(0, 10_000)},
     }
 
-    def read_first_records(
-        _: object, starts: list[TopicPartition], process: Callable[[_Record], None], **limits: float
+    def read_records(
+        _: object, ranges: dict[str, dict[int, Bounds]], process: Callable[[_Record], None], **limits: float
     ) -> set[tuple[str, int]]:
-        read.append({"starts": [(start.topic, start.partition, start.offset) for start in starts], **limits})
+        read.append({"ranges": ranges, **limits})
         process(_Record(MOVED_KEYS[0], partition_of(MOVED_KEYS[0], 4)))
         return {(BOOK.name, 0)}
 
     monkeypatch.setattr(Deployment, "kafka", kafka)
-    monkeypatch.setattr(key_sample, "read_first_records", read_first_records)
+    monkeypatch.setattr(key_sample, "read_records", read_records)
     other = Topic("dead-letter", 1, {}, "no states")
     assert count_misplaced_keys(deployed(), [BOOK, other]) == {BOOK.name: 1}
-    starts = [(BOOK.name, number, number) for number in range(7)]
-    assert read == [{"starts": starts, "limit": MAX_RECORDS // 7, "seconds": MAX_SECONDS}]
+    ranges = {BOOK.name: kafka.bounds_by_topic[BOOK.name]}
+    assert read == [{"ranges": ranges, "limit": MAX_RECORDS // 7, "seconds": MAX_SECONDS}]
     assert MAX_RECORDS <= 10_000
     assert MAX_SECONDS <= 10

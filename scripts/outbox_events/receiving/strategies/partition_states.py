@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 
-from outbox_events.kafka import topic_requests
-from outbox_events.kafka.admin_clients import admin_client
-from outbox_events.kafka.topic_requests import REQUEST_S
+from outbox_events.kafka import offsets, topic_requests
+from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
 from outbox_events.receiving.strategies.positions import Partition, PartitionState
 
 
@@ -20,23 +19,18 @@ class PartitionStates:
         """`settings` are those of the consumer."""
         self._consumer = consumer
         self._admin = admin_client(settings)
+        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
+        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
         """Return the states of the partitions."""
-        topics = topic_requests.describe(self._admin, {partition.topic for partition in partitions})
         states = {}
-        for partition in partitions:
-            first, end = self._consumer.get_watermark_offsets(
-                TopicPartition(partition.topic, partition.partition), timeout=REQUEST_S, cached=False
-            )
-            states[partition.topic, partition.partition] = PartitionState(topics[partition.topic][0], first, end)
+        for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
+            numbers = [entry.partition for entry in partitions if entry.topic == topic]
+            for number, bounds in topic_requests.bounds(self._admin, topic, numbers, self._level).items():
+                states[topic, number] = PartitionState(topic_id, bounds.first, bounds.end)
         return states
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
         """Return the committed offsets of the group, of partitions that have one."""
-        asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
-        answers = self._consumer.committed(asked, timeout=REQUEST_S) if asked else []
-        for answer in answers:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
-        return {(answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0}
+        return offsets.committed(self._consumer, partitions, REQUEST_S)

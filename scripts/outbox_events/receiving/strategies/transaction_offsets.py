@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from outbox_events.kafka import offsets
 from outbox_events.kafka.client_errors import kafka_error
 from outbox_events.producing.errors import NotCommittedError
 from outbox_events.receiving.event import Event
@@ -21,11 +22,7 @@ class TransactionOffsets:
 
     def read_committed(self) -> None:
         """Read the committed offsets of the assigned partitions; waits for transactions that are being completed."""
-        partitions = self._consumer.committed(self._consumer.assignment(), timeout=self._seconds)
-        for partition in partitions:
-            if partition.error is not None:
-                raise KafkaException(partition.error)
-        self._committed = {(partition.topic, partition.partition): partition.offset for partition in partitions}
+        self._committed = offsets.committed(self._consumer, self._consumer.assignment(), self._seconds)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were assigned or revoked."""

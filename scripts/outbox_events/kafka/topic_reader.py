@@ -1,0 +1,178 @@
+"""Reading of topics from given offsets to their end, with isolation level read_committed and without a commit.
+
+The end of a partition is an offset that was requested before the reading. It is reached as soon as the position, which
+markers of transactions and aborted records advance too, is at or after it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_events.kafka import topic_requests
+from outbox_events.kafka.topic_requests import REQUEST_S, Bounds, unreadable
+from outbox_events.waiting import Observation, wait_for
+
+BATCH = 1000
+POLL_S = 0.2
+READ_TIMEOUT_S = 60.0
+READER_SETTINGS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
+
+Partition = tuple[str, int]
+Process = Callable[[Message], bool | None]
+
+
+def read_bounds(
+    settings: Mapping[str, Any], topics: Collection[str], level: IsolationLevel, *, seconds: float = REQUEST_S
+) -> dict[str, dict[int, Bounds]]:
+    """Return the bounds of every partition, by topic and number. `seconds` limits each request.
+
+    With READ_COMMITTED the end is the last stable offset, and with READ_UNCOMMITTED it is behind the records of open
+    transactions. Raises UnreachableError.
+    """
+    with _readable(topics):
+        admin = topic_requests.admin_client(settings)
+        try:
+            described = topic_requests.describe(admin, topics, seconds)
+            return {
+                name: topic_requests.bounds(admin, name, numbers, level, seconds)
+                for name, (_, numbers) in described.items()
+            }
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+
+@contextmanager
+def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) -> Iterator[Consumer]:
+    """Open a consumer that begins at these offsets. Its errors are raised as UnreachableError."""
+    with _readable({topic for topic, _ in starts}):
+        consumer = Consumer(
+            {
+                "group.id": "outbox-kit-reader",
+                **settings,
+                **READER_SETTINGS,
+                "auto.offset.reset": "earliest",  # the first records can have been deleted since the request
+                "fetch.wait.max.ms": 20,  # otherwise the end of an idle partition is reported after half a second
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def read_records(
+    settings: Mapping[str, Any],
+    ranges: Mapping[str, Mapping[int, Bounds]],
+    process: Process,
+    *,
+    seconds: float = READ_TIMEOUT_S,
+    is_idle_limit: bool = False,
+    limit: int | None = None,
+    hint: str = "",
+) -> set[Partition]:
+    """Call `process` with every committed record from `first` to before `end`, until it returns True.
+
+    `ranges` are by topic and partition. Read at most `limit` records of each partition; return those that have more
+    offsets. Raises UnreachableError, and WaitTimeoutError with `hint` after `seconds`, or with `is_idle_limit` after
+    `seconds` without progress.
+    """
+    places = [(topic, number, bounds) for topic, by_number in ranges.items() for number, bounds in by_number.items()]
+    starts = {(topic, number): bounds.first for topic, number, bounds in places if bounds.first < bounds.end}
+    if not starts:
+        return set()
+    reading = _Reading({(topic, number): ranges[topic][number].end for topic, number in starts}, process, limit)
+    with open_consumer(settings, starts) as consumer:
+
+        def poll() -> Observation[bool]:
+            has_progress = reading.read(consumer)
+            return Observation(not reading.unread or (is_idle_limit and has_progress) or None, reading.text)
+
+        while reading.unread:
+            wait_for(f"the end of topic {_names(ranges)}", poll, seconds=seconds, interval=0, hint=hint)
+    return reading.limited
+
+
+def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset: int) -> Message | None:
+    """Return the committed record at an offset before the end, or None if there is no such record.
+
+    Raises UnreachableError, and WaitTimeoutError.
+    """
+    messages: list[Message] = []
+    read_records(settings, {topic: {partition: Bounds(offset, offset + 1)}}, messages.append)
+    return messages[0] if messages else None
+
+
+@dataclass
+class _Reading:
+    """Progress of a reading. `unread` are the ends that are not reached; the records of other partitions are ignored.
+
+    `limited` are partitions that have offsets after their first `limit` records.
+    """
+
+    unread: dict[Partition, int]
+    process: Process
+    limit: int | None
+    counts: Counter[Partition] = field(default_factory=Counter)
+    limited: set[Partition] = field(default_factory=set)
+
+    @property
+    def text(self) -> str:
+        return f"{self.counts.total()} records, unread partitions {sorted(self.unread)}"
+
+    def read(self, consumer: Consumer) -> bool:
+        """Process what has arrived. Return whether it belongs to an unread partition. Raises KafkaException."""
+        first = consumer.poll(POLL_S)
+        # A call of consume() with a time limit would wait until the batch is full.
+        messages = [] if first is None else [first, *consumer.consume(BATCH - 1, timeout=0)]
+        return sum([self._take(consumer, message) for message in messages]) > 0
+
+    def _take(self, consumer: Consumer, message: Message) -> bool:
+        is_record = not _is_end(message)
+        partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+        end = self.unread.get(partition)
+        if end is None:
+            return False
+        # The end of the log is reported with the offset of the next record.
+        is_read = offset + is_record >= end
+        if is_record and offset < end:
+            self.counts[partition] += 1
+            if self.process(message):
+                self.unread.clear()
+            elif self.counts[partition] == self.limit and not is_read:
+                self.limited.add(partition)
+                is_read = True
+        if is_read and self.unread.pop(partition, None) is not None:
+            consumer.pause([TopicPartition(*partition)])
+        return True
+
+
+def _is_end(message: Message) -> bool:
+    """Return whether a polled message is the end of a partition instead of a record. Raises KafkaException."""
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is not None
+
+
+def _names(topics: Collection[str]) -> str:
+    return ", ".join(sorted(topics))
+
+
+@contextmanager
+def _readable(topics: Collection[str]) -> Iterator[None]:
+    """Translate the errors of requests and of a consumer."""
+    try:
+        yield
+    except KafkaException as error:
+        raise unreadable(_names(topics), error.args[0]) from None

@@ -1,0 +1,51 @@
+"""Requests for partitions that have no leader for a moment, which a broker of a test does not do on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from outbox_events.kafka import topic_requests
+from outbox_events.kafka.topic_requests import Bounds
+
+NO_LEADER = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+
+
+@dataclass
+class Admin:
+    """Client whose requests fail with the errors; None is a success."""
+
+    results: Iterator[KafkaError | None]
+    offset: int = 7
+
+    def list_offsets(self, specs: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[Any]]:
+        error, future = next(self.results), Future[Any]()
+        if error is None:
+            future.set_result(self)
+        else:
+            future.set_exception(KafkaException(error))
+        return dict.fromkeys(specs, future)
+
+
+def bounds(*results: KafkaError | None, seconds: float) -> dict[int, Bounds]:
+    return topic_requests.bounds(Admin(iter(results)), "t", [0], seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_waits_for_a_leader() -> None:
+    results = [NO_LEADER, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), None, NO_LEADER, None]
+    assert bounds(*results, seconds=30) == {0: Bounds(7, 7)}
+
+
+def test_wait_for_a_leader_is_bounded() -> None:
+    with pytest.raises(KafkaException):
+        bounds(*[NO_LEADER] * 100, seconds=0.3)
+
+
+def test_other_errors_are_raised_at_once() -> None:
+    with pytest.raises(KafkaException):
+        bounds(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None, None, seconds=30)
