@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from outbox_kit import lsn
 from outbox_kit.connect import lifecycle
+from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT, DeletionLimit
@@ -13,7 +14,6 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import Reporter, plural
-from outbox_kit.pruning.conditions import refuse_published_deletes
 from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
 from outbox_kit.recovery.resending import ResentRows, resend_rows

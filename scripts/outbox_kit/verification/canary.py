@@ -23,7 +23,7 @@ from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RESEND_HINT, OutboxKitError
 from outbox_kit.kafka.murmur2 import partition_of
-from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
+from outbox_kit.kafka.source_sequence import version_of
 from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
 from outbox_kit.message_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
@@ -85,7 +85,7 @@ def _record(delivery: Delivery) -> Finding:
     problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
     is_strict = delivery.contract.is_strict
     expected = "key, headers, schema id and payload as sent" if is_strict else "key and event_id as sent"
-    epoch = epoch_of(text_headers(delivery.state.message).get(SEQUENCE_HEADER, ""))
+    epoch = version_of(text_headers(delivery.state.message)).source_epoch
     remedy = LOST_LOCK_HINT if is_strict and epoch > delivery.contract.source_epoch else ""
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 

@@ -20,6 +20,7 @@ from outbox_kit.deployment.preconditions import (
 )
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.kafka.client import Bounds
+from outbox_kit.kafka.source_sequence import Version
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
 
@@ -81,11 +82,11 @@ def test_uses_the_highest_epoch_of_all_topics(
     kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
-    def sequence_of_topic(_: object, topic: str, bounds: object, **__: object) -> str:
+    def version_of_topic(_: object, topic: str, bounds: object, **__: object) -> Version:
         requests[topic] = bounds
-        return {"library.book": "0003_0-0"}.get(topic, "0001_f-f")
+        return Version({"library.book": "0003_0-0"}.get(topic, "0001_f-f"))
 
-    monkeypatch.setattr(source_epochs.source_epoch, "highest_sequence", sequence_of_topic)
+    monkeypatch.setattr(source_epochs.source_epoch, "highest_version", version_of_topic)
     assert source_epochs.highest_epoch(deployed()) == 3
     assert requests == {name: {0: Bounds(0, len(name))} for name in topics[:3]}
 

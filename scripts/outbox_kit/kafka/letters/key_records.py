@@ -10,6 +10,7 @@ from confluent_kafka import Message
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.kafka.letters.dead_letter import DeadLetter, FailedRecord, Place
+from outbox_kit.kafka.source_sequence import Version, version_of
 from outbox_kit.kafka.topic_reader import read_records
 from outbox_kit.message_headers import text_headers
 
@@ -18,7 +19,7 @@ from outbox_kit.message_headers import text_headers
 class KeyRecord:
     """Position and identity of a record."""
 
-    sequence: str
+    version: Version
     event_id: str
     place: Place
 
@@ -29,8 +30,8 @@ class KeyRecord:
         """
         if self.is_copy_of(letter, failed):
             return False
-        if self.sequence and letter.source_sequence and self.sequence != letter.source_sequence:
-            return self.sequence > letter.source_sequence
+        if self.version.is_ordered_by_sequence(letter.version):
+            return self.version > letter.version
         return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
 
     def is_copy_of(self, letter: DeadLetter, failed: FailedRecord) -> bool:
@@ -49,7 +50,7 @@ def read_key_records(
         if isinstance(key, bytes) and key in found:
             headers = text_headers(message)
             place = Place(message.partition() or 0, message.offset() or 0)
-            found[key].append(KeyRecord(headers.get("source_sequence", ""), headers.get("event_id", ""), place))
+            found[key].append(KeyRecord(version_of(headers), headers.get("event_id", ""), place))
 
     starts = {number: bound.first for number, bound in bounds.items() if bound.first < bound.end}
     ends = {number: bound.end for number, bound in bounds.items()}

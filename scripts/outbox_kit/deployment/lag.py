@@ -8,7 +8,7 @@ from typing import Any
 from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operations.samples import positions
 
 from outbox_kit import lsn
-from outbox_kit.operations.lag import Positions
+from outbox_kit.deployment.lag import Positions
 
 
 @pytest.mark.parametrize(

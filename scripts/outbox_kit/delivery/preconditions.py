@@ -7,18 +7,17 @@ from psycopg import sql
 from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
+from outbox_kit.delivery.outbox_rows import publications_of_deletes
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.lag import read_positions
+from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
 from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
-from outbox_kit.operations.lag import read_positions
-from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
-from outbox_kit.operations.state_comparison import is_confirmed_by
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.replication_slot import Slot, SlotCounters, read_counters, read_slot
+from outbox_kit.postgres.replication_slot import Slot, SlotCounters, is_confirmed_by, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.progress import Reporter
-from outbox_kit.pruning.outbox_rows import publications_of_deletes
 from outbox_kit.waiting import Observation, wait_for
 
 
@@ -31,14 +30,20 @@ def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progre
             "so there is no outbox table to prune",
             "remove `outbox prune` from the schedule of this pipeline: PostgreSQL removes messages with the WAL",
         )
-    lock, database = require_unchanged_source(deployment)
-    if lock.unfinished is not None:
-        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    lock, database = require_applied_source(deployment)
     _refuse_older_slot(lock, database)
     refuse_published_deletes(pipeline.source, database)
     for name in publications_of_deletes(connection, pipeline.source):
         progress(f"publication {name} publishes the deletes of {pipeline.source.table}: its subscribers receive them")
     return lock
+
+
+def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+    """Return lock file and database. Raises the errors of require_unchanged_source(), and RefusedError during apply."""
+    lock, database = require_unchanged_source(deployment)
+    if lock.unfinished is not None:
+        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    return lock, database
 
 
 def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
