@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,8 +27,8 @@ ROWS: LiteralString = """
     from {table} where {condition} order by {type} collate "C", {key} collate "C", {insertion_order}"""
 # created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
 IS_OLD: LiteralString = "coalesce({created_at} < now() - make_interval(secs => %s), false)"
-IS_OF_EVENTS: LiteralString = "{id} = any(%s::uuid[])"
-IS_OF_AGGREGATE: LiteralString = "{type} = %s and {key} = %s"
+OF_EVENTS: LiteralString = "{id} = any(%s::uuid[])"
+OF_AGGREGATE: LiteralString = "{type} = %s and {key} = %s"
 # A row that was updated or inserted again since the snapshot has another xmin.
 DELETION: LiteralString = """
     delete from {table} as event using unnest(%s::uuid[], %s::text[]) as proven (id, xid)
@@ -68,10 +68,9 @@ class OutboxSnapshot:
 
         A row is old if its created_at is more than `older_than` seconds ago.
         """
-        query = _query(self.connection, self._source, is_old=IS_OLD)
         with self.connection.cursor("outbox_rows", row_factory=class_row(StoredRow)) as cursor:
             cursor.itersize = FETCH_ROWS
-            cursor.execute(query, (older_than,))
+            cursor.execute(_query(self.connection, self._source, is_old=IS_OLD), (older_than,))
             for _, rows in groupby(cursor, lambda row: (row.aggregate_type, row.key)):
                 yield list(rows)
 
@@ -95,18 +94,12 @@ def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnap
         yield OutboxSnapshot(connection, source, position)
 
 
-def rows_of_events(connection: Connection, source: Source, event_ids: Collection[str]) -> dict[str, StoredRow]:
-    """Return the rows with these UUIDs by event id. None of them counts as young."""
-    query = _query(connection, source, condition=IS_OF_EVENTS)
+def select_rows(
+    connection: Connection, source: Source, condition: LiteralString, *parameters: object
+) -> list[StoredRow]:
+    """Return the rows OF_EVENTS or OF_AGGREGATE in the order of aggregates(). None of them counts as young."""
     with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
-        return {row.id: row for row in cursor.execute(query, (list(event_ids),))}
-
-
-def rows_of_aggregate(connection: Connection, source: Source, aggregate_type: str, key: str) -> list[StoredRow]:
-    """Return the rows of an aggregate in insertion order. None of them counts as young."""
-    query = _query(connection, source, condition=IS_OF_AGGREGATE)
-    with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
-        return cursor.execute(query, (aggregate_type, key)).fetchall()
+        return cursor.execute(_query(connection, source, condition=condition), parameters).fetchall()
 
 
 def has_seq(connection: Connection, source: Source) -> bool:
@@ -117,15 +110,11 @@ def _query(
     connection: Connection, source: Source, *, condition: LiteralString = "true", is_old: LiteralString = "true"
 ) -> sql.Composed:
     columns = source.columns
-    names = {
-        "id": sql.Identifier(columns.id),
-        "type": sql.Identifier(columns.aggregate_type),
-        "key": sql.Identifier(columns.aggregate_id),
-        "created_at": sql.Identifier(columns.created_at),
-    }
+    fields = {"id": columns.id, "type": columns.aggregate_type, "key": columns.aggregate_id}
+    names = {name: sql.Identifier(column) for name, column in fields.items()}
     return sql.SQL(ROWS).format(
         **names,
-        is_old=sql.SQL(is_old).format(**names),
+        is_old=sql.SQL(is_old).format(created_at=sql.Identifier(columns.created_at)),
         table=ddl.qualified_name(source.table),
         condition=sql.SQL(condition).format(**names),
         insertion_order=sql.SQL(BY_SEQ if has_seq(connection, source) else BY_TRANSACTION),

@@ -12,7 +12,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import read_positions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
 from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
-from outbox_kit.pipeline import Lock, Source
+from outbox_kit.pipeline import Lock, Pipeline, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, SlotCounters, is_confirmed_by, read_counters, read_slot
@@ -24,18 +24,20 @@ from outbox_kit.waiting import Observation, wait_for
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
     """Return the lock file. Raises RefusedError if the slot cannot prove a delivery, or if a delete stops the task."""
     pipeline = deployment.pipeline
-    if not pipeline.source.uses_table:
-        raise RefusedError(
-            f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
-            "so there is no outbox table to prune",
-            "remove `outbox prune` from the schedule of this pipeline: PostgreSQL removes messages with the WAL",
-        )
+    require_table(pipeline, "remove `outbox prune` from its schedule: PostgreSQL removes messages with the WAL")
     lock, database = require_applied_source(deployment)
     _refuse_older_slot(lock, database)
     refuse_published_deletes(pipeline.source, database)
     for name in publications_of_deletes(connection, pipeline.source):
         progress(f"publication {name} publishes the deletes of {pipeline.source.table}: its subscribers receive them")
     return lock
+
+
+def require_table(pipeline: Pipeline, hint: str) -> None:
+    """Raise RefusedError, with this hint, if the pipeline has no outbox table."""
+    if not pipeline.source.uses_table:
+        messages = "its events are logical decoding messages (source.message_prefix)"
+        raise RefusedError(f"pipeline {pipeline.name} has no outbox table: {messages}", hint)
 
 
 def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:

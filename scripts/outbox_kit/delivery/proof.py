@@ -13,7 +13,7 @@ order of the writers, which hold the lock of the aggregate. The second one rejec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.deployment import Deployment
@@ -74,13 +74,12 @@ class ProofReader:
     connection: Connection
     position: int
     epoch: int
-    _dead_letters: dict[str, Version] = field(default_factory=dict)
-    _current: tuple[str, Proof] | None = None
 
     def __post_init__(self) -> None:
         pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
         letters = dead_letters.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
         self._dead_letters = first_versions(letters)
+        self._current: tuple[str, Proof] | None = None
 
     def of_type(self, aggregate_type: str) -> Proof:
         """Return the proof of an aggregate type. Raises UnreachableError, RejectedError, WaitTimeoutError."""

@@ -22,9 +22,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.delivery.proof import is_confirmed
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.kafka.source_sequence import WalPosition
 from outbox_kit.kafka.value_sample import ValueSample
@@ -127,12 +128,7 @@ class StateComparison:
         table, or if a topic has too many records.
         """
         pipeline, deadline = self.deployment.pipeline, Deadline(self.seconds)
-        if not pipeline.source.uses_table:
-            raise RefusedError(
-                f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
-                "so there is no outbox table with which its topics can be compared",
-                "run `outbox verify`, which sends a canary through the pipeline",
-            )
+        require_table(pipeline, "run `outbox verify`, which sends a canary through the pipeline")
         result = ComparisonResult([], {})
         with postgres_client.connected(self.deployment.environment.source) as connection:
             epoch = _comparable_epoch(self.deployment, connection)

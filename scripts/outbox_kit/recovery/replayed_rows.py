@@ -9,7 +9,7 @@ topic, in the outbox table, or on its way between the two:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 from uuid import UUID
@@ -17,8 +17,8 @@ from uuid import UUID
 from psycopg import sql
 
 from outbox_kit.connect.lifecycle import is_paused_or_stopped, raise_if_failed, status_text
-from outbox_kit.delivery.outbox_rows import StoredRow, rows_of_aggregate, rows_of_events
-from outbox_kit.delivery.preconditions import refuse_published_deletes, require_applied_source
+from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
+from outbox_kit.delivery.preconditions import refuse_published_deletes, require_applied_source, require_table
 from outbox_kit.delivery.proof import Proof, ProofReader, is_superseded
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster, require_connector
@@ -96,13 +96,10 @@ def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progr
 
 def _require_replayable(deployment: Deployment) -> Lock:
     """Return the lock file. Raises RefusedError if rows cannot be written again."""
-    pipeline = deployment.pipeline
-    if not pipeline.source.uses_table:
-        message = f"pipeline {pipeline.name} has no outbox table: its events are messages (source.message_prefix)"
-        raise RefusedError(message, "let the service write the state again")
+    require_table(deployment.pipeline, "let the service write the state again")
     lock, database = require_applied_source(deployment)
     refuse_wrong_cluster(deployment, lock, ("kafka",))
-    refuse_published_deletes(pipeline.source, database)
+    refuse_published_deletes(deployment.pipeline.source, database)
     _require_started(deployment)
     return lock
 
@@ -131,16 +128,16 @@ def _read_evidence(
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
     progress(f"wait until slot {source.slot} has confirmed the events before the replay")
     wait_confirmed(connection, source.slot, position, pipeline.connector.name)
-    rows = rows_of_events(connection, source, _uuids(letters))
+    rows = _rows_by_event(connection, source, letters)
     reader = ProofReader(deployment, connection, position, lock.source_epoch)
     types = {entry.letter.aggregate_type for entry in letters} | {row.aggregate_type for row in rows.values()}
     batch = {entry.letter.event_id for entry in letters}
     return _Evidence({name: reader.of_type(name) for name in types}, batch)
 
 
-def _uuids(letters: Iterable[StoredLetter]) -> list[str]:
-    """Return the event ids that can be those of outbox rows."""
-    return [entry.letter.event_id for entry in letters if _is_uuid(entry.letter.event_id)]
+def _rows_by_event(connection: Connection, source: Source, letters: Collection[StoredLetter]) -> dict[str, StoredRow]:
+    event_ids = [entry.letter.event_id for entry in letters if _is_uuid(entry.letter.event_id)]
+    return {row.id: row for row in select_rows(connection, source, OF_EVENTS, event_ids)}
 
 
 def _is_uuid(text: str) -> bool:
@@ -166,7 +163,7 @@ def _write_rows(
     connection: Connection, source: Source, letters: Collection[StoredLetter], evidence: _Evidence, result: Replay
 ) -> None:
     """Check and write the rows in the order of their events."""
-    rows = rows_of_events(connection, source, _uuids(letters))
+    rows = _rows_by_event(connection, source, letters)
     written: set[str] = set()
     for entry in sorted(letters, key=lambda entry: (entry.letter.version, entry.letter.place)):
         letter = entry.letter
@@ -176,7 +173,7 @@ def _write_rows(
             if letter.event_id not in written:
                 row = rows.get(letter.event_id)
                 kind, key = (row.aggregate_type, row.key) if row else (letter.aggregate_type, letter.key)
-                evidence.refuse_older(letter, kind, key, rows_of_aggregate(connection, source, kind, key))
+                evidence.refuse_older(letter, kind, key, select_rows(connection, source, OF_AGGREGATE, kind, key))
                 insert_again(connection, source, letter.event_id, entry.record, has_row=row is not None)
                 written.add(letter.event_id)
             result.replayed.append(letter)
