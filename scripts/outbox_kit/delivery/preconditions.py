@@ -97,7 +97,7 @@ def wait_delivered(
         return Observation(is_confirmed_by(slot, position) or None, _describe(slot, position))
 
     if poll().value is None:
-        _refuse_stopped_connector(name, require_connector(deployment))
+        refuse_stopped_connector(name, require_connector(deployment))
     hint = "check the connector with `outbox status`; no row was deleted, so run the command again"
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
@@ -107,11 +107,11 @@ def wait_delivered(
     connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
 
 
-def _refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
+def refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
     """Raise RefusedError for a connector that does not read, so that the slot would not advance."""
     if actual.status is not None and not connect_state.is_in_state("running", actual.status):
         message = f"connector {name!r} is {actual.status.connector_state}, so the slot proves no delivery"
-        raise RefusedError(message, "run `outbox resume`, then prune again")
+        raise RefusedError(message, "run `outbox resume`, then the command again")
 
 
 def _describe(slot: Slot, position: int) -> str:

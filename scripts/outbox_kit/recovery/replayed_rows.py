@@ -16,9 +16,14 @@ from uuid import UUID
 
 from psycopg import sql
 
-from outbox_kit.connect.lifecycle import is_paused_or_stopped, raise_if_failed, status_text
+from outbox_kit.connect.lifecycle import raise_if_failed
 from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
-from outbox_kit.delivery.preconditions import refuse_published_deletes, require_applied_source, require_table
+from outbox_kit.delivery.preconditions import (
+    refuse_published_deletes,
+    refuse_stopped_connector,
+    require_applied_source,
+    require_table,
+)
 from outbox_kit.delivery.proof import Proof, ProofReader, is_superseded
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster, require_connector
@@ -95,22 +100,15 @@ def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progr
 
 
 def _require_replayable(deployment: Deployment) -> Lock:
-    """Return the lock file. Raises RefusedError if rows cannot be written again."""
+    """Return the lock file. Raises RefusedError, and FailedError for a connector that cannot confirm earlier events."""
     require_table(deployment.pipeline, "let the service write the state again")
     lock, database = require_applied_source(deployment)
     refuse_wrong_cluster(deployment, lock, ("kafka",))
     refuse_published_deletes(deployment.pipeline.source, database)
-    _require_started(deployment)
+    name, actual = deployment.pipeline.connector.name, require_connector(deployment)
+    raise_if_failed(name, actual.status)
+    refuse_stopped_connector(name, actual)
     return lock
-
-
-def _require_started(deployment: Deployment) -> None:
-    """Raise an error if the connector cannot confirm the earlier events: it is paused, stopped or FAILED."""
-    name, status = deployment.pipeline.connector.name, require_connector(deployment).status
-    raise_if_failed(name, status)
-    if is_paused_or_stopped(status):
-        message = f"connector {name} is {status_text(status)}: it cannot deliver the events before the replay"
-        raise RefusedError(message, "run `outbox resume`")
 
 
 def _last_number(connection: Connection, source: Source) -> int | None:
