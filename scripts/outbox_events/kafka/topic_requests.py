@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription
 
-from outbox_kit.errors import UnreachableError
+from outbox_events.errors import UnreachableError
 
 REQUEST_S = 20.0
 RETRY_S = 0.1

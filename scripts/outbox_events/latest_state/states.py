@@ -1,22 +1,18 @@
-"""Newest record of each key, by the ordering rule (docs/contract.md): source_sequence, partition epoch, offset."""
+"""Newest record of each key, by the ordering rule of Version."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Message
 
-from outbox_events.contract.headers import SOURCE_SEQUENCE
-
-_SEQUENCE_HEADER = "source_sequence"
-_SEQUENCE = re.compile(SOURCE_SEQUENCE.pattern.encode())
+from outbox_events.contract.source_sequence import SEQUENCE_HEADER, SOURCE_SEQUENCE_BYTES
 
 Entry = tuple[bytes, int, int, int, bytes]
-"""source_sequence (empty without the header), partition epoch, offset, partition, value. A tuple takes little memory,
-and the comparison of its first three members is the ordering rule."""
+"""Members of Version (source_sequence as bytes), partition, value. A plain tuple takes little memory and time, and its
+first three members have the order of Version."""
 Tombstone = tuple[bytes, int, int, int, float]
 """As Entry, with the time in seconds since 1970 after which the version is forgotten."""
 
@@ -40,7 +36,7 @@ class States:
     def apply(self, messages: Iterable[Message], positions: dict[int, int]) -> list[Message]:
         """Apply records, and set the position of their partitions. Return the messages that are not records."""
         entries, tombstones, epoch = self.entries, self.tombstones, self.partition_epoch
-        unordered, is_valid, others = self.unordered, _SEQUENCE.fullmatch, []
+        unordered, is_valid, others = self.unordered, SOURCE_SEQUENCE_BYTES.fullmatch, []
         for message in messages:
             if message.error() is not None:
                 others.append(message)
@@ -53,7 +49,7 @@ class States:
             value: Any = message.value()
             positions[partition] = offset + 1
             # dict() keeps the last header of a name, which is the valid one.
-            sequence = (dict(headers).get(_SEQUENCE_HEADER) if headers else None) or b""
+            sequence = (dict(headers).get(SEQUENCE_HEADER) if headers else None) or b""
             current = entries.get(key) or (tombstones.get(key) if tombstones else None)
             if key is None:
                 self.ignored += 1

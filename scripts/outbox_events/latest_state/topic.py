@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.topic_requests import READ_HINT, ClientErrors, unreadable
-from outbox_kit.errors import ConfigurationError, UnreachableError
 
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
 from outbox_events.producing.delivered_events import READ_S, delivered_event_ids
 from outbox_events.producing.delivery import DELIVERY_S
@@ -26,7 +27,6 @@ from outbox_events.producing.open_transactions import begin, wait_until_ended
 from outbox_events.producing.stored_record import event_id
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.text import plural
-from outbox_kit.errors import ConfigurationError
 
 MAX_GID_BYTES = 199  # GIDSIZE of PostgreSQL, without the terminating byte
 SEPARATOR = ":"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import ATTEMPTS, GROUP, MESSAGE, OFFSET, PARTITION, REASON, TOPIC
+from outbox_events.contract.source_sequence import Version
 from outbox_events.kafka.record_headers import text_headers
 
 
@@ -59,6 +60,11 @@ class DeadLetter:
     message: str
     source_sequence: str = ""
     failed: FailedRecord | None = None
+
+    @property
+    def version(self) -> Version:
+        """Version of the record that this would have been."""
+        return Version(self.source_sequence)
 
     def to_dict(self) -> dict[str, object]:
         document = {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
+from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
@@ -19,7 +20,7 @@ from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 class KeyRecord:
     """Position and identity of a record."""
 
-    sequence: str
+    version: Version
     event_id: str
     place: Place
 
@@ -30,8 +31,8 @@ class KeyRecord:
         """
         if self.is_copy_of(letter, failed):
             return False
-        if self.sequence and letter.source_sequence and self.sequence != letter.source_sequence:
-            return self.sequence > letter.source_sequence
+        if self.version.is_ordered_by_sequence(letter.version):
+            return self.version > letter.version
         return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
 
     def is_copy_of(self, letter: DeadLetter, failed: FailedRecord) -> bool:
@@ -50,7 +51,7 @@ def read_key_records(
         if isinstance(key, bytes) and key in found:
             headers = text_headers(message)
             place = Place(message.partition() or 0, message.offset() or 0)
-            found[key].append(KeyRecord(headers.get("source_sequence", ""), headers.get("event_id", ""), place))
+            found[key].append(KeyRecord(version_of(headers), headers.get("event_id", ""), place))
 
     read_records(client_settings(client.kafka), {topic: bounds}, add, seconds=READ_TIMEOUT_S)
     return found

@@ -1,14 +1,18 @@
-"""Conditions under which commands refuse to start: protection, cluster, lock file, rules, dangerous changes."""
+"""Conditions under which commands refuse to start: protection, cluster, source, lock file, dangerous changes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import state as postgres_state
+from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.checks import Check, Severity, Status
 
 
@@ -48,6 +52,28 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
             "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
         )
     return next(iter(cluster_ids.values()), None)
+
+
+def require_connector(deployment: Deployment) -> ActualConnector:
+    """Return the live connector. Raises RefusedError if it does not exist."""
+    name = deployment.pipeline.connector.name
+    actual = connect_state.read_actual(deployment.connect, name)
+    if actual.config is None:
+        raise RefusedError(f"connector {name!r} does not exist at {deployment.connect.url}", "run `outbox apply`")
+    return actual
+
+
+def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+    """Return lock file and database. Raises RefusedError if slot, publication or database differ from the lock file."""
+    lock = deployment.lock()
+    if lock is None or lock.source is None:
+        raise RefusedError(
+            f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
+            "restore the lock file from version control, or run `outbox apply`",
+        )
+    database = deployment.read_database()
+    postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
+    return lock, database
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:

@@ -7,7 +7,7 @@ from outbox_events.contract.source_sequence import WalPosition
 from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.source_epochs import highest_sequence
+from outbox_kit.deployment.source_epochs import highest_version
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -31,7 +31,7 @@ def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | 
         count = count_between(connection, source, after=confirmed, upto=offset_lsn)
     if not count or not _has_sequences(deployment, lock):
         return
-    if WalPosition(lock.source_epoch, confirmed).precedes(highest_sequence(deployment)):
+    if WalPosition(lock.source_epoch, confirmed).precedes(highest_version(deployment)):
         return
     raise RefusedError(
         f"the offset of connector {deployment.pipeline.connector.name!r} is at {lsn.describe(offset_lsn)}, beyond slot "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError, UnreachableError
@@ -32,24 +33,24 @@ def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
 
 
 def highest_epoch(deployment: Deployment, *, complete: bool = False) -> int:
-    """Return the source epoch of highest_sequence(); 0 if the topics have no records."""
-    return source_epoch.epoch_of(highest_sequence(deployment, complete=complete))
+    """Return the source epoch of highest_version(); 0 if the topics have no records."""
+    return highest_version(deployment, complete=complete).source_epoch
 
 
-def highest_sequence(deployment: Deployment, *, complete: bool = False) -> str:
-    """Return the highest source sequence in the last records of the topics; empty if the topics have no records.
+def highest_version(deployment: Deployment, *, complete: bool = False) -> Version:
+    """Return the highest version of the last records of the topics; UNVERSIONED if the topics have no records.
 
     With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
     """
     pipeline, kafka = deployment.pipeline, deployment.environment.kafka
     existing_topics = deployment.kafka.topics()
     written_topics = [*map(pipeline.topic_of, pipeline.routed), pipeline.dead_letter_topic]
-    sequences = [
-        source_epoch.highest_sequence(kafka, topic, deployment.kafka.bounds(topic), complete=complete)
+    versions = [
+        source_epoch.highest_version(kafka, topic, deployment.kafka.bounds(topic), complete=complete)
         for topic in written_topics
         if topic in existing_topics
     ]
-    return max(sequences, default="")
+    return max(versions, default=UNVERSIONED)
 
 
 def next_epoch(deployment: Deployment, lock: Lock) -> int:
@@ -61,6 +62,6 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     with postgres_client.connected(deployment.environment.source) as connection:
         relay = postgres_client.read_relay_epoch(connection, deployment.pipeline.source.table)
     epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
-    if epoch == source_epoch.MAX_EPOCH:
+    if epoch == MAX_EPOCH:
         raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
     return epoch + 1

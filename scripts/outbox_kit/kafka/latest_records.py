@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from confluent_kafka import Message
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.contract.wire_format import schema_id
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.kafka.topic_reader import read_records
@@ -26,7 +27,7 @@ class LatestRecord:
     `schema_id` is that of a value in Confluent's wire format.
     """
 
-    sequence: str
+    version: Version
     event_id: str
     event_time: str
     has_state: bool
@@ -118,7 +119,7 @@ class LatestRecords:
 
     def _is_wrong(self, key: str, record: LatestRecord) -> bool:
         newest, partition = self.by_key[key], record.partition
-        if not self._hashed_keys and record.sequence >= newest.sequence:
+        if not self._hashed_keys and record.version >= newest.version:
             return False  # either of two copies can be the one in the right partition
         was_deleted = not newest.has_state and newest.partition != partition
         return was_deleted or partition != self._home(key)
@@ -149,7 +150,7 @@ class LatestRecords:
             return
         key, headers = key_bytes.decode(errors="replace"), text_headers(record)
         latest = LatestRecord(
-            headers.get("source_sequence", ""),
+            version_of(headers),
             headers.get("event_id", ""),
             headers.get("event_time", ""),
             record.value() is not None,
@@ -162,8 +163,8 @@ class LatestRecords:
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)
-        # After partitions were added, a key can have records in two of them: source_sequence orders these records.
-        if previous and previous.sequence > latest.sequence:
+        # After partitions were added, a key can have records in two of them: their version orders these records.
+        if previous and previous.version > latest.version:
             self._add_older(key, previous, latest)
             return
         self.overwritten.pop(key, None)

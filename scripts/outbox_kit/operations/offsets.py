@@ -17,11 +17,11 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_protected
+from outbox_kit.deployment.lag import Positions, read_positions
+from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
 from outbox_kit.errors import RECOVER_HINT, RESEND_HINT, RefusedError
 from outbox_kit.operations import offset_backup
-from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
-from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.count_undelivered import count_between

@@ -5,34 +5,10 @@ from __future__ import annotations
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_skipped_rows
+from outbox_kit.deployment.lag import read_positions
+from outbox_kit.deployment.preconditions import require_unchanged_source
 from outbox_kit.deployment.source_epochs import refuse_relayed_states
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.lag import read_positions
-from outbox_kit.pipeline import Lock
-from outbox_kit.postgres import state as postgres_state
-from outbox_kit.postgres.state import ActualDatabase
-
-
-def require_connector(deployment: Deployment) -> ActualConnector:
-    """Return the live connector. Raises RefusedError if it does not exist."""
-    name = deployment.pipeline.connector.name
-    actual = connect_state.read_actual(deployment.connect, name)
-    if actual.config is None:
-        raise RefusedError(f"connector {name!r} does not exist at {deployment.connect.url}", "run `outbox apply`")
-    return actual
-
-
-def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return lock file and database. Raises RefusedError if slot, publication or database differ from the lock file."""
-    lock = deployment.lock()
-    if lock is None or lock.source is None:
-        raise RefusedError(
-            f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
-            "restore the lock file from version control, or run `outbox apply`",
-        )
-    database = deployment.read_database()
-    postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
-    return lock, database
 
 
 def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip_rows: bool = False) -> None:

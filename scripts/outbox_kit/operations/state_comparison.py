@@ -24,8 +24,10 @@ from typing import Literal
 
 from outbox_events.contract.source_sequence import WalPosition
 from outbox_events.waiting import Deadline, Observation, wait_for
+from outbox_kit.delivery.preconditions import require_table
+from outbox_kit.delivery.proof import is_confirmed
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.kafka.value_sample import ValueSample
 from outbox_kit.operations.value_comparison import Difference, ValueDecoder
@@ -33,7 +35,7 @@ from outbox_kit.pipeline import Backfill
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.postgres.replication_slot import Slot, read_slot
+from outbox_kit.postgres.replication_slot import is_confirmed_by, read_slot
 from outbox_kit.results.progress import Reporter
 
 POLL_INTERVAL_S = 1.0
@@ -126,12 +128,7 @@ class StateComparison:
         table, or if a topic has too many records.
         """
         pipeline, deadline = self.deployment.pipeline, Deadline(self.seconds)
-        if not pipeline.source.uses_table:
-            raise RefusedError(
-                f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
-                "so there is no outbox table with which its topics can be compared",
-                "run `outbox verify`, which sends a canary through the pipeline",
-            )
+        require_table(pipeline, "run `outbox verify`, which sends a canary through the pipeline")
         result = ComparisonResult([], {})
         with postgres_client.connected(self.deployment.environment.source) as connection:
             epoch = _comparable_epoch(self.deployment, connection)
@@ -289,7 +286,7 @@ class _TypeComparison:
     def _read_ahead(self, keys: Iterable[str]) -> set[str]:
         """Return those of `keys` whose newest record is ahead. The position is read after the topic."""
         position, latest = self._read_position(), self._topic.by_key
-        return {key for key in keys if position and position.is_exceeded_by(latest[key].sequence)}
+        return {key for key in keys if position and position.is_exceeded_by(latest[key].version)}
 
     def _read_position(self) -> WalPosition | None:
         """Return the current position of the source; None if it cannot be compared with those of the records."""
@@ -304,7 +301,7 @@ class _TypeComparison:
         states = aggregate_queries.states(self._connection, table, keys, seconds=self._deadline.seconds_left)
         latest, values = self._topic.by_key, sample.values
         return {
-            key: Difference(fields, latest[key].sequence, state)
+            key: Difference(fields, latest[key].version, state)
             for key, state in states.items()
             if key in values and (fields := decoder.different_fields(values[key], state))
         }
@@ -313,23 +310,6 @@ class _TypeComparison:
         if self._business_table is None:
             return set()
         return aggregate_queries.live_keys(self._connection, self._business_table, seconds=self._deadline.seconds_left)
-
-
-def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | None) -> bool:
-    """Return whether the latest record of a key proves the newest outbox row. `row` is a row of latest_events().
-
-    `position` is a WAL position after the commit of the row, None if it is unknown.
-    """
-    if record is None:
-        return bool(row["deleted"])
-    return record.event_id in row["event_ids"] or (position is not None and position.precedes(record.sequence))
-
-
-def is_confirmed_by(slot: Slot | None, position: int | None) -> bool:
-    """Return whether the reader of the slot has confirmed the WAL up to the position. None means unknown."""
-    if slot is None or slot.confirmed_flush is None or position is None:
-        return False
-    return slot.confirmed_flush >= position
 
 
 def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:

@@ -19,6 +19,7 @@ from typing import Any
 import fastavro
 
 from outbox_events.contract import wire_format
+from outbox_events.contract.source_sequence import Version
 from outbox_kit.pipeline import Lock
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS
 
@@ -29,10 +30,10 @@ PARSING_ERRORS = (ValueError, TypeError, ArithmeticError)
 
 @dataclass(frozen=True)
 class Difference:
-    """Fields in which a record differs from the current state, and the texts by which a later change is recognized."""
+    """Fields in which a record differs from the current state, and what shows a later change."""
 
     fields: tuple[str, ...]
-    sequence: str
+    version: Version
     state: str
 
 

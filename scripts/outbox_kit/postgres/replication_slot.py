@@ -69,6 +69,13 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     return Slot(**row) if row else None
 
 
+def is_confirmed_by(slot: Slot | None, position: int | None) -> bool:
+    """Return whether the reader of the slot has confirmed the WAL up to the position. None means unknown."""
+    if slot is None or slot.confirmed_flush is None or position is None:
+        return False
+    return slot.confirmed_flush >= position
+
+
 def read_counters(connection: Connection, name: str) -> SlotCounters | None:
     """Return the statistics of the slot, or None if the slot does not exist."""
     row = connection.execute(COUNTERS, (name,)).fetchone()

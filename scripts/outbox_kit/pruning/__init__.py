@@ -1,1 +1,1 @@
-"""Deletion of outbox rows whose delivery is proven: prerequisites, proof, and the rows of one snapshot."""
+"""Deletion of outbox rows whose delivery is proven: rows of one snapshot, or partitions."""

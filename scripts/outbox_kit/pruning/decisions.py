@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from outbox_kit.pruning.delivery_proof import DeliveryProof
-from outbox_kit.pruning.outbox_rows import OutboxRow
+from outbox_kit.delivery.outbox_rows import StoredRow
+from outbox_kit.delivery.proof import Proof
 
 Reason = Literal["newest", "young", "unproven", "following"]
 
@@ -29,9 +29,7 @@ class RetainedRows:
         setattr(self, reason, getattr(self, reason) + 1)
 
 
-def decide(
-    rows: Sequence[OutboxRow], proof: DeliveryProof, *, keep_newest: bool
-) -> Iterator[tuple[OutboxRow, Reason | None]]:
+def decide(rows: Sequence[StoredRow], proof: Proof, *, keep_newest: bool) -> Iterator[tuple[StoredRow, Reason | None]]:
     """Yield each row of an aggregate, the oldest one first, with the reason why it remains; None if it is deletable.
 
     With `keep_newest` the last row remains unless it is the tombstone on the topic, because the aggregate is deleted.

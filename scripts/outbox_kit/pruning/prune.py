@@ -1,7 +1,7 @@
 """prune: delete the outbox rows whose delivery is proven.
 
 A snapshot determines the rows, and the WAL position that is read after it is after the commit of each of them. Rows are
-deleted only when the slot has confirmed this position, and only those that DeliveryProof proves. Of each aggregate the
+deleted only when the slot has confirmed this position, and only those that Proof proves. Of each aggregate the
 oldest rows are deleted first: a row remains if an older one of its aggregate remains, because `outbox stuck` would
 otherwise compare the older one with the topic.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from outbox_kit.delivery.outbox_rows import OutboxSnapshot, StoredRow, delete_rows, open_snapshot
+from outbox_kit.delivery.preconditions import refuse_unsafe_pruning, wait_delivered
+from outbox_kit.delivery.proof import ProofReader
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_counters
-from outbox_kit.pruning.conditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.pruning.decisions import Reason, RetainedRows, decide
-from outbox_kit.pruning.delivery_proof import ProofReader
-from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot, delete_rows, open_snapshot
 from outbox_kit.results.progress import Reporter
 
 DAY_S = 24 * 60 * 60
@@ -49,7 +49,7 @@ class PrunedType(RetainedRows):
     changed: int = 0
     unproven_keys: list[str] = field(default_factory=list)
 
-    def add_row(self, row: OutboxRow, reason: Reason) -> None:
+    def add_row(self, row: StoredRow, reason: Reason) -> None:
         self.add(reason)
         if reason == "unproven" and row.key not in self.unproven_keys and len(self.unproven_keys) < MAX_EXAMPLES:
             self.unproven_keys.append(row.key)
@@ -63,7 +63,7 @@ class ProvenSnapshot:
     proofs: ProofReader
     options: PruneOptions
 
-    def decisions(self) -> Iterator[list[tuple[OutboxRow, Reason | None]]]:
+    def decisions(self) -> Iterator[list[tuple[StoredRow, Reason | None]]]:
         """Yield the decisions on the rows of one aggregate after the other, by aggregate type."""
         for rows in self.rows.aggregates(older_than=self.options.older_than):
             proof = self.proofs.of_type(rows[0].aggregate_type)
@@ -122,10 +122,10 @@ class _Run:
         self._source = deployment.pipeline.source
         self._connection = connection
         self._options = options
-        self._batch: list[OutboxRow] = []
+        self._batch: list[StoredRow] = []
         self._types: dict[str, PrunedType] = {}
 
-    def add(self, decisions: Sequence[tuple[OutboxRow, Reason | None]]) -> None:
+    def add(self, decisions: Sequence[tuple[StoredRow, Reason | None]]) -> None:
         """Add the rows of an aggregate, which are in insertion order, and delete full batches."""
         counts = self._counts(decisions[0][0].aggregate_type)
         for row, reason in decisions:

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.client import Connection
 from outbox_kit.pruning.decisions import Reason, RetainedRows
-from outbox_kit.pruning.outbox_rows import OutboxRow
 from outbox_kit.pruning.partitions import (
     Content,
     Partition,
@@ -50,7 +50,7 @@ class PartitionPlan:
         self._required: defaultdict[int, set[int]] = defaultdict(set)
         self.contents: dict[int, Content] = {}
 
-    def add(self, decisions: Sequence[tuple[OutboxRow, Reason | None]]) -> None:
+    def add(self, decisions: Sequence[tuple[StoredRow, Reason | None]]) -> None:
         """Add the rows of an aggregate, which are in insertion order."""
         older: int | None = None
         for row, reason in decisions:

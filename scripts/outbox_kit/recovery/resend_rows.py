@@ -18,6 +18,8 @@ from psycopg import sql
 
 from outbox_events.contract import lsn
 from outbox_events.text import plural
+from outbox_kit.delivery.outbox_rows import OutboxSnapshot, StoredRow, has_seq
+from outbox_kit.delivery.proof import Proof, ProofReader
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import Lock, Source
@@ -25,8 +27,6 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S, refuse_row_security
 from outbox_kit.postgres.client import Connection
-from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
-from outbox_kit.pruning.outbox_rows import OutboxRow, OutboxSnapshot
 from outbox_kit.recovery.slot_events import peek_event_ids
 from outbox_kit.results.progress import Reporter
 
@@ -59,7 +59,7 @@ class ResentRows:
     without_row: int = 0
     undone: Counter[str] = field(default_factory=Counter)
 
-    def add(self, rows: Sequence[OutboxRow], proof: DeliveryProof) -> None:
+    def add(self, rows: Sequence[StoredRow], proof: Proof) -> None:
         """Add the rows of an aggregate, which are in insertion order."""
         for row, is_proven in zip(rows, proof.proven(rows), strict=True):
             (self.delivered if is_proven else self.resent)[row.aggregate_type] += 1
@@ -68,13 +68,13 @@ class ResentRows:
             else:
                 self.ids.append(row.id)
 
-    def count_undone(self, proofs: Mapping[str, DeliveryProof]) -> None:
+    def count_undone(self, proofs: Mapping[str, Proof]) -> None:
         """Count the newest records without a row. Rows are deleted by age, so a restore has undone their commits."""
         for name, proof in proofs.items():
-            has_row = {record.sequence: record.event_id in self.delivered_ids for record in proof.latest.values()}
-            oldest = min((sequence for sequence, found in has_row.items() if found), default=None)
+            has_row = {record.version: record.event_id in self.delivered_ids for record in proof.latest.values()}
+            oldest = min((version for version, found in has_row.items() if found), default=None)
             if oldest is not None:
-                self.undone[name] = sum(sequence > oldest and not found for sequence, found in has_row.items())
+                self.undone[name] = sum(version > oldest and not found for version, found in has_row.items())
 
 
 def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> ResentRows:
@@ -94,9 +94,7 @@ def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> Resen
     return rows
 
 
-def _read_proofs(
-    deployment: Deployment, connection: Connection, lock: Lock, progress: Reporter
-) -> dict[str, DeliveryProof]:
+def _read_proofs(deployment: Deployment, connection: Connection, lock: Lock, progress: Reporter) -> dict[str, Proof]:
     """Read the topics. No record can be added meanwhile."""
     position = postgres_client.read_insert_position(connection) or 0
     reader, proofs = ProofReader(deployment, connection, position, lock.source_epoch), {}
@@ -107,7 +105,7 @@ def _read_proofs(
     return proofs
 
 
-def _move_rows(connection: Connection, source: Source, proofs: dict[str, DeliveryProof]) -> tuple[ResentRows, int]:
+def _move_rows(connection: Connection, source: Source, proofs: dict[str, Proof]) -> tuple[ResentRows, int]:
     """Move the unproven rows to the end of the table; return them, and a WAL position before and after no other row."""
     rows = ResentRows()
     with locked_outbox(connection, source, "outbox recover") as position:
@@ -152,10 +150,6 @@ def move_to_end(connection: Connection, source: Source, event_ids: Sequence[str]
         insertion_order=sql.SQL("seq nulls first" if is_numbered else "outbox_kit_age desc, outbox_kit_place"),
     )
     connection.execute(statement, (list(event_ids),))
-
-
-def has_seq(connection: Connection, source: Source) -> bool:
-    return "seq" in postgres_client.read_column_types(connection, source.table)
 
 
 def written_columns(connection: Connection, source: Source) -> list[str]:

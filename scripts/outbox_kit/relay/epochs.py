@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from outbox_events.contract.source_sequence import MAX_EPOCH, Version
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.deployment.source_epochs import highest_epoch, highest_sequence
+from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.preconditions import MOVE_HINT
-from outbox_kit.kafka.source_epoch import MAX_EPOCH, epoch_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.client import Connection
@@ -58,17 +58,17 @@ def required_epoch(
     current = client.read_relay_epoch(connection, tables.outbox_name)
     connector = connector_epoch(deployment) if with_connect else 0
     # The topics are read first: other processes continue to send.
-    sequence = highest_sequence(deployment)
-    written = epoch_of(sequence)
+    highest = highest_version(deployment)
+    written = highest.source_epoch
     if max(lock.source_epoch, connector) < current >= written:
         last = connection.execute(LAST_NUMBER.format(schema=tables.schema)).fetchall()[0]["number"]
-        if written < current or _number_of(sequence) <= last:
+        if written < current or _number_of(highest) <= last:
             return current
     return _above(max(lock.source_epoch, connector, written, current))
 
 
-def _number_of(sequence: str) -> int:
-    return int(sequence.partition("_")[2].partition("-")[0], 16)
+def _number_of(version: Version) -> int:
+    return int(version.sequence.partition("_")[2].partition("-")[0], 16)
 
 
 def _above(epoch: int) -> int:

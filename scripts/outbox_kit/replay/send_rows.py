@@ -10,31 +10,35 @@ topic, in the outbox table, or on its way between the two:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import LiteralString
+from uuid import UUID
 
 from psycopg import sql
 
-from outbox_kit.connect.lifecycle import is_paused_or_stopped, raise_if_failed, status_text
+from outbox_events.contract.source_sequence import UNVERSIONED
+from outbox_kit.connect.lifecycle import raise_if_failed
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.dead_letters.dead_letter_topic import StoredLetter
-from outbox_kit.dead_letters.stale import is_superseded, original_sequences
+from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
+from outbox_kit.delivery.preconditions import (
+    refuse_published_deletes,
+    refuse_stopped_connector,
+    require_applied_source,
+    require_table,
+)
+from outbox_kit.delivery.proof import Proof, ProofReader, is_superseded
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.preconditions import refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_wrong_cluster, require_connector
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import SEQUENCE
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_transactions_ended
-from outbox_kit.pruning.conditions import refuse_published_deletes
-from outbox_kit.pruning.delivery_proof import DeliveryProof, ProofReader
-from outbox_kit.pruning.outbox_rows import OutboxRow
 from outbox_kit.recovery.resend_rows import locked_outbox
-from outbox_kit.replay.find_rows import is_uuid, rows_of_aggregate, rows_of_events
 from outbox_kit.replay.insert_rows import insert_again
 from outbox_kit.replay.send_records import DROP_HINT, Replay
 from outbox_kit.results.progress import Reporter
@@ -49,29 +53,27 @@ NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
 class _Evidence:
     """What the topics showed before the lock. `batch` are the event ids that are replayed together."""
 
-    proofs: Mapping[str, DeliveryProof]
-    original: Mapping[str, str]
-    batch: set[str] = field(default_factory=set)
+    proofs: Mapping[str, Proof]
+    batch: set[str]
 
-    def refuse_older(self, letter: DeadLetter, row: OutboxRow | None, rows: Sequence[OutboxRow]) -> None:
+    def refuse_older(self, letter: DeadLetter, kind: str, key: str, rows: Sequence[StoredRow]) -> None:
         """Raise RefusedError if the event arrived or something newer exists. `rows` are those of its aggregate."""
-        kind, key = (row.aggregate_type, row.key) if row else (letter.aggregate_type, letter.key)
         proof = self.proofs.get(kind)
         if proof is None:
             raise RefusedError(f"{letter.place}: the row was changed while the command was running", AGAIN_HINT)
         if letter.event_id in proof.event_ids:
             raise RefusedError(f"{letter.place}: event {letter.event_id} was delivered meanwhile", DROP_HINT)
-        if is_superseded(letter, proof.latest.get(key), self.original):
+        if is_superseded(letter, proof.latest.get(key), proof.dead_letters):
             raise RefusedError(f"{letter.place}: the topic has a newer record of {kind} {key}", NEWER_HINT)
         for other, proven in zip(rows, proof.proven(rows) if rows else [], strict=True):
             if other.id != letter.event_id and (not proven or self._is_newer_letter(other, letter, proof)):
                 text = f"{letter.place}: event {other.id} of {kind} {key} is newer, or not delivered yet"
                 raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
 
-    def _is_newer_letter(self, row: OutboxRow, letter: DeadLetter, proof: DeliveryProof) -> bool:
+    def _is_newer_letter(self, row: StoredRow, letter: DeadLetter, proof: Proof) -> bool:
         """Return whether the row is a later dead letter, which may have been replayed and be on its way."""
-        is_waiting = row.id not in self.batch and row.id not in proof.event_ids
-        return is_waiting and self.original.get(row.id, "") > self.original.get(letter.event_id, "")
+        is_waiting, first = row.id not in self.batch and row.id not in proof.event_ids, proof.dead_letters
+        return is_waiting and first.get(row.id, UNVERSIONED) > first.get(letter.event_id, UNVERSIONED)
 
 
 def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progress: Reporter) -> Replay:
@@ -98,27 +100,15 @@ def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progr
 
 
 def _require_replayable(deployment: Deployment) -> Lock:
-    """Return the lock file. Raises RefusedError if rows cannot be written again."""
-    pipeline = deployment.pipeline
-    if not pipeline.source.uses_table:
-        message = f"pipeline {pipeline.name} has no outbox table: its events are messages (source.message_prefix)"
-        raise RefusedError(message, "let the service write the state again")
-    lock, database = require_unchanged_source(deployment)
-    if lock.unfinished is not None:
-        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    """Return the lock file. Raises RefusedError, and FailedError for a connector that cannot confirm earlier events."""
+    require_table(deployment.pipeline, "let the service write the state again")
+    lock, database = require_applied_source(deployment)
     refuse_wrong_cluster(deployment, lock, ("kafka",))
-    refuse_published_deletes(pipeline.source, database)
-    _require_started(deployment)
+    refuse_published_deletes(deployment.pipeline.source, database)
+    name, actual = deployment.pipeline.connector.name, require_connector(deployment)
+    raise_if_failed(name, actual.status)
+    refuse_stopped_connector(name, actual)
     return lock
-
-
-def _require_started(deployment: Deployment) -> None:
-    """Raise an error if the connector cannot confirm the earlier events: it is paused, stopped or FAILED."""
-    name, status = deployment.pipeline.connector.name, require_connector(deployment).status
-    raise_if_failed(name, status)
-    if is_paused_or_stopped(status):
-        message = f"connector {name} is {status_text(status)}: it cannot deliver the events before the replay"
-        raise RefusedError(message, "run `outbox resume`")
 
 
 def _last_number(connection: Connection, source: Source) -> int | None:
@@ -136,12 +126,24 @@ def _read_evidence(
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
     progress(f"wait until slot {source.slot} has confirmed the events before the replay")
     wait_confirmed(connection, source.slot, position, pipeline.connector.name)
-    every = dead_letter_topic.list_letters(deployment.kafka, pipeline, list_all=True)
-    rows = rows_of_events(connection, source, letters)
+    rows = _rows_by_event(connection, source, letters)
     reader = ProofReader(deployment, connection, position, lock.source_epoch)
     types = {entry.letter.aggregate_type for entry in letters} | {row.aggregate_type for row in rows.values()}
     batch = {entry.letter.event_id for entry in letters}
-    return _Evidence({name: reader.of_type(name) for name in types}, original_sequences(every), batch)
+    return _Evidence({name: reader.of_type(name) for name in types}, batch)
+
+
+def _rows_by_event(connection: Connection, source: Source, letters: Collection[StoredLetter]) -> dict[str, StoredRow]:
+    event_ids = [entry.letter.event_id for entry in letters if _is_uuid(entry.letter.event_id)]
+    return {row.id: row for row in select_rows(connection, source, OF_EVENTS, event_ids)}
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_vanished_rows(connection: Connection, source: Source, number: int | None) -> None:
@@ -159,16 +161,17 @@ def _write_rows(
     connection: Connection, source: Source, letters: Collection[StoredLetter], evidence: _Evidence, result: Replay
 ) -> None:
     """Check and write the rows in the order of their events."""
-    rows = rows_of_events(connection, source, letters)
+    rows = _rows_by_event(connection, source, letters)
     written: set[str] = set()
-    for entry in sorted(letters, key=lambda entry: (entry.letter.source_sequence, entry.letter.place)):
+    for entry in sorted(letters, key=lambda entry: (entry.letter.version, entry.letter.place)):
         letter = entry.letter
         try:
-            if not is_uuid(letter.event_id):
+            if not _is_uuid(letter.event_id):
                 raise RefusedError(f"{letter.place}: the dead letter has no event id", DROP_HINT)
             if letter.event_id not in written:
                 row = rows.get(letter.event_id)
-                evidence.refuse_older(letter, row, rows_of_aggregate(connection, source, letter, row))
+                kind, key = (row.aggregate_type, row.key) if row else (letter.aggregate_type, letter.key)
+                evidence.refuse_older(letter, kind, key, select_rows(connection, source, OF_AGGREGATE, kind, key))
                 insert_again(connection, source, letter.event_id, entry.record, has_row=row is not None)
                 written.add(letter.event_id)
             result.replayed.append(letter)

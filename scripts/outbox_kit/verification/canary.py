@@ -20,6 +20,7 @@ from psycopg import sql
 
 from outbox_events.contract import wire_format
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.contract.source_sequence import version_of
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.kafka.topic_reader import POLL_S, open_consumer
 from outbox_events.waiting import Observation, wait_for
@@ -27,7 +28,6 @@ from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RESEND_HINT, OutboxError
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.kafka.source_epoch import SEQUENCE_HEADER, epoch_of
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
@@ -86,7 +86,7 @@ def _record(delivery: Delivery) -> Finding:
     problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
     is_strict = delivery.contract.is_strict
     expected = "key, headers, schema id and payload as sent" if is_strict else "key and event_id as sent"
-    epoch = epoch_of(text_headers(delivery.state.message).get(SEQUENCE_HEADER, ""))
+    epoch = version_of(text_headers(delivery.state.message)).source_epoch
     remedy = LOST_LOCK_HINT if is_strict and epoch > delivery.contract.source_epoch else ""
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 

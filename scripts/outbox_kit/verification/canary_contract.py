@@ -10,7 +10,7 @@ import fastavro
 from confluent_kafka import Message
 
 from outbox_events.contract import wire_format
-from outbox_events.contract.headers import SOURCE_SEQUENCE
+from outbox_events.contract.source_sequence import version_of
 from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
 
@@ -41,11 +41,11 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     headers, value = text_headers(message), message.value()
     if headers.get("aggregate_type") != CANARY_AGGREGATE:
         problems.append("header aggregate_type is missing or wrong")
-    sequence = headers.get("source_sequence", "")
-    if not SOURCE_SEQUENCE.fullmatch(sequence):
+    version = version_of(headers)
+    if version.lsn is None:
         problems.append("header source_sequence is missing or malformed")
-    elif int(sequence[:4], 16) != contract.source_epoch:
-        problems.append(f"source epoch {int(sequence[:4], 16)}, not {contract.source_epoch}")
+    elif version.source_epoch != contract.source_epoch:
+        problems.append(f"source epoch {version.source_epoch}, not {contract.source_epoch}")
     if value is None:
         return [*problems, NOT_A_STATE]
     schema_id, avro_body = wire_format.schema_id(value), wire_format.body(value)

@@ -273,7 +273,7 @@ def _is_newer(letter: DeadLetter, comparison: StateComparison, result: Compariso
     name, key = letter.aggregate_type, letter.key
     record = comparison.topic(name).by_key.get(key)
     if record is not None:
-        return record.sequence < letter.source_sequence
+        return record.version < letter.version
     # Without a `backfill` and without an outbox row, nothing shows that the aggregate was deleted later.
     backfill = comparison.deployment.pipeline.aggregates[name].backfill
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())

@@ -20,11 +20,11 @@ from tests.integration.transforms.test_records import book, send, send_within
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
+from outbox_kit.delivery import outbox_rows
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, connected
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.pruning import outbox_rows
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.services.kafka import NODE_ID

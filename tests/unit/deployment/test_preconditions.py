@@ -9,6 +9,7 @@ from tests.unit.deployment.samples import Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
+from outbox_events.contract.source_sequence import Version
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
@@ -81,11 +82,11 @@ def test_uses_the_highest_epoch_of_all_topics(
     kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
-    def sequence_of_topic(_: object, topic: str, bounds: object, **__: object) -> str:
+    def version_of_topic(_: object, topic: str, bounds: object, **__: object) -> Version:
         requests[topic] = bounds
-        return {"library.book": "0003_0-0"}.get(topic, "0001_f-f")
+        return Version({"library.book": "0003_0-0"}.get(topic, "0001_f-f"))
 
-    monkeypatch.setattr(source_epochs.source_epoch, "highest_sequence", sequence_of_topic)
+    monkeypatch.setattr(source_epochs.source_epoch, "highest_version", version_of_topic)
     assert source_epochs.highest_epoch(deployed()) == 3
     assert requests == {name: {0: Bounds(0, len(name))} for name in topics[:3]}
 

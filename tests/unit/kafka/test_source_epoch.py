@@ -8,7 +8,7 @@ import pytest
 
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.kafka import source_epoch
-from outbox_kit.kafka.source_epoch import epoch_of, highest_sequence
+from outbox_kit.kafka.source_epoch import highest_version
 from outbox_kit.pipeline import Kafka
 
 KAFKA = Kafka(bootstrap_servers="127.0.0.1:1")
@@ -67,26 +67,13 @@ def test_reads_the_epoch_of_the_last_records(
     reads: list[dict[int, int]],
 ) -> None:
     observed = serve(monkeypatch, records)
-    sequence = highest_sequence(KAFKA, "t", {number: Bounds(*bound) for number, bound in bounds.items()})
-    assert epoch_of(sequence) == expected
+    version = highest_version(KAFKA, "t", {number: Bounds(*bound) for number, bound in bounds.items()})
+    assert version.source_epoch == expected
     assert observed == reads
 
 
 def test_reads_every_record_for_a_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of another source can be anywhere."""
     observed = serve(monkeypatch, {(0, 5): 7, (0, 999): 1})
-    assert epoch_of(highest_sequence(KAFKA, "t", {0: Bounds(2, 1000)}, complete=True)) == 7
+    assert highest_version(KAFKA, "t", {0: Bounds(2, 1000)}, complete=True).source_epoch == 7
     assert observed == [{0: 2}]
-
-
-@pytest.mark.parametrize(
-    ("sequence", "expected"),
-    [
-        ("", 0),
-        ("x", 0),
-        ("00ff_0-0", 255),
-        ("00ff:0-0", 255),  # format of earlier releases
-    ],
-)
-def test_epoch_of(sequence: str, expected: int) -> None:
-    assert epoch_of(sequence) == expected

@@ -9,7 +9,7 @@ from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations.lag import Positions
+from outbox_kit.deployment.lag import Positions
 from outbox_kit.pipeline import Backfill
 
 NAME = "library-outbox"

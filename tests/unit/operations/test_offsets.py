@@ -17,9 +17,9 @@ from tests.unit.support import ScriptedServer
 
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.lag import Positions
 from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import offsets
-from outbox_kit.operations.lag import Positions
 from outbox_kit.operations.offsets import OffsetChange, validated_change
 from outbox_kit.results.progress import silent
 

@@ -12,10 +12,12 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import CONFIRMED, NAME
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
+from outbox_events.contract.source_sequence import Version
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment, skipped_rows
+from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector, require_unchanged_source
+from outbox_kit.operations.resume_guard import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
 
 
@@ -81,13 +83,13 @@ def test_rejects_an_offset_beyond_rows_that_no_topic_has(
     refuse_unsafe_start(deployment, require_connector(deployment))  # EventRouter: records have no source_sequence
     connect.configs[NAME] = config
     for before in ("", f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED - 101:016x}"):
-        monkeypatch.setattr(skipped_rows, "highest_sequence", lambda _, sequence=before: sequence)
+        monkeypatch.setattr(skipped_rows, "highest_version", lambda _, text=before: Version(text))
         with pytest.raises(RefusedError, match="no topic has a record of the 2 events in between") as refused:
             refuse_unsafe_start(deployment, require_connector(deployment))
     assert "`outbox offsets reset`" in refused.value.hint
     refuse_unsafe_start(deployment, require_connector(deployment), skip_rows=True)
     last = f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED:016x}"
-    monkeypatch.setattr(skipped_rows, "highest_sequence", lambda _: last)
+    monkeypatch.setattr(skipped_rows, "highest_version", lambda _: Version(last))
     refuse_unsafe_start(deployment, require_connector(deployment))  # the last event before a crash
 
 

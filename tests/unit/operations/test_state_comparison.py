@@ -15,9 +15,8 @@ from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import WalPosition
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
-from outbox_kit.kafka.latest_records import LatestRecord
 from outbox_kit.operations import state_comparison
-from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate, is_confirmed
+from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.results.progress import silent
@@ -31,47 +30,6 @@ def row(key: str = "k", *events: str, deleted: bool = False, recent: bool = Fals
     created_at = "2099-01-01T00:00:00+00:00" if recent else "2026-11-20T18:31:38+00:00"
     ids = list(events or ("new",))
     return {"key": key, "created_at": created_at, "event_ids": ids, "deleted": deleted, "recent": recent}
-
-
-def record(event_id: str = "old", sequence: str = BEFORE, event_time: str = "2099-01-01T00:00:00Z") -> LatestRecord:
-    return LatestRecord(sequence, event_id, event_time, has_state=True)
-
-
-@pytest.mark.parametrize(
-    ("newest", "latest", "confirmed"),
-    [
-        (row(), None, False),
-        (row(), record("new"), True),
-        (row("k", "due", "young"), record("young"), True),
-        (row(), record("old", BEFORE), False),
-        (row(), record("old", AFTER), True),
-        (row(), record("old", AFTER.replace("0002_", "0001_")), False),
-        (row(), record("old", ""), False),
-        (row(deleted=True), None, True),
-        (row(deleted=True), record("old"), False),
-        (row(deleted=True), record("new"), True),
-    ],
-    ids=[
-        "no record",
-        "its own event",
-        "a row that was inserted later",
-        "an older event, whose event_time is in the future",
-        "an event after the WAL position",
-        "an event of an earlier source epoch",
-        "no sequence",
-        "deleted, and nothing on the topic: compaction removes tombstones",
-        "deleted, and an old state on the topic",
-        "deleted, and its tombstone",
-    ],
-)
-def test_confirmation(newest: dict[str, Any], latest: LatestRecord | None, confirmed: bool) -> None:
-    assert is_confirmed(newest, latest, POSITION) is confirmed
-
-
-def test_without_a_position_only_event_ids_confirm() -> None:
-    """The database is not the one in the lock file, so its LSNs cannot be compared with those of the records."""
-    assert not is_confirmed(row(), record("old", AFTER), None)
-    assert is_confirmed(row(), record("new"), None)
 
 
 @pytest.fixture

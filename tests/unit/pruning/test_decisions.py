@@ -5,78 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.delivery.samples import ROWS, dead_letters, proof, record
 
-from outbox_events.contract.source_sequence import WalPosition
-from outbox_kit.kafka.latest_records import LatestRecord
+from outbox_kit.delivery.outbox_rows import StoredRow
+from outbox_kit.delivery.proof import Proof
 from outbox_kit.pruning.decisions import Reason, decide
-from outbox_kit.pruning.delivery_proof import DeliveryProof
-from outbox_kit.pruning.outbox_rows import OutboxRow
 from outbox_kit.pruning.partitions import Content, Partition
 from outbox_kit.pruning.prune_partitions import PartitionPlan
 
-SNAPSHOT, END = 100, 200
-NO_PROOF = DeliveryProof({}, set(), set(), set(), WalPosition(1, SNAPSHOT), WalPosition(1, END))
-# The last row was inserted by the latest transaction.
-ROWS = [
-    OutboxRow(id=f"event-{number}", aggregate_type="book", key="k", xid=str(number), age=9 - number, table_oid=number,
-              is_old=True)
-    for number in range(3)
-]  # fmt: skip
 
-
-def record(event_id: str = "other", lsn: int = 1, *, epoch: int = 1, has_state: bool = True) -> LatestRecord:
-    """Return the newest record of the key."""
-    return LatestRecord(f"{epoch:04x}_{0:016x}-{lsn:016x}", event_id, "", has_state)
-
-
-def proof(*delivered: str, newest: LatestRecord | None = None) -> DeliveryProof:
-    """Return the proof of a topic with records of these events."""
-    return replace(NO_PROOF, latest={"k": newest or record()}, event_ids=set(delivered))
-
-
-def reasons(rows: list[OutboxRow], of: DeliveryProof, *, keep_newest: bool = False) -> list[Reason | None]:
+def reasons(rows: list[StoredRow], of: Proof, *, keep_newest: bool = False) -> list[Reason | None]:
     return [reason for _, reason in decide(rows, of, keep_newest=keep_newest)]
-
-
-def test_a_record_of_a_row_proves_the_row_and_older_ones() -> None:
-    assert proof("event-1").proven(ROWS) == [True, True, False]
-    assert proof("event-0").proven(ROWS) == [True, False, False]
-    assert proof().proven(ROWS) == [False, False, False]
-
-
-def test_a_later_row_of_an_older_transaction_proves_nothing() -> None:
-    """The sequence was restarted: the row with the higher seq is older."""
-    rows = [ROWS[0], replace(ROWS[1], age=ROWS[0].age + 1)]
-    assert proof("event-1").proven(rows) == [False, True]
-    same_transaction = [ROWS[0], replace(ROWS[1], age=ROWS[0].age)]
-    assert proof("event-1").proven(same_transaction) == [True, True]
-    # The row in between is later than the first one, although the last one is not.
-    assert proof("event-1", "event-2").proven([*ROWS[:2], replace(ROWS[2], age=10)]) == [True, True, True]
-
-
-@pytest.mark.parametrize(
-    ("newest", "is_proven"),
-    [
-        (record(lsn=SNAPSHOT - 1), False),
-        (record(lsn=SNAPSHOT), True),
-        (record(lsn=END), True),
-        (record(lsn=END + 1), False),
-        (record(lsn=SNAPSHOT, epoch=2), False),
-        (record(lsn=SNAPSHOT, epoch=0), False),
-    ],
-)
-def test_a_record_committed_after_the_snapshot_proves_all_rows(newest: LatestRecord, is_proven: bool) -> None:
-    assert proof(newest=newest).proven(ROWS) == [is_proven] * 3
-
-
-def test_a_record_that_an_older_one_follows_proves_nothing() -> None:
-    overwritten = replace(proof("event-0", "event-1", "event-2", newest=record(lsn=END)), overwritten={"k"})
-    assert overwritten.proven(ROWS) == [False] * 3
-
-
-def test_a_dead_letter_proves_only_its_row() -> None:
-    assert replace(proof(), dead_letter_ids={"event-1"}).proven(ROWS) == [False, True, False]
-    assert replace(NO_PROOF, dead_letter_ids={"event-1"}).proven(ROWS) == [False, True, False]
 
 
 def test_rows_after_a_retained_row_remain() -> None:
@@ -84,7 +23,7 @@ def test_rows_after_a_retained_row_remain() -> None:
     assert reasons(ROWS, delivered) == [None, None, None]
     young = [ROWS[0], replace(ROWS[1], is_old=False), ROWS[2]]
     assert reasons(young, delivered) == [None, "young", "following"]
-    assert reasons(ROWS, replace(proof(), dead_letter_ids={"event-1", "event-2"})) == [
+    assert reasons(ROWS, replace(proof(), dead_letters=dead_letters("event-1", "event-2"))) == [
         "unproven",
         "following",
         "following",

@@ -13,12 +13,12 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.client_errors import kafka_error
 from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
 from outbox_events.receiving.retries import Retries
 from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
-from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError
 
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64

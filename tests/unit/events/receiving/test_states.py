@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox_events.contract.source_sequence import Version
 from outbox_events.latest_state.states import States
 
 EVENTS = 6
@@ -89,6 +91,17 @@ def test_a_higher_source_epoch_is_newer(
     for messages in ([*first[0], *later], [*later, *first[0]]):
         entries = read(messages)[0].entries
         assert {key: entry[-1] for key, entry in entries.items()} == {key: e[-1] for key, e in expected.items()}
+
+
+@given(deliveries(), st.randoms(use_true_random=False))
+def test_the_newest_record_has_the_highest_version(
+    delivered: tuple[list[FakeMessage], list[bool]], random: Random
+) -> None:
+    messages = [replace(message, epoch=random.randint(0, 2), has_state=True) for message in delivered[0]]
+    states, _ = read(messages)
+    versions = [Version(dict(m.headers())["source_sequence"].decode(), 0, m.offset()) for m in messages]
+    sequence, *rest = states.entries[b"k"][:3]
+    assert (sequence.decode(), *rest) == max(versions)
 
 
 def test_equal_sequences_are_ordered_by_partition_epoch_and_offset() -> None:

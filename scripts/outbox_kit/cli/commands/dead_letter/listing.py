@@ -19,7 +19,7 @@ from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import letter_topic
-from outbox_kit.dead_letters.stale import list_stale
+from outbox_kit.delivery.stale_dead_letters import list_stale
 
 COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
 CONSUMER_COLUMNS = ["place", "time", "group", "topic", "record", "key", "event_id", "reason", "message"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
+from outbox_events.contract.source_sequence import Version
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.dead_letters.dead_letter_topic import StoredLetter, letter_topic
 from outbox_kit.dead_letters.key_records import read_key_records, was_delivered_again
+from outbox_kit.delivery.proof import first_versions, is_superseded
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
 from outbox_kit.pipeline import Pipeline
@@ -24,29 +26,11 @@ def list_stale(
     if not letter_topic(pipeline, topic).of_connector:
         return _stale_of_consumer(client, letters)
     every = dead_letter_topic.list_letters(client, pipeline, list_all=True)
-    return _stale_of_connector(client, pipeline, [entry.letter for entry in letters], original_sequences(every))
-
-
-def original_sequences(letters: Iterable[DeadLetter]) -> dict[str, str]:
-    """Return the first source_sequence by event id. An event that is replayed gets a higher one, but is not newer."""
-    result: dict[str, str] = {}
-    for letter in letters:
-        result[letter.event_id] = min(letter.source_sequence, result.get(letter.event_id, letter.source_sequence))
-    return result
-
-
-def is_superseded(letter: DeadLetter, record: LatestRecord | None, original: Mapping[str, str]) -> bool:
-    """Return whether the newest record of the key is the event of the dead letter or a newer event."""
-    if record is None:
-        return False
-    if record.event_id == letter.event_id:
-        return True
-    sequence = original.get(letter.event_id, letter.source_sequence)
-    return original.get(record.event_id, record.sequence) > sequence
+    return _stale_of_connector(client, pipeline, [entry.letter for entry in letters], first_versions(every))
 
 
 def _stale_of_connector(
-    client: KafkaClient, pipeline: Pipeline, letters: Collection[DeadLetter], original: Mapping[str, str]
+    client: KafkaClient, pipeline: Pipeline, letters: Collection[DeadLetter], first: Mapping[str, Version]
 ) -> list[DeadLetter]:
     latest: dict[str, dict[str, LatestRecord]] = {}
     for name in {letter.aggregate_type for letter in letters} & pipeline.aggregates.keys():
@@ -57,7 +41,7 @@ def _stale_of_connector(
         letter
         for letter in letters
         if letter.aggregate_type in latest
-        and not is_superseded(letter, latest[letter.aggregate_type].get(letter.key), original)
+        and not is_superseded(letter, latest[letter.aggregate_type].get(letter.key), first)
     ]
 
 

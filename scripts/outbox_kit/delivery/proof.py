@@ -12,21 +12,22 @@ order of the writers, which hold the lock of the aggregate. The second one rejec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.contract.source_sequence import Version, WalPosition
 from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter import DeadLetter
+from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.client import Connection
-from outbox_kit.pruning.outbox_rows import OutboxRow
+from outbox_kit.postgres.client import Connection, Row
 
 
 @dataclass(frozen=True)
-class DeliveryProof:
-    """Records of the topic of one aggregate type, and the event ids of the dead letters.
+class Proof:
+    """Records of the topic of one aggregate type, and the dead letters of first_versions().
 
     A record with a position from `after` to `upto` is newer than all rows. A record beyond `upto` is of another source.
     """
@@ -34,29 +35,29 @@ class DeliveryProof:
     latest: dict[str, LatestRecord]
     overwritten: set[str]
     event_ids: set[str]
-    dead_letter_ids: set[str]
+    dead_letters: Mapping[str, Version]
     after: WalPosition
     upto: WalPosition
 
-    def proven(self, rows: Sequence[OutboxRow]) -> list[bool]:
+    def proven(self, rows: Sequence[StoredRow]) -> list[bool]:
         """Return for each row of an aggregate whether it is proven. The rows must be in insertion order."""
         key = rows[0].key
         record = None if key in self.overwritten else self.latest.get(key)
-        if record and self.after.precedes(record.sequence) and not self.upto.is_exceeded_by(record.sequence):
+        if record and self.after.precedes(record.version) and not self.upto.is_exceeded_by(record.version):
             return [True] * len(rows)
         event_ids = self.event_ids if record else set()
         return [*reversed(list(self._proven_by_ids(rows, event_ids)))]
 
-    def _proven_by_ids(self, rows: Sequence[OutboxRow], event_ids: set[str]) -> Iterator[bool]:
+    def _proven_by_ids(self, rows: Sequence[StoredRow], event_ids: set[str]) -> Iterator[bool]:
         """Yield for each row, the last one first, whether its event or that of a later row is on a topic."""
         age_of_delivered: int | None = None
         for row in reversed(rows):
             if row.id in event_ids:
                 age_of_delivered = row.age if age_of_delivered is None else min(age_of_delivered, row.age)
             is_delivered = age_of_delivered is not None and age_of_delivered <= row.age
-            yield is_delivered or row.id in self.dead_letter_ids
+            yield is_delivered or row.id in self.dead_letters
 
-    def is_tombstone(self, row: OutboxRow) -> bool:
+    def is_tombstone(self, row: StoredRow) -> bool:
         """Return whether the newest record of the key is a tombstone with the event id of the row."""
         record = self.latest.get(row.key)
         return record is not None and record.event_id == row.id and not record.has_state
@@ -73,22 +74,21 @@ class ProofReader:
     connection: Connection
     position: int
     epoch: int
-    _dead_letter_ids: set[str] = field(default_factory=set)
-    _current: tuple[str, DeliveryProof] | None = None
 
     def __post_init__(self) -> None:
         pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
         letters = dead_letter_topic.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
-        self._dead_letter_ids = {letter.event_id for letter in letters}
+        self._dead_letters = first_versions(letters)
+        self._current: tuple[str, Proof] | None = None
 
-    def of_type(self, aggregate_type: str) -> DeliveryProof:
+    def of_type(self, aggregate_type: str) -> Proof:
         """Return the proof of an aggregate type. Raises UnreachableError, RejectedError, WaitTimeoutError."""
         if self._current is None or self._current[0] != aggregate_type:
             self._current = None
             self._current = aggregate_type, self._read(aggregate_type)
         return self._current[1]
 
-    def _read(self, aggregate_type: str) -> DeliveryProof:
+    def _read(self, aggregate_type: str) -> Proof:
         pipeline, event_ids = self.deployment.pipeline, set[str]()
         topic = LatestRecords(self.deployment.kafka, pipeline.topic_of(aggregate_type), event_ids=event_ids)
         if aggregate_type in pipeline.routed:  # rows of other types are dead letters
@@ -96,4 +96,31 @@ class ProofReader:
         # The current position is read after the topic, so that no record of this source exceeds it.
         end = postgres_client.read_insert_position(self.connection) or self.position
         after, upto = WalPosition(self.epoch, self.position), WalPosition(self.epoch, end)
-        return DeliveryProof(topic.by_key, set(topic.overwritten), event_ids, self._dead_letter_ids, after, upto)
+        return Proof(topic.by_key, set(topic.overwritten), event_ids, self._dead_letters, after, upto)
+
+
+def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | None) -> bool:
+    """Return whether the latest record of a key proves the newest outbox row. `row` is a row of latest_events().
+
+    `position` is a WAL position after the commit of the row, None if it is unknown.
+    """
+    if record is None:
+        return bool(row["deleted"])
+    return record.event_id in row["event_ids"] or (position is not None and position.precedes(record.version))
+
+
+def first_versions(letters: Iterable[DeadLetter]) -> dict[str, Version]:
+    """Return the first version of dead letters by event id. An event that is replayed gets a higher one, but is old."""
+    result: dict[str, Version] = {}
+    for letter in letters:
+        result[letter.event_id] = min(letter.version, result.get(letter.event_id, letter.version))
+    return result
+
+
+def is_superseded(letter: DeadLetter, record: LatestRecord | None, first: Mapping[str, Version]) -> bool:
+    """Return whether the newest record of the key is the event of the dead letter or a newer event."""
+    if record is None:
+        return False
+    if record.event_id == letter.event_id:
+        return True
+    return first.get(record.event_id, record.version) > first.get(letter.event_id, letter.version)

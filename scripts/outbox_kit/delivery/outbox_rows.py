@@ -1,4 +1,4 @@
-"""Rows of the outbox table in one snapshot, grouped by aggregate, and their deletion."""
+"""Rows of the outbox table: those of one snapshot, of events or of an aggregate, and their deletion."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from outbox_kit.postgres.client import Connection, read_column_types, read_inser
 FETCH_ROWS = 10_000
 # The first statement of the transaction determines its snapshot.
 SNAPSHOT: LiteralString = "select pg_current_snapshot()"
-# created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
 ROWS: LiteralString = """
     select {id}::text as id, {type} as aggregate_type, {key} as key, xmin::text as xid, age(xmin) as age,
-           tableoid::bigint as table_oid,
-           coalesce({created_at} < now() - make_interval(secs => %(older_than)s), false) as is_old
-    from {table} order by {type} collate "C", {key} collate "C", {insertion_order}"""
+           tableoid::bigint as table_oid, {is_old} as is_old
+    from {table} where {condition} order by {type} collate "C", {key} collate "C", {insertion_order}"""
+# created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
+IS_OLD: LiteralString = "coalesce({created_at} < now() - make_interval(secs => %s), false)"
+OF_EVENTS: LiteralString = "{id} = any(%s::uuid[])"
+OF_AGGREGATE: LiteralString = "{type} = %s and {key} = %s"
 # A row that was updated or inserted again since the snapshot has another xmin.
 DELETION: LiteralString = """
     delete from {table} as event using unnest(%s::uuid[], %s::text[]) as proven (id, xid)
@@ -38,7 +40,7 @@ OTHER_DELETES: LiteralString = """
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxRow:
+class StoredRow:
     """Identity of an outbox row. `xid` is the transaction that inserted it, `age` the number of later transactions.
 
     `table_oid` is the partition, or the table if it is not partitioned.
@@ -61,24 +63,14 @@ class OutboxSnapshot:
         self._source = source
         self.position = position
 
-    def aggregates(self, *, older_than: float) -> Iterator[list[OutboxRow]]:
+    def aggregates(self, *, older_than: float) -> Iterator[list[StoredRow]]:
         """Yield the rows of one aggregate after the other, by aggregate type. The rows are in insertion order.
 
         A row is old if its created_at is more than `older_than` seconds ago.
         """
-        columns = self._source.columns
-        has_seq = "seq" in read_column_types(self.connection, self._source.table)
-        query = sql.SQL(ROWS).format(
-            id=sql.Identifier(columns.id),
-            type=sql.Identifier(columns.aggregate_type),
-            key=sql.Identifier(columns.aggregate_id),
-            created_at=sql.Identifier(columns.created_at),
-            table=ddl.qualified_name(self._source.table),
-            insertion_order=sql.SQL(BY_SEQ if has_seq else BY_TRANSACTION),
-        )
-        with self.connection.cursor("outbox_rows", row_factory=class_row(OutboxRow)) as cursor:
+        with self.connection.cursor("outbox_rows", row_factory=class_row(StoredRow)) as cursor:
             cursor.itersize = FETCH_ROWS
-            cursor.execute(query, {"older_than": older_than})
+            cursor.execute(_query(self.connection, self._source, is_old=IS_OLD), (older_than,))
             for _, rows in groupby(cursor, lambda row: (row.aggregate_type, row.key)):
                 yield list(rows)
 
@@ -102,7 +94,34 @@ def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnap
         yield OutboxSnapshot(connection, source, position)
 
 
-def delete_rows(connection: Connection, source: Source, rows: Sequence[OutboxRow]) -> int:
+def select_rows(
+    connection: Connection, source: Source, condition: LiteralString, *parameters: object
+) -> list[StoredRow]:
+    """Return the rows OF_EVENTS or OF_AGGREGATE in the order of aggregates(). None of them counts as young."""
+    with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
+        return cursor.execute(_query(connection, source, condition=condition), parameters).fetchall()
+
+
+def has_seq(connection: Connection, source: Source) -> bool:
+    return "seq" in read_column_types(connection, source.table)
+
+
+def _query(
+    connection: Connection, source: Source, *, condition: LiteralString = "true", is_old: LiteralString = "true"
+) -> sql.Composed:
+    columns = source.columns
+    fields = {"id": columns.id, "type": columns.aggregate_type, "key": columns.aggregate_id}
+    names = {name: sql.Identifier(column) for name, column in fields.items()}
+    return sql.SQL(ROWS).format(
+        **names,
+        is_old=sql.SQL(is_old).format(created_at=sql.Identifier(columns.created_at)),
+        table=ddl.qualified_name(source.table),
+        condition=sql.SQL(condition).format(**names),
+        insertion_order=sql.SQL(BY_SEQ if has_seq(connection, source) else BY_TRANSACTION),
+    )
+
+
+def delete_rows(connection: Connection, source: Source, rows: Sequence[StoredRow]) -> int:
     """Delete rows in one transaction; return their number. Rows that have changed since the snapshot remain."""
     deletion = sql.SQL(DELETION).format(table=ddl.qualified_name(source.table), id=sql.Identifier(source.columns.id))
     return connection.execute(deletion, ([row.id for row in rows], [row.xid for row in rows])).rowcount

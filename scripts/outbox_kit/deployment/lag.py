@@ -9,7 +9,7 @@ from outbox_events.contract import lsn
 from outbox_events.text import format_size
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot
 

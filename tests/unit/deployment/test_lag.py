@@ -7,7 +7,7 @@ from tests.unit.operations.samples import positions
 
 from outbox_events.contract import lsn
 from outbox_events.text import format_size
-from outbox_kit.operations.lag import Positions
+from outbox_kit.deployment.lag import Positions
 
 
 @pytest.mark.parametrize(

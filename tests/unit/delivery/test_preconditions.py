@@ -13,13 +13,13 @@ from tests.unit.operations.samples import CONFIRMED, NAME
 from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
 from outbox_kit.connect.offset_seeding import seed
+from outbox_kit.delivery import preconditions
+from outbox_kit.delivery.preconditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, WaitTimeoutError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.replication_slot import SlotCounters
-from outbox_kit.pruning import conditions
-from outbox_kit.pruning.conditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.results.progress import silent
 
 COUNTERS = SlotCounters(5, 500, None)
@@ -29,7 +29,7 @@ Check = Callable[[], Lock]
 @pytest.fixture
 def check(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Check:
     """Check the conditions before the snapshot."""
-    monkeypatch.setattr(conditions, "publications_of_deletes", lambda *_: [])
+    monkeypatch.setattr(preconditions, "publications_of_deletes", lambda *_: [])
 
     def run() -> Lock:
         with client.connected(deployment.environment.source) as connection:
@@ -71,7 +71,7 @@ Wait = Callable[..., None]
 def wait(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Wait:
     """Wait for a position that the heartbeat reaches; `after` are the counters of the slot after the wait."""
     after: list[SlotCounters | None] = []
-    monkeypatch.setattr(conditions, "read_counters", lambda *_: after[0])
+    monkeypatch.setattr(preconditions, "read_counters", lambda *_: after[0])
 
     def run(position: int = CONFIRMED, *, counters: SlotCounters | None = COUNTERS) -> None:
         after[:] = [counters]

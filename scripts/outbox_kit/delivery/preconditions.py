@@ -9,37 +9,44 @@ from outbox_events.text import format_size
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
+from outbox_kit.delivery.outbox_rows import publications_of_deletes
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.lag import read_positions
+from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
 from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
-from outbox_kit.operations.lag import read_positions
-from outbox_kit.operations.resume_guard import require_connector, require_unchanged_source
-from outbox_kit.operations.state_comparison import is_confirmed_by
-from outbox_kit.pipeline import Lock, Source
+from outbox_kit.pipeline import Lock, Pipeline, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.replication_slot import Slot, SlotCounters, read_counters, read_slot
+from outbox_kit.postgres.replication_slot import Slot, SlotCounters, is_confirmed_by, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
-from outbox_kit.pruning.outbox_rows import publications_of_deletes
 from outbox_kit.results.progress import Reporter
 
 
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
     """Return the lock file. Raises RefusedError if the slot cannot prove a delivery, or if a delete stops the task."""
     pipeline = deployment.pipeline
-    if not pipeline.source.uses_table:
-        raise RefusedError(
-            f"pipeline {pipeline.name} writes events as logical decoding messages (source.message_prefix), "
-            "so there is no outbox table to prune",
-            "remove `outbox prune` from the schedule of this pipeline: PostgreSQL removes messages with the WAL",
-        )
-    lock, database = require_unchanged_source(deployment)
-    if lock.unfinished is not None:
-        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    require_table(pipeline, "remove `outbox prune` from its schedule: PostgreSQL removes messages with the WAL")
+    lock, database = require_applied_source(deployment)
     _refuse_older_slot(lock, database)
     refuse_published_deletes(pipeline.source, database)
     for name in publications_of_deletes(connection, pipeline.source):
         progress(f"publication {name} publishes the deletes of {pipeline.source.table}: its subscribers receive them")
     return lock
+
+
+def require_table(pipeline: Pipeline, hint: str) -> None:
+    """Raise RefusedError, with this hint, if the pipeline has no outbox table."""
+    if not pipeline.source.uses_table:
+        messages = "its events are logical decoding messages (source.message_prefix)"
+        raise RefusedError(f"pipeline {pipeline.name} has no outbox table: {messages}", hint)
+
+
+def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+    """Return lock file and database. Raises the errors of require_unchanged_source(), and RefusedError during apply."""
+    lock, database = require_unchanged_source(deployment)
+    if lock.unfinished is not None:
+        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+    return lock, database
 
 
 def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
@@ -91,7 +98,7 @@ def wait_delivered(
         return Observation(is_confirmed_by(slot, position) or None, _describe(slot, position))
 
     if poll().value is None:
-        _refuse_stopped_connector(name, require_connector(deployment))
+        refuse_stopped_connector(name, require_connector(deployment))
     hint = "check the connector with `outbox status`; no row was deleted, so run the command again"
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
@@ -101,11 +108,11 @@ def wait_delivered(
     connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
 
 
-def _refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
+def refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
     """Raise RefusedError for a connector that does not read, so that the slot would not advance."""
     if actual.status is not None and not connect_state.is_in_state("running", actual.status):
         message = f"connector {name!r} is {actual.status.connector_state}, so the slot proves no delivery"
-        raise RefusedError(message, "run `outbox resume`, then prune again")
+        raise RefusedError(message, "run `outbox resume`, then the command again")
 
 
 def _describe(slot: Slot, position: int) -> str:
