@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_memory_topic import topic_in_memory
-from job_files import write_job_file
-from kafka_log import Log, as_frame, framed, sequence
 from pyspark.sql import DataFrame, SparkSession
-from tables import Target, job_for
+from tests.spark.in_memory_topic import topic_in_memory
+from tests.spark.job_files import write_job_file
+from tests.spark.kafka_log import Log, as_frame, framed, sequence
+from tests.spark.table_under_test import Target, job_for
 
 import outbox_spark
 from outbox_spark.errors import ConfigurationError

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_log import Log
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target
-from things import SCHEMAS, delete, put
+from tests.spark.kafka_log import Log
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import SCHEMAS, delete, put
 
 from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each

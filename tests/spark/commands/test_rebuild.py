@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
-from tables import Target
-from things import THING, CrashError, crash, delete, poison, put
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import THING, CrashError, crash, delete, poison, put
 
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.decoding.columns import ColumnType, columns_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import fastavro
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from memory_table import MemoryTable, run
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.memory_table import MemoryTable, run
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, RecordFormat

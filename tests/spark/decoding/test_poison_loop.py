@@ -6,10 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from kafka_log import POISON, Log, Record, Schemas, framed, sequence
-from live_topic import LiveTopic
-from memory_table import JOB, MemoryTable, run
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.memory_table import JOB, MemoryTable, run
 
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode, ReadRange

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
 from msgspec import structs
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, RecordFormat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from job_files import ENVIRONMENT, pipeline
+from tests.spark.job_files import ENVIRONMENT, pipeline
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_jobs

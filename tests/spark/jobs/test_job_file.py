@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
+from tests.spark.job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main

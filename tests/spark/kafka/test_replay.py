@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from damage import damage
-from kafka_log import START, Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target, set_clock
+from tests.spark.damaged_rows import damage
+from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target, set_clock
 
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, Ordering, Outcome, ReadRange, TableProgress

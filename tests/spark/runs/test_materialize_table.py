@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import oracle
 import pytest
-from kafka_log import Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target
+from tests.spark import oracle
+from tests.spark.kafka_log import Log, Record, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.kafka.ordering import sequence_of

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kafka_log import START, Log, Record, sequence
 from msgspec import structs
-from tables import Target
-from things import SCHEMAS, delete, poison, put
+from tests.spark.kafka_log import START, Log, Record, sequence
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import SCHEMAS, delete, poison, put
 
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import POISON, Log, Schemas, framed, sequence
-from tables import Target
+from tests.spark.kafka_log import POISON, Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import ConfigurationError, OutboxKitError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget
