@@ -165,10 +165,10 @@ def test_reports_what_the_application_lacks(
     with pytest.raises(ConfigurationError, match="Spark Connect"):
         check_application(object())  # type: ignore[arg-type]
     monkeypatch.setattr(requirements, "_EXTENSIONS", {DeltaTarget: "not.Configured"})
-    with pytest.raises(ConfigurationError, match=r"spark\.sql\.extensions does not contain not\.Configured"):
+    with pytest.raises(ConfigurationError, match=r"spark\.sql\.extensions .*not\.Configured"):
         outbox_spark.materialize(spark, delta_target.job)
     monkeypatch.setattr(requirements, "_TOPIC_CLASSES", ("no.SuchClass",))
-    with pytest.raises(ConfigurationError, match=r"class no\.SuchClass is not on Spark's class path"):
+    with pytest.raises(ConfigurationError, match=r"class no\.SuchClass"):
         outbox_spark.read_state(spark, delta_target.job)
 
 

@@ -238,7 +238,7 @@ def test_job_files_are_private(pipeline: Path, tmp_path: Path) -> None:
 
 def test_rejects_user_info_in_the_url_of_a_job_file(tmp_path: Path) -> None:
     path = write_job_file(tmp_path, as_text([job(registry=RegistrySettings("http://me:s3cret@r"))]))
-    with pytest.raises(ConfigurationError, match=r"registry\.url contains a user name or password") as caught:
+    with pytest.raises(ConfigurationError, match=r"registry\.url contains") as caught:
         SchemaRegistry(read_jobs(path, {})[0].registry)
     assert "s3cret" not in caught.value.message + caught.value.hint
 

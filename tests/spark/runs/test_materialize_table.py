@@ -149,7 +149,7 @@ def test_topics_without_the_header_are_ordered_by_offset(postgres_target: Target
     postgres_target.run(log, SCHEMAS)
     assert postgres_target.state("n") == {"a": {"n": 2}}
     put(log, "c", 1, 1)
-    with pytest.raises(RefusedError, match=r"with a source_sequence header in a table that is ordered by offset"):
+    with pytest.raises(RefusedError, match=r"with a source_sequence .* ordered by offset"):
         postgres_target.run(log, SCHEMAS)
 
 
