@@ -241,7 +241,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
 
 def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
-    with pytest.raises(RefusedError, match="does not exist"):
+    with pytest.raises(RefusedError, match="table does not exist"):
         compared(postgres_target, live)
 
 
