@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from postgres_server import running_postgres
 from pyspark.sql import SparkSession
-from tables import Target, job_for
+from tests.spark.postgres_server import running_postgres
+from tests.spark.table_under_test import Target, job_for
 
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafka_log import Log, Schemas
+from tests.spark.kafka_log import Log, Schemas
 
 from outbox_spark.commands import metrics
 from outbox_spark.kafka import topic_access

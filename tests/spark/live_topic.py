@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from kafka_log import START, Log, Record, Schemas
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.kafka_log import START, Log, Record, Schemas
 
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.offset_ranges import TopicDescription

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_log import Log, Schemas
-from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import Column as Expression
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
-from tables import job_for
+from tests.spark.kafka_log import Log, Schemas
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import job_for
 
 from outbox_spark.decoding.columns import KEY_COLUMN, Column
 from outbox_spark.jobs.model import MaterializeOptions, PostgresTarget, ReadRange, TableProgress, WriteCounts

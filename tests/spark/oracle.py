@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_log import POISON, Record
+from tests.spark.kafka_log import POISON, Record
 
 SEQUENCE = re.compile(r"[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}")
 Version = tuple[str, int, int]

@@ -10,7 +10,7 @@ import sys
 
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
-from staged_rows import staged_row
+from tests.spark.staged_rows import staged_row
 
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.spark_session import start_session

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import oracle
 import psycopg
 import pytest
 import requests
@@ -25,10 +24,11 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from kafka_log import Record, framed, sequence
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 from tests.integration.support import read_all
+from tests.spark import oracle
+from tests.spark.kafka_log import Record, framed, sequence
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.waiting import Observation, wait_for

@@ -15,8 +15,8 @@ import pytest
 import requests
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_log import framed, sequence
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import framed, sequence
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.stack import StackState

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from job_files import pipeline
 from pyspark.sql import SparkSession
+from tests.spark.job_files import pipeline
 
 from outbox_spark.commands import materialize as jobs
 from outbox_spark.commands import run_each

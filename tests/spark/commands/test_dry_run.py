@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from in_memory_topic import topic_in_memory
-from kafka_log import Log
 from msgspec import structs
 from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
-from tables import Target, job_for
-from things import SCHEMAS
+from tests.spark.in_memory_topic import topic_in_memory
+from tests.spark.kafka_log import Log
+from tests.spark.table_under_test import Target, job_for
+from tests.spark.thing_records import SCHEMAS
 
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from tables import job_for
+from tests.spark.table_under_test import job_for
 
 from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit

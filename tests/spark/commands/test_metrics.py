@@ -14,13 +14,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from in_memory_topic import SCHEMA, topic_in_memory
-from job_files import write_job_file
-from kafka_log import START, Log, framed, sequence
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import job_for
+from tests.spark.in_memory_topic import SCHEMA, topic_in_memory
+from tests.spark.job_files import write_job_file
+from tests.spark.kafka_log import START, Log, framed, sequence
+from tests.spark.table_under_test import job_for
 
 from outbox_spark.commands import metrics as module
 from outbox_spark.commands.materialize import main

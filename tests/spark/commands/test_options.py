@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from job_files import job, pipeline
+from tests.spark.job_files import job, pipeline
 
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.jobs import job_file

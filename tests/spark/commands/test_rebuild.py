@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
-from tables import Target
-from things import THING, CrashError, crash, delete, poison, put
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import THING, CrashError, crash, delete, poison, put
 
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of
@@ -200,9 +200,7 @@ def test_rebuilds_a_changed_column_type_unless_a_view_depends_on_it(
     texts.append("a", framed(WIDER, 2, {"n": "one"}), sequence(1))
     live = LiveTopic(spark, texts, Schemas({2: WIDER}, newest=2))
     sql(target, "create view {} as select n from {}", "v", "thing")
-    with pytest.raises(
-        RefusedError, match=r"column n of .* has type integer; in the rebuilt table it has type text"
-    ) as refused:
+    with pytest.raises(RefusedError, match=r"column n of .* integer; .* text") as refused:
         rebuilt(target, live)
     assert "drop the view" in refused.value.hint
     assert {row["n"] for row in target.rows()} == {1, 2, 3, 7}
@@ -241,7 +239,7 @@ def test_does_not_empty_a_foreign_iceberg_table(spark: SparkSession, iceberg_tar
 
 def test_rejects_a_history_with_different_keys(postgres_target: Target) -> None:
     postgres_target.run(history(), SCHEMAS)
-    with pytest.raises(ConfigurationError, match="was created with mode hard-delete") as refused:
+    with pytest.raises(ConfigurationError, match="mode hard-delete") as refused:
         postgres_target.in_mode(Mode.HISTORY).run(history(), SCHEMAS)
     assert "drop the table" in refused.value.hint
 
@@ -286,7 +284,7 @@ def test_keeps_a_run_committed_during_the_last_step(
 
     with monkeypatch.context() as patch:
         patch.setattr(rebuild_module, "materialize", followed_by_a_run)
-        with pytest.raises(OverlapError, match=r"another run has committed to .*thing"):
+        with pytest.raises(OverlapError, match=r"committed to .*thing"):
             rebuilt(target, live)
     assert set(target.state()) == {"a", "b", "c", "d", "e"}
     committed = target.committed()

@@ -8,14 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import kafka_log
 import pytest
-from damage import damage
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target, job_for, set_clock
+from tests.spark import kafka_log
+from tests.spark.damaged_rows import damage
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target, job_for, set_clock
 
 from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
@@ -241,7 +241,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
 
 def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
-    with pytest.raises(RefusedError, match="the table does not exist yet"):
+    with pytest.raises(RefusedError, match="table does not exist"):
         compared(postgres_target, live)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from in_memory_topic import SCHEMA, topic_in_memory
-from kafka_log import Log, framed, sequence
 from msgspec import structs
-from tables import Target
+from tests.spark.in_memory_topic import SCHEMA, topic_in_memory
+from tests.spark.kafka_log import Log, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.commands import retry_locked_tables
 from outbox_spark.commands.exit_codes import Exit

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from job_files import job
+from tests.spark.job_files import job
 
 from outbox_spark.commands import maintain, metrics, reconcile
 from outbox_spark.commands.exit_codes import Exit

@@ -7,12 +7,12 @@ import struct
 from contextlib import ExitStack
 from typing import Any
 
-from damage import sql_name
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target
+from tests.spark.damaged_rows import sql_name
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target
 
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.runs.compare_topic import compare_with_topic

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.decoding.columns import ColumnType, columns_of
@@ -170,7 +170,7 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
     before = (target.rows(), target.committed())
     other = {**OLD, "fields": [{"name": "n", "type": "bytes"}]}
     log.append("k", framed(other, 2, {"n": b""}), sequence(2))
-    with pytest.raises(SchemaError, match=r"column .*n.* has type int.*; the schema requires (bytea|binary)"):
+    with pytest.raises(SchemaError, match=r"column .*n.* int.*; .* (bytea|binary)"):
         target.run(log, Schemas({1: OLD, 2: other}, newest=2))
     assert (target.rows(), target.committed()) == before
 
@@ -203,7 +203,7 @@ def test_rejects_schemas_that_cannot_be_a_table(fields: list[dict[str, Any]], me
 
 
 def test_rejects_a_schema_that_is_not_a_record() -> None:
-    with pytest.raises(SchemaError, match="the schema of t-value is not a record"):
+    with pytest.raises(SchemaError, match="t-value is not a record"):
         columns_of('"string"', "t-value")
 
 

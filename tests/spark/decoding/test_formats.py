@@ -10,9 +10,9 @@ from typing import Any
 
 import fastavro
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from memory_table import MemoryTable, run
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.memory_table import MemoryTable, run
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
@@ -83,7 +83,7 @@ def test_decodes_ids_in_prefix_and_headers_in_one_topic(spark: SparkSession) -> 
 def test_rejects_guid_headers_when_the_registry_has_no_guids(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     append(log, "a", body(THING, {"n": 1, "s": ""}), value_id=guid_bytes())
-    with pytest.raises(RefusedError, match=f"knows none of the schema ids of its records: {GUID}"):
+    with pytest.raises(RefusedError, match=f"none of the schema ids .*: {GUID}"):
         run(spark, MemoryTable(), log, Schemas({1: THING}, newest=1))
 
 
@@ -93,7 +93,7 @@ def test_rejects_too_many_unknown_ids(spark: SparkSession) -> None:
     for number in range(3):
         append(log, f"bad-{number}", framed(THING, 50 + number, {"n": 1, "s": ""}))
     table = MemoryTable()
-    with pytest.raises(RefusedError, match=r"3 records of one batch cannot be read.*unknown-schema-id \(3\)"):
+    with pytest.raises(RefusedError, match=r"3 records .*unknown-schema-id \(3\)"):
         run(spark, table, log, Schemas({1: THING}, newest=1), MaterializeOptions(max_quarantined=2))
     assert table.progress is None
 

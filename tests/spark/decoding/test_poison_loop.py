@@ -6,10 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from kafka_log import POISON, Log, Record, Schemas, framed, sequence
-from live_topic import LiveTopic
-from memory_table import JOB, MemoryTable, run
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.memory_table import JOB, MemoryTable, run
 
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode, ReadRange
@@ -129,9 +129,7 @@ def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> 
 def test_stops_without_writes_above_the_quarantine_limit(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", "bad", "bad"], "b": [1]})
     table = MemoryTable()
-    with pytest.raises(
-        RefusedError, match=r"3 records of one batch .* max_quarantined is 2: undecodable \(3\)"
-    ) as error:
+    with pytest.raises(RefusedError, match=r"3 records .* max_quarantined is 2: undecodable \(3\)") as error:
         run(spark, table, log, SCHEMAS, MaterializeOptions(max_quarantined=2))
     assert "max_quarantined" in error.value.hint
     assert (table.progress, table.rows, table.quarantine) == (None, {}, [])
@@ -146,7 +144,7 @@ def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSess
     log.append("k", framed(older, 2, {"n": "x"}), sequence(1))
     log.append("k", BAD, sequence(2))
     table = MemoryTable()
-    with pytest.raises(SchemaError, match=r"field n: schema 2 .* has string; the reader schema has int"):
+    with pytest.raises(SchemaError, match=r"field n: schema 2 .* string; .* int"):
         run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.progress is None
     # A record that a valid one supersedes is not decoded.

@@ -7,10 +7,10 @@ import struct
 
 import fastavro
 import pytest
-from kafka_log import Log, Schemas, framed
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed
+from tests.spark.table_under_test import Target
 
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.jobs.model import Ordering, RecordFormat

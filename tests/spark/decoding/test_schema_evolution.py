@@ -6,10 +6,10 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
-from kafka_log import Log, Schemas, framed, sequence
-from memory_table import MemoryTable, run
 from pyspark.sql import SparkSession
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.memory_table import MemoryTable, run
+from tests.spark.table_under_test import Target
 
 
 def thing(*fields: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Avro schema

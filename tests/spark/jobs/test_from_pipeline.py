@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from job_files import ENVIRONMENT, pipeline
+from tests.spark.job_files import ENVIRONMENT, pipeline
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import environment
@@ -54,7 +54,7 @@ def test_rejects_an_empty_selection(pipeline: Path) -> None:
 def test_reports_a_target_missing_in_the_environment(pipeline: Path) -> None:
     file = pipeline.parent / "environments/testing.yaml"
     file.write_text("\n".join(line for line in ENVIRONMENT.splitlines() if "lake:" not in line))
-    with pytest.raises(ConfigurationError, match="has no target 'lake'; its targets are: warehouse"):
+    with pytest.raises(ConfigurationError, match=r"no target 'lake'; .*: warehouse"):
         load_jobs(pipeline, "testing")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
+from tests.spark.job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.commands.exit_codes import Exit
@@ -241,7 +241,7 @@ def test_job_files_are_private(pipeline: Path, tmp_path: Path) -> None:
 
 def test_rejects_user_info_in_the_url_of_a_job_file(tmp_path: Path) -> None:
     path = write_job_file(tmp_path, as_text([job(registry=HttpEndpoint("http://me:s3cret@r"))]))
-    with pytest.raises(ConfigurationError, match=r"registry\.url contains a user name or password") as caught:
+    with pytest.raises(ConfigurationError, match=r"registry\.url contains") as caught:
         SchemaRegistry(read_jobs(path, {})[0].registry)
     assert "s3cret" not in caught.value.message + caught.value.hint
 

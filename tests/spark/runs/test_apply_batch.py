@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
-from memory_table import JOB, MemoryTable
 from pyspark.sql import SparkSession
-from tables import Target, staging_tables
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.memory_table import JOB, MemoryTable
+from tests.spark.table_under_test import Target, staging_tables
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Mode

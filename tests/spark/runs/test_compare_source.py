@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from damage import damage
-from kafka_log import Log, Schemas, framed, sequence
-from tables import Target
+from tests.spark.damaged_rows import damage
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources

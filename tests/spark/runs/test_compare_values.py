@@ -10,15 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from damage import damage, sql_name
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target
-from things import SCHEMAS, delete, poison, put
+from tests.spark.damaged_rows import damage, sql_name
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import SCHEMAS, delete, poison, put
 
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Self
 
 import pytest
-from kafka_log import START, Log
-from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target, set_clock
-from things import SCHEMAS, delete, put
+from tests.spark.kafka_log import START, Log
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target, set_clock
+from tests.spark.thing_records import SCHEMAS, delete, put
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import (

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import kafka_log
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tables import Target, set_clock
-from things import THING, CrashError, crash, delete, put
+from tests.spark import kafka_log
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target, set_clock
+from tests.spark.thing_records import THING, CrashError, crash, delete, put
 
 from outbox_events.errors import UnreachableError
 from outbox_spark.decoding.quarantine_reasons import Reason

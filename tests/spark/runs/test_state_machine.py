@@ -18,15 +18,15 @@ from types import FunctionType
 from typing import Any
 
 import hypothesis
-import oracle
 import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from kafka_log import POISON, Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
-from tables import Target, job_for
+from tests.spark import oracle
+from tests.spark.kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from tests.spark.table_under_test import Target, job_for
 
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from kafka_log import Log
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from tables import Target
-from things import SCHEMAS, put
+from tests.spark.kafka_log import Log
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import SCHEMAS, put
 
 from outbox_spark.kafka.record_reader import select_columns
 from outbox_spark.runs import apply_batch

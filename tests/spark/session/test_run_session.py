@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from msgspec import structs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, InheritableThread
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target, job_for
-from things import SCHEMAS, CrashError, put
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target, job_for
+from tests.spark.thing_records import SCHEMAS, CrashError, put
 
 from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.rows import types_of

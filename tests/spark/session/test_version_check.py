@@ -41,7 +41,7 @@ def test_accepts_every_resolved_jar() -> None:
     ],
 )
 def test_rejects_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"jar {name} is built for Spark {spark} and Scala {scala}") as caught:
+    with pytest.raises(ConfigurationError, match=f"jar {name} .* Spark {spark} and Scala {scala}") as caught:
         version_check.check_jar(f"file:/opt/jars/{name}")
     assert version_check.SUPPORTED_VERSIONS in caught.value.hint
 
@@ -86,8 +86,8 @@ def test_reports_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.Mo
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", exited)
-    with pytest.raises(ConfigurationError, match=rf"java in JAVA_HOME {tmp_path} has version 11\.0\.2"):
+    with pytest.raises(ConfigurationError, match=rf"{tmp_path} has version 11\.0\.2"):
         spark_session.start_session()
     java.unlink()
-    with pytest.raises(ConfigurationError, match="is missing or does not respond"):
+    with pytest.raises(ConfigurationError, match="does not respond"):
         spark_session.start_session()

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, sequence
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
-from tables import Target, staging_tables
-from things import SCHEMAS, CrashError, crash, put, two_part_log
+from tests.spark.kafka_log import Log, sequence
+from tests.spark.table_under_test import Target, staging_tables
+from tests.spark.thing_records import SCHEMAS, CrashError, crash, put, two_part_log
 
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError

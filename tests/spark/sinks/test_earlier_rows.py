@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import SchemaError
 

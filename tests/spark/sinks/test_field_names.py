@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import damage
-from kafka_log import POISON, Log, Schemas, framed, sequence
-from live_topic import LiveTopic
 from pyspark.sql import SparkSession
-from tables import Target
+from tests.spark.damaged_rows import damage
+from tests.spark.kafka_log import POISON, Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
+from tests.spark.table_under_test import Target
 
 from outbox_common.column_names import reserved_by
 from outbox_spark.errors import SchemaError

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import damage, sql_name
-from job_files import CATALOG_SECRETS
-from kafka_log import START, Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
-from tables import Target
-from things import SCHEMAS, THING, CrashError, poison, put, two_part_log
+from tests.spark.damaged_rows import damage, sql_name
+from tests.spark.job_files import CATALOG_SECRETS
+from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
+from tests.spark.thing_records import SCHEMAS, THING, CrashError, poison, put, two_part_log
 
 from outbox_spark.commands.export import export
 from outbox_spark.decoding.columns import columns_of

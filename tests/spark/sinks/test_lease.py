@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tables import Target
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import OverlapError, UnreachableError
 from outbox_spark.sinks.lake.lease import Lease, LeaseHolder

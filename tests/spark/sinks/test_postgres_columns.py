@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import POISON, Log, Schemas, framed, sequence
-from tables import Target
+from tests.spark.kafka_log import POISON, Log, Schemas, framed, sequence
+from tests.spark.table_under_test import Target
 
 from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget
@@ -84,7 +84,7 @@ def test_columns_and_comments_follow_the_latest_schema(postgres_target: Target) 
     described = comments(postgres_target)
     assert (described["n"], described["note"], described["rate"]) == ("How many, since '26", "New", "by hand")
 
-    with pytest.raises(SchemaError, match=r"column .*\.thing\.n has type bigint; the schema requires integer"):
+    with pytest.raises(SchemaError, match=r"column .*\.thing\.n .*bigint; .*integer"):
         postgres_target.run(log, SCHEMAS)
 
 
@@ -94,7 +94,7 @@ def test_reports_a_view_that_prevents_widening(postgres_target: Target) -> None:
     postgres_target.run(log, SCHEMAS)
     execute(postgres_target, "create view SCHEMA.seen as select n from SCHEMA.thing")
     before = (postgres_target.rows(), postgres_target.committed())
-    with pytest.raises(OutboxError, match=r"failed to write .* column used by a view"):
+    with pytest.raises(OutboxError, match=r"column used by a view"):
         postgres_target.run(log, Schemas(SCHEMAS.by_number, newest=2))
     assert (postgres_target.rows(), postgres_target.committed()) == before
 
@@ -168,7 +168,7 @@ def test_rejection_by_a_trigger_is_not_retryable_and_has_no_value(postgres_targe
         "create trigger reject before insert on SCHEMA.thing for each row execute function SCHEMA.reject()",
     )
     log.append("a", framed(schema, 1, {"n": 4711}), sequence(1))
-    with pytest.raises(RefusedError, match=r"a trigger rejects rows of .*\.thing") as refused:
+    with pytest.raises(RefusedError, match=r"trigger rejects .*\.thing") as refused:
         postgres_target.run(log, Schemas({1: schema}, newest=1))
     assert "4711" not in str(refused.value)
 
@@ -177,7 +177,7 @@ def test_rejection_by_a_trigger_is_not_retryable_and_has_no_value(postgres_targe
 def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
     schemas = Schemas({1: record({"name": "n", "type": "int"})}, newest=1)
     postgres_target.run(Log("test.thing"), schemas)
-    with pytest.raises(ConfigurationError, match=f"created with mode hard-delete, but the job has mode {mode}"):
+    with pytest.raises(ConfigurationError, match=f"mode hard-delete, .* mode {mode}"):
         postgres_target.in_mode(mode).run(Log("test.thing"), schemas)
 
 

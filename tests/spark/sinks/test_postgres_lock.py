@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
-from kafka_log import sequence
-from postgres_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 from psycopg.sql import SQL
+from tests.spark.kafka_log import sequence
+from tests.spark.sql_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 
 from outbox_spark.errors import OutboxError, OverlapError
 from outbox_spark.jobs.model import PostgresTarget

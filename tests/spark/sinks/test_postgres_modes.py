@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 import pytest
-from kafka_log import sequence
-from postgres_batches import POISON, TOMBSTONE, UPSERT, Change, Table, fresh_schema
+from tests.spark.kafka_log import sequence
+from tests.spark.sql_batches import POISON, TOMBSTONE, UPSERT, Change, Table, fresh_schema
 
 from outbox_spark.jobs.model import Mode, WriteCounts
 

@@ -6,8 +6,8 @@ import re
 
 import psycopg
 import pytest
-from postgres_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
 from psycopg.sql import SQL, Composed
+from tests.spark.sql_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
 
 from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres.connection import prepare_merge

@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
-from postgres_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from staged_rows import create_table, staged_row
-from tables import Target
+from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.sql_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
+from tests.spark.staged_rows import create_table, staged_row
+from tests.spark.table_under_test import Target
 
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import OutboxError

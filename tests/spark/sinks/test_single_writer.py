@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
-from tables import job_for
+from tests.spark.table_under_test import job_for
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import psycopg
-import retrying_driver
 from msgspec import structs
-from postgres_batches import fresh_schema
-from retrying_driver import ROWS
-from staged_rows import create_table
-from tables import Target
+from tests.spark import retrying_driver
+from tests.spark.retrying_driver import ROWS
+from tests.spark.sql_batches import fresh_schema
+from tests.spark.staged_rows import create_table
+from tests.spark.table_under_test import Target
 
 from outbox_spark.jobs.model import PostgresTarget
 

@@ -1,16 +1,39 @@
-"""Fixture: a deployment with a given plan."""
+"""Fixtures: the command in this process, and a deployment with a given plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.samples import SECRETS
+from tests.unit.cli.samples import SECRETS, RunMain
 
 from outbox_kit import deployment
+from outbox_kit.cli import main
 from outbox_kit.deployment import Plan
 from outbox_kit.results.changes import Change
+
+
+@pytest.fixture
+def run_main(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[RunMain]:
+    """Run main() in this process, which is faster. Return exit code, stdout and stderr."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(workspace)
+        monkeypatch.setattr(sys, "argv", ["outbox", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        code = caught.value.code
+        return code if isinstance(code, int) else 1 if code else 0, *capsys.readouterr()
+
+    for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
+        monkeypatch.delenv(name)
+    yield run
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture

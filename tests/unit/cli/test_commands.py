@@ -9,77 +9,31 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from tests.unit.cli.samples import SECRETS
+from tests.unit.cli.samples import SECRETS, RunMain
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit import deployment
-from outbox_kit.cli import main
 from outbox_kit.errors import RejectedError
 from outbox_kit.stack.ports import HOST
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
 PAYLOAD = "pl4nted-payload"
-Outbox = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
-def outbox(workspace: Path) -> Outbox:
-    """Run the command as a separate process, in the workspace."""
-
-    def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOX_")}
-        return subprocess.run(
-            [*RUN, *arguments],
-            cwd=workspace,
-            env={**variables, **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-    return run
-
-
-@pytest.fixture
-def run_main(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run main() in this process, which is faster. Return exit code, stdout and stderr."""
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.chdir(workspace)
-        monkeypatch.setattr(sys, "argv", ["outbox", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        code = caught.value.code
-        return code if isinstance(code, int) else 1 if code else 0, *capsys.readouterr()
-
-    for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
-        monkeypatch.delenv(name)
-    yield run
-    signal.signal(signal.SIGTERM, handler)
-
-
-def test_a_missing_pipeline_file(outbox: Outbox) -> None:
-    done = outbox("render", "-p", "connectors/none.yaml")
-    assert (done.returncode, done.stdout) == (1, "")
-    error, hint = done.stderr.splitlines()
+def test_a_missing_pipeline_file(run_main: RunMain) -> None:
+    code, out, err = run_main("render", "-p", "connectors/none.yaml")
+    assert (code, out) == (1, "")
+    error, hint = err.splitlines()
     assert error.startswith("error: cannot read ")
     assert error.endswith("connectors/none.yaml: No such file or directory")
     assert hint.startswith("hint:  name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
 
 
-def test_debug_prints_no_row_of_a_table(
-    run_main: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_prints_no_row_of_a_table(run_main: RunMain, monkeypatch: pytest.MonkeyPatch) -> None:
     """Details of PostgreSQL's errors contain the row: Failing row contains (...)."""
 
     class CheckViolation(psycopg.errors.CheckViolation):
@@ -102,21 +56,27 @@ def test_debug_prints_no_row_of_a_table(
     assert PAYLOAD not in err
 
 
-def test_debug_prints_the_traceback_of_the_error(run_main: Callable[..., tuple[int, str, str]]) -> None:
+def test_debug_prints_the_traceback_of_the_error(run_main: RunMain) -> None:
     code, out, err = run_main("render", "--debug", "-p", "connectors/none.yaml")
     assert (code, out) == (1, "")
     assert err.startswith("Traceback (most recent call last):")
     assert err.splitlines()[-2].startswith("error: cannot read ")
 
 
-def test_rejects_an_unknown_command_with_exit_code_2(outbox: Outbox) -> None:
-    done = outbox("deploi")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "deploi" in done.stderr
+def test_rejects_an_unknown_command_with_exit_code_2(run_main: RunMain) -> None:
+    code, out, err = run_main("deploi")
+    assert (code, out) == (2, "")
+    assert "deploi" in err
 
 
-def test_render_prints_only_json(outbox: Outbox) -> None:
-    done = outbox("render", "-e", "production.example", **SECRETS)
+def test_render_prints_only_json(workspace: Path) -> None:
+    """Runs in a separate process, so that nothing that libraries print is missed."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOX_")}
+    command = [*RUN, "render", "-e", "production.example"]
+    environment = {**variables, **SECRETS}
+    done = subprocess.run(
+        command, cwd=workspace, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     printed = json.loads(done.stdout)
     assert printed["name"] == "library-outbox"
@@ -125,7 +85,7 @@ def test_render_prints_only_json(outbox: Outbox) -> None:
     assert "s3cret" not in done.stdout
 
 
-def test_render_requires_no_secret(run_main: Callable[..., tuple[int, str, str]]) -> None:
+def test_render_requires_no_secret(run_main: RunMain) -> None:
     """A CI job can render the production config without the passwords of production."""
     code, out, err = run_main("render", "-e", "production.example")
     assert (code, err) == (0, "")
@@ -140,9 +100,7 @@ def test_render_requires_no_secret(run_main: Callable[..., tuple[int, str, str]]
         ("port: 5432", 'port: "{{ env.UNSET }}"'),
     ],
 )
-def test_render_requires_the_variables_it_prints(
-    run_main: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
-) -> None:
+def test_render_requires_the_variables_it_prints(run_main: RunMain, workspace: Path, old: str, new: str) -> None:
     """An unset variable must not become an empty host name in a config that may be deployed."""
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
@@ -154,9 +112,7 @@ def test_render_requires_the_variables_it_prints(
 
 
 @pytest.mark.parametrize("service", ["registry", "connect"])
-def test_render_needs_no_address_of_a_service(
-    run_main: Callable[..., tuple[int, str, str]], workspace: Path, service: str
-) -> None:
+def test_render_needs_no_address_of_a_service(run_main: RunMain, workspace: Path, service: str) -> None:
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
     url = f"url: https://{service}.example.internal"
@@ -168,7 +124,7 @@ def test_render_needs_no_address_of_a_service(
     assert json.loads(out)["name"] == "library-outbox"
 
 
-def test_reports_that_the_stack_is_not_running(run_main: Callable[..., tuple[int, str, str]]) -> None:
+def test_reports_that_the_stack_is_not_running(run_main: RunMain) -> None:
     code, out, err = run_main("plan")
     assert (code, out) == (1, "")
     assert "error: the embedded stack is not running\n" in err

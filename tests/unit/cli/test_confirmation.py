@@ -74,7 +74,7 @@ def test_a_declined_question_exits_with_1(deployment: Deployment, enter: Type, a
 @pytest.mark.parametrize("answer", ["y", "yes", "library", "Library@fixed", "fixed", "library@production"])
 def test_another_name_is_refused(deployment: Deployment, enter: Type, answer: str) -> None:
     enter(answer)
-    with pytest.raises(RefusedError, match="the text to confirm is 'library@fixed'"):
+    with pytest.raises(RefusedError, match="confirm is 'library@fixed'"):
         confirm_names(deployment, "Delete 7 objects", hint="")
     with pytest.raises(RefusedError, match=f"not '{answer}'; nothing was changed"):
         require_names(deployment, answer)
@@ -85,7 +85,7 @@ def test_requires_an_option_without_a_terminal(deployment: Deployment, monkeypat
     with pytest.raises(ConfigurationError, match="--yes is required"):
         confirm(options(), deployment, "Make 2 changes", hint="")
     confirm(options(yes=True), deployment, "Make 2 changes", hint="")
-    with pytest.raises(ConfigurationError, match="--confirm PIPELINE@ENVIRONMENT is required"):
+    with pytest.raises(ConfigurationError, match="--confirm PIPELINE@ENVIRONMENT"):
         confirm_names(deployment, "Delete 7 objects", hint="")
 
 

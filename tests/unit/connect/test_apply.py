@@ -170,7 +170,7 @@ def test_does_not_change_offsets_before_the_connector_has_stopped(
 ) -> None:
     monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve(worker("STOPPED", polls=[("STOPPED", "RUNNING")] * 9))
-    with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
+    with pytest.raises(WaitTimeoutError, match=r"c to be STOPPED .*; last seen: connector STOPPED"):
         apply(client(server), "c", {}, [START], start=StartPosition("p", 5), progress=silent)
     assert {request.path for request in server.seen} == {"/connectors/c/status"}
 
@@ -190,7 +190,7 @@ def test_does_not_change_the_config_before_the_connector_has_stopped(
     monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", 0.1)
     connect = worker(polls=[RUNNING] * 9)
     server = serve(connect)
-    with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
+    with pytest.raises(WaitTimeoutError, match=r"c to be STOPPED .*; last seen: connector RUNNING"):
         apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent)
     assert PUT not in server.seen
     assert server.seen[-2:] == [GET_CONFIG, RESUME], "resumed under the old config"

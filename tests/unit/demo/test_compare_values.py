@@ -211,7 +211,7 @@ class TestSchemas:
         ],
     )
     def test_rejects_unsupported_types(self, avro: Any) -> None:
-        with pytest.raises(ConfigurationError, match="field x: the comparison does not support Avro type"):
+        with pytest.raises(ConfigurationError, match=r"field x: .*Avro type"):
             canonical_conversions({"fields": [{"name": "x", "type": avro}]})
 
 

@@ -78,7 +78,7 @@ def test_accepts_the_registered_planned_version(lock: Lock) -> None:
 
 def test_rejects_an_unplanned_version(lock: Lock) -> None:
     plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
-    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, but 1 \(id 7\) in the plan"):
+    with pytest.raises(RefusedError, match=r"book .* 2 \(id 99\), 1 \(id 7\) .* 1 \(id 7\) in the plan"):
         refuse_unplanned_schemas(plan, with_new_book(lock))
 
 
@@ -86,19 +86,19 @@ def test_rejects_an_edited_template(deployed: Deployed, lock: Lock) -> None:
     config = deployed().render_without_schemas(lock)
     refuse_unplanned_config(deployed(), replace(PLAN, config=config), with_new_book(lock))
     edited = {**config, "poll.interval.ms": "7"}
-    with pytest.raises(RefusedError, match=r"would differ from the plan in poll\.interval\.ms"):
+    with pytest.raises(RefusedError, match=r"plan in poll\.interval\.ms"):
         refuse_unplanned_config(deployed(), replace(PLAN, config=edited), lock)
 
 
 def test_ignores_keys_of_new_schemas() -> None:
     now = replace(CONNECTOR, after="changed: transforms.outbox.aggregate.book.schema.2.id")
     refuse_unplanned_changes(PLAN, [now])
-    with pytest.raises(RefusedError, match="the plan has update connector library-outbox"):
+    with pytest.raises(RefusedError, match="update connector library-outbox"):
         refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [now])
 
 
 @pytest.mark.parametrize("now", [[], [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]])
 def test_rejects_other_pending_changes_of_the_connector(now: list[Change]) -> None:
-    with pytest.raises(RefusedError, match="cannot be applied: the connector's pending changes") as caught:
+    with pytest.raises(RefusedError, match="pending changes") as caught:
         refuse_unplanned_changes(PLAN, now)
     assert "but not the connector" in caught.value.hint

@@ -67,7 +67,7 @@ def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Depl
 def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: Deployed, lock: Lock, state: str) -> None:
     """The server is read a second time, because both may have advanced in between."""
     server = serve(deployed_connector(deployed().render(lock), state, DEPLOYED.wal_position + 1))
-    with pytest.raises(RefusedError, match=f"the server is only at {DEPLOYED.wal_position}"):
+    with pytest.raises(RefusedError, match=f"only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
@@ -85,9 +85,7 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
     connect.failed = {NAME} if state == "FAILED" else set()
     server = serve(connect)
     before = [Change("registry", "schema", "library.book-value", "update", "payload of book")] if new_schema else []
-    with pytest.raises(
-        RefusedError, match=r"slot 'library_outbox' is at 16/B374D848 .*, beyond the offset of connector"
-    ) as actual:
+    with pytest.raises(RefusedError, match=r"slot 'library_outbox' is at 16/B374D848 .*, beyond") as actual:
         plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
     assert "`outbox recover`" in actual.value.hint
     assert {request.method for request in server.seen} == {"GET"}
@@ -123,7 +121,7 @@ def test_plan_rejects_an_outdated_lock_file(serve: Serve, deployed: Deployed, lo
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
     server = serve(deployed_connector(live))
-    with pytest.raises(RefusedError, match="writes source epoch 3, but would get source epoch"):
+    with pytest.raises(RefusedError, match=r"source epoch 3, .* source epoch"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 

@@ -174,6 +174,6 @@ def test_violated_rule_stops_the_plan() -> None:
     broken = Check("lint.a", Status.FAIL, "1", "2", "do b")
     warning = replace(broken, id="lint.c", severity=Severity.WARNING)
     refuse_violated_rules([warning, Check("lint.d", Status.PASS, "", "")])
-    with pytest.raises(RefusedError, match=r"(?m)the files violate rules: lint\.a: 1, expected 2$") as caught:
+    with pytest.raises(RefusedError, match=r"(?m)lint\.a: 1, expected 2$") as caught:
         refuse_violated_rules([warning, broken])
     assert caught.value.hint == "do b"

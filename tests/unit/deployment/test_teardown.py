@@ -113,7 +113,7 @@ def test_reports_nothing_to_delete(
 
 def test_rejects_objects_without_a_lock_file(deployment: Deployment) -> None:
     deployment.lock_file.unlink()
-    with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
+    with pytest.raises(RefusedError, match=r"library-outbox may belong"):
         plan_destroy(deployment, DestroyOptions())
 
 
@@ -143,7 +143,7 @@ def test_rejects_objects_that_the_lock_file_does_not_contain(
 
 def test_rejects_another_database(deployment: Deployment, database: FakePostgres) -> None:
     database.actual = replace(DEPLOYED, system_identifier="99")
-    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file 7301"):
+    with pytest.raises(RefusedError, match=r"system identifier 99, .* 7301"):
         plan_destroy(deployment, DestroyOptions(drop_slot=True))
 
 
@@ -153,7 +153,7 @@ def test_a_second_destroy_rejects_another_database(
     """The first run deleted the slot, and removed it from the lock file."""
     destroy(deployment, silent, DestroyOptions())
     database.actual = replace(DEPLOYED, system_identifier="99")
-    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file 7301"):
+    with pytest.raises(RefusedError, match=r"system identifier 99, .* 7301"):
         destroy(deployment, silent, DestroyOptions(drop_slot=True, delete_topics=True))
     assert database.actual.slot == DEPLOYED.slot
     assert "library.book" in kafka.states

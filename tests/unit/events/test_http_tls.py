@@ -114,7 +114,7 @@ def test_accepts_key_and_certificate_in_one_file(
 def test_rejects_an_untrusted_server(keys: Keys, secure: Secure, send_request: RequestFunction, trusted: str) -> None:
     authority = {"ca_file": keys.other_authority.file} if trusted == "another" else {}
     server = secure(keys.server)
-    with pytest.raises(UnreachableError, match=r"TLS: the server's certificate is not trusted: ") as caught:
+    with pytest.raises(UnreachableError, match=r"TLS: .* not trusted: ") as caught:
         send_request(HttpService(url=server.url, **authority))
     assert ".ca_file" in caught.value.hint
     assert server.seen == []
@@ -123,7 +123,7 @@ def test_rejects_an_untrusted_server(keys: Keys, secure: Secure, send_request: R
 @EACH_CLIENT
 def test_rejects_a_certificate_of_another_host(keys: Keys, secure: Secure, send_request: RequestFunction) -> None:
     server = secure(keys.authority.issue("elsewhere", hosts=["connect.example.internal"]))
-    with pytest.raises(UnreachableError, match=r"TLS: the certificate is for a different host: .*127.0.0.1") as caught:
+    with pytest.raises(UnreachableError, match=r"TLS: .* different host: .*127.0.0.1") as caught:
         send_request(HttpService(url=server.url, ca_file=keys.authority.file))
     assert ".url" in caught.value.hint
 

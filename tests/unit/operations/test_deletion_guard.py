@@ -34,7 +34,7 @@ def test_limits(limit: str, deletions: Deletions, allowed: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "-1", "5 %", "5%%", "all", "1.5", "1e3"])
 def test_rejects_other_limits(text: str) -> None:
-    with pytest.raises(ValueError, match="must be a percentage such as 5% or a number such as 200"):
+    with pytest.raises(ValueError, match=r"such as 5% or .* 200"):
         DeletionLimit.parse(text)
 
 

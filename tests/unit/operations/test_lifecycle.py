@@ -142,7 +142,7 @@ def test_commands_do_not_run_while_another_command_changes_the_pipeline(
     deployment: Deployment, server: ScriptedServer, database: FakePostgres, command: Callable[..., object]
 ) -> None:
     database.is_locked = True
-    with pytest.raises(RefusedError, match=r"another command .* 'library' is running: pid 7, 'outbox-kit apply"):
+    with pytest.raises(RefusedError, match=r"'library' .* pid 7, 'outbox-kit apply"):
         command(deployment, silent)
     assert writes(server) == []
 

@@ -49,14 +49,14 @@ def test_limits_the_tombstones(deployment: Deployment, topic: FakeTopic, limit: 
     if is_allowed:
         refuse(deployment, limit)
         return
-    with pytest.raises(RefusedError, match=r"--max-deletions does not allow 1 tombstone .*\(10\.0 % of the states\)"):
+    with pytest.raises(RefusedError, match=r"--max-deletions .* 1 tombstone .*\(10\.0 %"):
         refuse(deployment, limit)
 
 
 def test_refuses_a_topic_with_added_partitions(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
     FakeTopic(monkeypatch, partitions=5).append(Record(b"a", b"x", "1", number=1))
-    with pytest.raises(RefusedError, match="has 5 partitions, but the pipeline file has 4"):
+    with pytest.raises(RefusedError, match=r"has 5 partitions, .* 4"):
         refuse(deployment, "100%")
 
 
@@ -66,7 +66,7 @@ def test_refuses_while_the_connector_does_not_run(
 ) -> None:
     assert topic.records
     connect.states = dict.fromkeys(connect.states, state)
-    with pytest.raises(RefusedError, match="the latest states would not follow the tombstones"):
+    with pytest.raises(RefusedError, match="not follow the tombstones"):
         refuse(deployment, "100%")
 
 

@@ -25,7 +25,7 @@ def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, monke
 
 
 def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
-    with pytest.raises(RefusedError, match="aggregate type author has no `backfill`") as refused:
+    with pytest.raises(RefusedError, match="author has no `backfill`") as refused:
         stuck.keys_to_resend(backfilled(deployed()), [StuckAggregate("author", "k", "missing")])
     assert "add `backfill`" in refused.value.hint
 

@@ -50,7 +50,7 @@ def test_process_variables_take_precedence(workspace: Path) -> None:
 
 def test_error_for_an_undefined_variable_names_the_file(workspace: Path) -> None:
     file = write(workspace, VARIABLES.replace("ADMIN_PASSWORD", "ADMIN_PASSWORT"))
-    with pytest.raises(ConfigurationError, match=r"(?m)environment variable ADMIN_PASSWORD is not set$") as caught:
+    with pytest.raises(ConfigurationError, match=r"(?m)ADMIN_PASSWORD is not set$") as caught:
         compose(workspace)
     assert caught.value.hint == f"export ADMIN_PASSWORD=... and run again; or set them in {file}"
 

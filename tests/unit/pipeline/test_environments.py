@@ -55,9 +55,7 @@ def load_edited(
 
 
 def test_removed_target_kind_reports_its_replacements(workspace: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"targets\.lake\.kind: the target kind 'parquet' was removed"
-    ) as error:
+    with pytest.raises(ConfigurationError, match=r"targets\.lake\.kind: .*'parquet'") as error:
         load_edited(workspace, {"targets/lake": {"kind": "parquet", "path": "snapshots"}})
     assert "--export-format parquet" in error.value.hint
 
@@ -166,7 +164,7 @@ def test_needs_applies_to_every_value(workspace: Path, key: str, text: str, need
 )
 def test_needs_does_not_apply_to_general_values(workspace: Path, key: str, text: str) -> None:
     """An unset variable in `lock_folder:` must not silently select another lock file."""
-    with pytest.raises(ConfigurationError, match="environment variable UNSET is not set"):
+    with pytest.raises(ConfigurationError, match="variable UNSET"):
         load_edited(workspace, {key: text}, SECRETS, ("source", "kafka", "registry", "connect"))
 
 
@@ -296,7 +294,7 @@ def test_rejects_user_info_in_hosts(workspace: Path, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["source/host", "targets/warehouse/host"])
 def test_rejects_a_connection_uri_as_host(workspace: Path, key: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"host: .*must not contain a user name or password") as caught:
+    with pytest.raises(ConfigurationError, match=r"host: .*user name or password") as caught:
         load_edited(workspace, {key: "postgresql://me:s3cret@db.example.internal"})
     assert "s3cret" not in caught.value.message
 
@@ -345,7 +343,7 @@ def test_rejects_the_name_of_another_environment(workspace: Path) -> None:
 
 def test_rejects_another_name_from_an_override(workspace: Path) -> None:
     overrides = Overrides(("environment.name=local",), environ=SECRETS)
-    with pytest.raises(ConfigurationError, match=r"--set environment\.name.*found 'local'; must be 'production'"):
+    with pytest.raises(ConfigurationError, match=r"--set environment\.name.*'local'; .*'production'"):
         load_environment("production.example", pipeline_file(workspace), overrides)
 
 

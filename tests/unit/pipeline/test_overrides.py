@@ -149,7 +149,7 @@ def test_other_errors_keep_the_line_of_the_pipeline_file(workspace: Path, pipeli
 @pytest.mark.parametrize("overlay", ["pipeline: 5\n", "pipeline: [a]\n"])
 def test_rejects_an_overlay_that_is_not_a_mapping(workspace: Path, pipeline_file: Path, overlay: str) -> None:
     write_environment(workspace, overlay)
-    with pytest.raises(ConfigurationError, match=r"here\.yaml:15: pipeline: found .*; must be a mapping"):
+    with pytest.raises(ConfigurationError, match=r"here\.yaml:15: pipeline: .*mapping"):
         load(pipeline_file)
 
 
@@ -382,7 +382,7 @@ def test_protection_of_an_environment_cannot_be_overridden(workspace: Path, pipe
         ([], {"OUTBOX__ENVIRONMENT__PROTECTED": "false"}),
         ([], {"OUTBOX__ENVIRONMENT__PROTECTED": "null"}),
     ):
-        with pytest.raises(ConfigurationError, match=f"protected: true in {path} cannot be overridden"):
+        with pytest.raises(ConfigurationError, match=f"protected: true in {path}"):
             load(pipeline_file, *options, **variables)
     assert load(pipeline_file, "environment.protected=true")[1].protected
     write_environment(workspace, "protected: false\n")

@@ -112,7 +112,7 @@ def test_chain_steps_have_declared_predicates(
 
 
 def test_chain_rejects_transaction_metadata(library: Pipeline, environment: Environment, templates: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"a chain does not support connector\.transaction_metadata"):
+    with pytest.raises(ConfigurationError, match=r"chain .*connector\.transaction_metadata"):
         render_connector(with_template(library, CHAIN, transaction_metadata=True), environment, None, templates)
 
 

@@ -63,7 +63,7 @@ def test_returns_values_of_the_stack(workspace: Path) -> None:
 
 def test_rejects_an_unknown_value_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
-    with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
+    with pytest.raises(ConfigurationError, match="no value 'postgres_host'") as caught:
         local(workspace)
     assert caught.value.hint == "use one of the values connect, kafka"
 

@@ -1,4 +1,4 @@
-"""Documents: targets of links, and code blocks that are part of the examples."""
+"""Documents: targets of links, named tests, code blocks that are part of the examples, and commands of pip."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ FILE_BLOCK = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MU
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_link_has_a_target(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", text)
     missing = [item for item in targets if "://" not in item and not (page.parent / item).exists()]
+    missing += [name for name in re.findall(r"`(tests/\w+/[\w/]+\.py(?:::\w+)?)`", text) if not names_a_test(name)]
     assert missing == []
+
+
+def names_a_test(name: str) -> bool:
+    """Return whether the file exists and, after `::`, whether it defines the function."""
+    path, _, function = name.partition("::")
+    return (ROOT / path).is_file() and f"def {function}" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def guide(*, without_files: bool = True) -> str:
@@ -79,19 +87,3 @@ def test_nothing_tells_to_install_the_project_from_a_package_index() -> None:
     paths = [ROOT / name for name in tracked.split("\0") if name and not name.startswith("tests/unit/project/")]
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
     assert {path: names for path, text in texts.items() if (names := installed_names(text))} == {}
-
-
-def numbers(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+\.\d+", text)]
-
-
-def test_readme_compares_measured_times_without_the_overhead_of_a_converter() -> None:
-    """The published factors follow from the table above them; the measurements have more digits than the table."""
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    row = re.findall(r"JSON payload to Avro, CPU time per record \|(.*?)\) \|", text)[0]
-    router, with_converter, bare = numbers(row)
-    (passed_through,) = numbers(re.findall(r"JSON payload passed through as text \| \|([^|]*)\|", text)[0])
-    factors = numbers(re.findall(r"This takes ([^.]*\.\d[^.]*\.\d) times as much CPU time as OutboxRouter", text)[0])
-    assert factors == pytest.approx([bare / router, with_converter / router], abs=0.2)
-    low, high = numbers(re.findall(r"OutboxRouter takes (.*?) times as much CPU time as EventRouter", text)[0])
-    assert low <= router / passed_through <= high

@@ -1,10 +1,9 @@
-"""Repository: sizes of functions and files, imports, versions, launchers."""
+"""Repository: sizes of functions and folders, imports, versions, launchers."""
 
 from __future__ import annotations
 
 import ast
 import re
-import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -17,74 +16,34 @@ from outbox_kit import __version__
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py")])
-FUNCTION_LINES, FUNCTION_LINES_P90, FILE_LINES = 60, 30, 600
-FOLDER_MODULES = 15
-DOCUMENT_LINE = 120
-
-
-def functions(path: Path) -> list[tuple[str, int]]:
-    """Return name and number of lines of every function, including signature and docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [
-        (
-            f"{path.relative_to(ROOT)}:{node.lineno} {node.name}",
-            (node.end_lineno or node.lineno) - node.lineno + 1,
-        )
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-
-
-def imported(path: Path) -> set[str]:
-    """Return the top-level names of the modules that a file imports."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add((node.module or "").partition(".")[0])
-    return names
+FUNCTION_LINES = 60
+FOLDER_MODULES = 20
+LARGE_FOLDERS: dict[str, str] = {}
+"""Folders with more modules than FOLDER_MODULES, and what their one idea is."""
 
 
 # --- sizes
 
 
 def test_no_function_is_long() -> None:
-    long = [f"{name}: {lines} lines" for path in SOURCES for name, lines in functions(path) if lines > FUNCTION_LINES]
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_LINES
+    ]
     assert long == []
 
 
-def test_most_functions_are_short() -> None:
-    lengths = [lines for path in SOURCES for _, lines in functions(path)]
-    assert statistics.quantiles(lengths, n=10)[-1] <= FUNCTION_LINES_P90
-
-
-def test_no_file_is_long() -> None:
-    sizes = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
-    assert {path: lines for path, lines in sizes.items() if lines > FILE_LINES} == {}
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    ["scripts/**/*.py", "spark_jobs/**/*.py", "spark_jobs/**/*.java", "smt/src/main/**/*.java", "tests/**/*.py"],
-)
-def test_no_folder_has_many_modules(pattern: str) -> None:
+def test_a_folder_with_many_modules_has_one_idea() -> None:
     folders = Counter(
-        path.parent.relative_to(ROOT)
-        for path in ROOT.glob(pattern)
-        if path.name not in {"__init__.py", "package-info.java", "conftest.py"}
+        str(path.parent.relative_to(ROOT))
+        for root in ("scripts", "spark_jobs", "smt/src/main", "tests")
+        for path in (ROOT / root).rglob("*")
+        if path.suffix in {".py", ".java"} and path.stem not in {"__init__", "package-info", "conftest"}
     )
-    assert {folder: count for folder, count in folders.items() if count > FOLDER_MODULES} == {}
-
-
-def test_lines_of_documents_are_short() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    assert [
-        f"{page.relative_to(ROOT)}:{number}"
-        for page in pages
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > DOCUMENT_LINE
-    ] == []
+    assert {folder for folder, count in folders.items() if count > FOLDER_MODULES} == LARGE_FOLDERS.keys()
 
 
 # --- imports
@@ -109,15 +68,11 @@ def test_no_import_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-@pytest.mark.parametrize("folder", ["scripts", "spark_jobs", "tests"])
-def test_source_roots_are_no_import_names(folder: str) -> None:
+def test_source_roots_are_no_import_names() -> None:
     """`import scripts.outbox_kit` would load a second copy of every module."""
-    actual = {
-        str(path.relative_to(ROOT)): names
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if (names := imported(path) & {"scripts", "spark_jobs"})
-    }
-    assert actual == {}
+    paths = [*SOURCES, *(ROOT / "tests").rglob("*.py")]
+    pattern = re.compile(r"^\s*(from|import) (scripts|spark_jobs)\b", re.MULTILINE)
+    assert [path for path in paths if pattern.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_launchers_do_not_shadow_the_standard_library() -> None:
@@ -131,33 +86,13 @@ def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
-def test_each_system_has_the_same_file_names(system: str) -> None:
-    names = {path.name for path in (ROOT / "scripts" / "outbox_kit" / system).glob("*.py")}
-    assert names >= {"client.py", "state.py", "apply.py", "checks.py"}
-
-
-def test_only_the_command_line_prints() -> None:
-    """Data and messages go through cli/console.py."""
-    printing = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in (ROOT / "scripts" / "outbox_kit").rglob("*.py")
-        if path.parent.name != "cli"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    ]
-    assert printing == []
-
-
 # --- versions
 
 
 def test_changelog_starts_with_this_version() -> None:
-    path = ROOT / "CHANGELOG.md"
-    assert path.is_file(), f"CHANGELOG.md is missing; it must begin with a heading for version {__version__}"
-    headings = re.findall(r"^## \[?v?(\d+\.\d+\.\d+[^\s\]]*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert headings, "CHANGELOG.md has no heading `## <version>`"
-    assert headings[0] == __version__
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[?v?(\d+\.\d+\.\d+[^\s\]]*)", text, flags=re.MULTILINE)
+    assert headings[:1] == [__version__]
 
 
 # --- launchers

@@ -18,15 +18,12 @@ def constants(tree: ast.Module) -> dict[str, str]:
     """Return the texts that a module assigns to names at its top level, also `A, B = "a", "b"`."""
     found: dict[str, str] = {}
     for statement in tree.body:
-        if not isinstance(statement, ast.Assign):
-            continue
-        for target in statement.targets:
-            pairs = [(target, statement.value)]
-            if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-                pairs = list(zip(target.elts, statement.value.elts, strict=True))
-            for name, value in pairs:
-                if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    found[name.id] = value.value
+        if isinstance(statement, ast.Assign):
+            target, value = statement.targets[0], statement.value
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = value.elts if isinstance(value, ast.Tuple) else [value] * len(names)
+            pairs = zip(map(ast.unparse, names), values, strict=False)
+            found |= {name: item.value for name, item in pairs if isinstance(item, ast.Constant)}
     return found
 
 
@@ -34,12 +31,11 @@ def pipeline_names(tree: ast.Module) -> Iterator[str]:
     """Yield the name of each pipeline that a module deploys, if it is a text or a constant of the module."""
     known = constants(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and node.args:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in FUNCTIONS and node.args:
             name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield name.value
-            elif isinstance(name, ast.Name) and name.id in known:
-                yield known[name.id]
+            value = name.value if isinstance(name, ast.Constant) else known.get(ast.unparse(name))
+            if isinstance(value, str):
+                yield value
 
 
 def test_each_pipeline_of_the_integration_tests_has_its_own_name() -> None:

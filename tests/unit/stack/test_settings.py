@@ -77,7 +77,7 @@ def test_detects_a_killed_worker_quickly(state: StackState) -> None:
 
 def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
     (layout.root / "plugins").mkdir()
-    with pytest.raises(StackError, match=f"no Connect plugins in {layout.root}/plugins") as caught:
+    with pytest.raises(StackError, match=f"plugins in {layout.root}/plugins") as caught:
         plugin_folders(layout, Options(plugin_folders=(Path("plugins"),)))
     assert caught.value.hint == "run `make setup`"
 

@@ -119,7 +119,7 @@ def test_reports_a_service_that_exits_during_its_health_check(layout: Layout, st
 
 def test_reports_an_unresponsive_service_after_its_timeout(layout: Layout, state: StackState) -> None:
     unresponsive = SmallService(layout, "kafka", start_seconds=1, is_healthy=lambda: False)
-    with pytest.raises(StackError, match="kafka was not ready within 1 s; last check: no response"):
+    with pytest.raises(StackError, match=r"kafka .* 1 s; last check: no response"):
         start(layout, state, unresponsive, SmallService(layout, "postgres"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from tests.spark.kafka_log import POISON, Log, Record, Schemas, framed, sequence
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

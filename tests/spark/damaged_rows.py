@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 from psycopg.sql import SQL, Identifier
-from tables import Target
+from tests.spark.table_under_test import Target
 
 from outbox_spark.jobs.model import IcebergTarget, PostgresTarget
 from outbox_spark.sinks.iceberg.catalog import table_name

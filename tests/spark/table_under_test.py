@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas
-from live_topic import LiveTopic
 from msgspec import structs
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
+from tests.spark.kafka_log import Log, Schemas
+from tests.spark.live_topic import LiveTopic
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.jobs.model import (
