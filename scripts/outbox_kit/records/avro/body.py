@@ -7,7 +7,7 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from outbox_kit.records.avro.varints import CONTINUATION
+from outbox_kit.records.avro.node import CONTINUATION
 from outbox_kit.records.invalid_row import PayloadError
 from outbox_kit.records.json_values import MAX_DEPTH
 
