@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
@@ -84,7 +84,7 @@ class Worker:
             pending = self._store.pending_buckets(self._leases.held)
             if stop.is_set():
                 return
-            self._send(pending, self._claim)
+            self._send(pending, partial(self._store.claim, limit=options.batch_rows))
             if options.once and self._is_complete(last):
                 return
             if not pending:
@@ -119,9 +119,6 @@ class Worker:
         if self._process.metrics.is_due:
             self._process.metrics.write(read_backlog(self._connection, self._reader, self._leases.held))
 
-    def _claim(self, bucket: int) -> Batch | None:
-        return self._store.claim(bucket, self._process.options.batch_rows)
-
     def _send(self, buckets: Sequence[int], read: Callable[[int], Batch | None]) -> None:
         """Send the batches that `read` returns, each in a transaction. The brokers work on all of them at once.
 
@@ -131,7 +128,7 @@ class Worker:
         if not buckets:
             return
         producers = self._initialized(buckets)
-        with self._store.transaction():
+        with self._connection.transaction():  # commits all claims at once
             batches = [batch for batch in map(read, buckets) if batch is not None]
         # The records are encoded before the first transaction begins, because transactions time out.
         records = {batch.bucket: self._records(batch) for batch in batches}
