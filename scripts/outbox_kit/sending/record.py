@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from outbox_kit.sending.event import OutboxEvent
 
 PRODUCER_SETTINGS: dict[str, str | bool] = {
     "enable.idempotence": True,
@@ -24,7 +21,3 @@ class Record:
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
     partition: int | None = None
-
-
-Encode = Callable[[OutboxEvent], Record]
-"""Returns the record of an event. Raises InvalidEventError for an event that no record can represent."""
