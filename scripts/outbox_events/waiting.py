@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from outbox_events.errors import WaitTimeoutError
 
 T = TypeVar("T")
@@ -29,19 +27,14 @@ def wait_for(
 
     Raises WaitTimeoutError, which names `subject`, after `seconds`. If `poll` raises an error, the wait ends with it.
     """
-    retrying = Retrying(
-        stop=stop_after_delay(seconds),
-        wait=wait_fixed(interval),
-        retry=retry_if_result(lambda result: result.value is None),
-    )
-    try:
-        result = retrying(poll)
-    except RetryError as error:
-        last_poll: Observation[T] = error.last_attempt.result()
-        raise WaitTimeoutError(f"waited {seconds:g} s for {subject}; last seen: {last_poll.text}", hint) from None
-    if result.value is None:  # unreachable: for the type checker
-        raise WaitTimeoutError(f"waited for {subject}; last seen: {result.text}", hint)
-    return result.value
+    deadline = Deadline(seconds)
+    while True:
+        result = poll()
+        if result.value is not None:
+            return result.value
+        if not deadline.seconds_left:
+            raise WaitTimeoutError(f"waited {seconds:g} s for {subject}; last seen: {result.text}", hint)
+        time.sleep(interval)
 
 
 class Deadline:

@@ -18,7 +18,13 @@ import psycopg
 from confluent_kafka import Producer
 
 from outbox_events.errors import RefusedError
-from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.database import (
+    Connection,
+    commit,
+    require_committable,
+    require_idle,
+    rolled_back_on_error,
+)
 from outbox_events.producing.delivery import DELIVERY_S
 from outbox_events.producing.errors import NotCommittedError
 from outbox_events.producing.kafka_transaction import KafkaTransaction
@@ -66,10 +72,10 @@ class ChainedSender:
             with self._open.joined():
                 yield self._open
             return
-        transaction_id = self._begin()
-        self._open = transaction = self._begin_kafka()
+        transaction_id, transaction = self._begin()
+        self._open = transaction
         try:
-            with self._rolled_back_on_error(transaction):
+            with self._aborted_on_error(transaction):
                 yield transaction
                 self._prepare(transaction, transaction_id)
             self._commit(transaction)
@@ -80,23 +86,12 @@ class ChainedSender:
             with suppress(psycopg.Error):
                 self._store.forget(transaction_id)
 
-    def _begin(self) -> str:
-        """Begin the database transaction. With a store, return its xid."""
+    def _begin(self) -> tuple[str, KafkaTransaction]:
+        """Begin both transactions. Return the xid of the database transaction, which is empty without a store."""
         require_idle(self._connection)
-        if self._store is None:
-            return ""
-        try:
-            return begin(self._connection, self._store.sender)
-        except BaseException:
-            roll_back(self._connection)
-            raise
-
-    def _begin_kafka(self) -> KafkaTransaction:
-        try:
-            return KafkaTransaction(self._producer, seconds=self._seconds)
-        except BaseException:
-            roll_back(self._connection)
-            raise
+        with rolled_back_on_error(self._connection):
+            transaction_id = begin(self._connection, self._store.sender) if self._store is not None else ""
+            return transaction_id, KafkaTransaction(self._producer, seconds=self._seconds)
 
     def _prepare(self, transaction: KafkaTransaction, transaction_id: str) -> None:
         """Do everything that can fail before the first commit."""
@@ -108,16 +103,13 @@ class ChainedSender:
     def _commit(self, transaction: KafkaTransaction) -> None:
         """Commit both in order. After an error, the rows of the store remain for the recovery."""
         if self._order == "database-first":
-            with self._rolled_back_on_error(transaction):
+            with self._aborted_on_error(transaction):
                 commit(self._connection)
             self._commit_kafka(transaction)
         else:
-            try:
+            with rolled_back_on_error(self._connection):
                 self._commit_kafka(transaction)
-            except BaseException:
-                roll_back(self._connection)
-                raise
-            self._commit_database_last()
+                commit(self._connection)
 
     def _commit_kafka(self, transaction: KafkaTransaction) -> None:
         try:
@@ -126,18 +118,11 @@ class ChainedSender:
             transaction.abort()
             raise
 
-    def _commit_database_last(self) -> None:
-        try:
-            commit(self._connection)
-        except BaseException:
-            roll_back(self._connection)
-            raise
-
     @contextmanager
-    def _rolled_back_on_error(self, transaction: KafkaTransaction) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            transaction.abort()
-            roll_back(self._connection)
-            raise
+    def _aborted_on_error(self, transaction: KafkaTransaction) -> Iterator[None]:
+        with rolled_back_on_error(self._connection):
+            try:
+                yield
+            except BaseException:
+                transaction.abort()
+                raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -44,3 +45,12 @@ def roll_back(connection: Connection) -> None:
     """Roll back. A lost connection is no error, because the server rolls back when it notices."""
     with suppress(psycopg.OperationalError):
         connection.rollback()
+
+
+@contextmanager
+def rolled_back_on_error(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        roll_back(connection)
+        raise

@@ -22,18 +22,10 @@ from psycopg.rows import tuple_row
 
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import Record
+from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection
 from outbox_events.producing.delivered_events import READ_S, delivered_event_ids, message_event_id
 from outbox_events.producing.delivery import DELIVERY_S, Deliveries
-from outbox_events.producing.stored_record import (
-    COLUMN_DEFINITIONS,
-    COLUMNS,
-    UNNEST,
-    event_id,
-    from_row,
-    identifier,
-    parameters,
-)
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 DEFAULT_TABLE = "public.unproven_record"
@@ -44,14 +36,14 @@ def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
     """Return the statement that creates the table of unproven records, if it does not exist."""
     return sql.SQL(
         "create table if not exists {} (event_id text primary key, position bigint generated always as identity, {})"
-    ).format(identifier(table), COLUMN_DEFINITIONS)
+    ).format(stored_record.identifier(table), stored_record.COLUMN_DEFINITIONS)
 
 
 class DeliveryProof:
     """Table of records whose delivery is not yet proven. Holds no connection."""
 
     def __init__(self, table: str = DEFAULT_TABLE) -> None:
-        self._table = identifier(table)
+        self._table = stored_record.identifier(table)
 
     def save(self, connection: Connection, records: Sequence[Record]) -> None:
         """Save records in the open business transaction, with one statement. Send them after its commit.
@@ -63,8 +55,9 @@ class DeliveryProof:
             "insert into {} ({}) select event_id, topic, partition, key, value, headers from {} "
             "with ordinality as record(event_id, topic, partition, key, value, headers, number) order by number"
         )
+        insert = statement.format(self._table, stored_record.COLUMNS, stored_record.UNNEST)
         with psycopg.Cursor(connection) as cursor:
-            cursor.execute(statement.format(self._table, COLUMNS, UNNEST), parameters(records))
+            cursor.execute(insert, stored_record.parameters(records))
 
     def delete(self, connection: Connection, event_ids: Iterable[str]) -> int:
         """Delete the rows of proven records with one statement; return their number. Unknown ids are ignored."""
@@ -83,7 +76,7 @@ class DeliveryProof:
         )
         with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
             rows = cursor.execute(statement.format(self._table), [min_age_s]).fetchall()
-        return [from_row(*row) for row in rows]
+        return [stored_record.from_row(*row) for row in rows]
 
     def listen_once(
         self, connection: Connection, consumer: Consumer, *, max_records: int = 500, seconds: float = 1.0
@@ -132,11 +125,11 @@ class DeliveryProof:
         """
         records = self.unproven(connection, min_age_s=min_age_s)
         topics = {record.topic for record in records}
-        delivered = delivered_event_ids(settings, topics, map(event_id, records), seconds=seconds)
+        delivered = delivered_event_ids(settings, topics, map(stored_record.event_id, records), seconds=seconds)
         proved = self.delete(connection, delivered)
         if not connection.autocommit:
             connection.commit()
-        missing = [record for record in records if event_id(record) not in delivered]
+        missing = [record for record in records if stored_record.event_id(record) not in delivered]
         deliveries = Deliveries(producer, seconds=DELIVERY_S)
         for record in missing:
             deliveries.send(record)

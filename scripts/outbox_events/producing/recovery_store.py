@@ -16,16 +16,8 @@ from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
+from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection
-from outbox_events.producing.stored_record import (
-    COLUMN_DEFINITIONS,
-    COLUMNS,
-    UNNEST,
-    event_id,
-    from_row,
-    identifier,
-    parameters,
-)
 
 DEFAULT_TABLE = "public.recovery_store"
 
@@ -52,7 +44,7 @@ def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
         "create table if not exists {} (position bigint generated always as identity primary key, "
         "transaction_id xid8 not null, sender text not null, event_id text not null, {}, "
         "unique (transaction_id, event_id))"
-    ).format(identifier(table), COLUMN_DEFINITIONS)
+    ).format(stored_record.identifier(table), stored_record.COLUMN_DEFINITIONS)
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ class SavedRecord:
 
     @property
     def event_id(self) -> str:
-        return event_id(self.record)
+        return stored_record.event_id(self.record)
 
 
 class RecoveryStore:
@@ -81,14 +73,15 @@ class RecoveryStore:
             raise RefusedError(message, "open a separate connection with autocommit=True")
         self.connection = connection
         self.sender = sender
-        self._table = identifier(table)
+        self._table = stored_record.identifier(table)
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
         """Save the records of a business transaction, durably. Errors of psycopg must abort that transaction."""
         if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
-        values = {"transaction_id": transaction_id, "sender": self.sender, **parameters(records)}
-        self._execute(SAVE.format(table=self._table, columns=COLUMNS, unnest=UNNEST), values)
+        values = {"transaction_id": transaction_id, "sender": self.sender, **stored_record.parameters(records)}
+        columns, unnest = stored_record.COLUMNS, stored_record.UNNEST
+        self._execute(SAVE.format(table=self._table, columns=columns, unnest=unnest), values)
 
     def forget(self, transaction_id: str) -> None:
         """Delete the rows of a business transaction after both commits."""
@@ -104,7 +97,7 @@ class RecoveryStore:
         """Return the rows of the sender, in the order of sending."""
         with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             rows = cursor.execute(READ.format(table=self._table), [self.sender]).fetchall()
-        return [SavedRecord(position, xid, from_row(*columns)) for position, xid, *columns in rows]
+        return [SavedRecord(position, xid, stored_record.from_row(*columns)) for position, xid, *columns in rows]
 
     def outcomes(self, transaction_ids: Iterable[str]) -> dict[str, str | None]:
         """Return `in progress`, `committed` or `aborted` for each transaction.

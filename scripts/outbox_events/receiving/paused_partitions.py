@@ -15,16 +15,16 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Pause:
-    """A partition that waits at the position of an event."""
+class Attempt:
+    """The last attempt of an event, at whose position the partition waits; without an error, there was none."""
 
     event: Event
-    error: Exception = field(repr=False)
-    attempts: int
+    error: Exception | None = field(default=None, repr=False)
+    attempts: int = 0
     """How often the event was the cause of an error."""
-    failures: int
+    failures: int = 0
     """How often the event was tried without success, also during outages; determines the delay."""
-    due: float
+    due: float = 0.0
     """Value of time.monotonic() at which the partition is resumed."""
     is_recovering: bool = False
     """Whether no attempt is left and the recoverer failed."""
@@ -38,34 +38,40 @@ class PausedPartitions:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._pauses: dict[Partition, Pause] = {}
-        self._last: dict[Partition, Pause] = {}
+        self._pauses: dict[Partition, Attempt] = {}
+        self._last: dict[Partition, Attempt] = {}
 
-    def pause(self, pause: Pause) -> None:
-        """Pause the partition of the event until `pause.due`."""
-        event = pause.event
-        self._pauses[event.source] = self._last[event.source] = pause
-        self._consumer.pause([TopicPartition(*event.source)])
+    def pause(self, attempt: Attempt) -> None:
+        """Pause the partition of the event until `attempt.due`."""
+        source = attempt.event.source
+        self._pauses[source] = self._last[source] = attempt
+        self._consumer.pause([TopicPartition(*source)])
 
-    def last(self, event: Event) -> Pause | None:
-        """Return the last pause for this event."""
-        pause = self._last.get(event.source)
-        return pause if pause is not None and pause.event.offset == event.offset else None
+    def last_attempt(self, event: Event) -> Attempt:
+        return self._last[event.source] if self._has_failed(event) else Attempt(event)
+
+    def any_failed(self, events: Iterable[Event]) -> bool:
+        """Return whether one of the events was tried before, without success."""
+        return bool(self._last) and any(map(self._has_failed, events))
+
+    def _has_failed(self, event: Event) -> bool:
+        last = self._last.get(event.source)
+        return last is not None and last.event.offset == event.offset
 
     def resume_due(self) -> None:
         """Resume the partitions whose time has come, each at its event."""
         now = time.monotonic()
-        for partition, pause in list(self._pauses.items()):
-            if pause.due <= now:
+        for partition, attempt in list(self._pauses.items()):
+            if attempt.due <= now:
                 # Before it is resumed: a later event could be received in between.
-                offsets.seek(self._consumer, [TopicPartition(*partition, pause.event.offset)])
+                offsets.seek(self._consumer, [TopicPartition(*partition, attempt.event.offset)])
                 self._consumer.resume([TopicPartition(*partition)])
                 del self._pauses[partition]
 
     def seconds_left(self, limit: float) -> float:
         """Return the seconds until the next partition is due, at most `limit`."""
         now = time.monotonic()
-        return max(0.0, min([limit, *(pause.due - now for pause in self._pauses.values())]))
+        return max(0.0, min([limit, *(attempt.due - now for attempt in self._pauses.values())]))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were assigned or revoked: attempts start again."""
@@ -78,11 +84,10 @@ class PausedPartitions:
     def succeeded(self, events: Iterable[Event]) -> None:
         """Forget the failures of events that were handled."""
         if self._last:
-            for event in events:
-                if self.last(event):
-                    del self._last[event.source]
+            for event in filter(self._has_failed, events):
+                del self._last[event.source]
 
-    def __iter__(self) -> Iterator[Pause]:
+    def __iter__(self) -> Iterator[Attempt]:
         return iter(list(self._pauses.values()))
 
     def __repr__(self) -> str:

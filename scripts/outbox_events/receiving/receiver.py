@@ -18,7 +18,7 @@ from outbox_events.receiving.counters import Counters
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.handlers import Handlers, refuse_async
 from outbox_events.receiving.outages import is_kafka_outage
-from outbox_events.receiving.paused_partitions import Partition, Pause, PausedPartitions
+from outbox_events.receiving.paused_partitions import Attempt, Partition, PausedPartitions
 from outbox_events.receiving.recoverers import (
     AlreadyAppliedError,
     Failure,
@@ -148,7 +148,7 @@ class Receiver(Generic[Context]):
 
         The position of a paused partition is that of the event that waits.
         """
-        waiting = {pause.event.source: pause.event.offset for pause in self.paused}
+        waiting = {attempt.event.source: attempt.event.offset for attempt in self.paused}
         result: dict[tuple[str, int], int] = {}
         for place in self.consumer.position(self.consumer.assignment()):
             source = (place.topic, place.partition)
@@ -206,7 +206,7 @@ class Receiver(Generic[Context]):
 
     def _apply_batch(self, events: Sequence[Event]) -> None:
         """Apply the events in one transaction or, if that fails, each in its own."""
-        if len(events) > 1 and not any(map(self.paused.last, events)):
+        if len(events) > 1 and not self.paused.any_failed(events):
             error = _error_of(self._in_transaction, events)
             if error is None:
                 return
@@ -219,9 +219,9 @@ class Receiver(Generic[Context]):
 
     def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
         """Apply one event in its own transaction. `following` are the events after it in the batch."""
-        last = self.paused.last(event)
-        if last is not None and last.is_recovering:
-            self._recover(event, last.error, last.attempts)
+        last = self.paused.last_attempt(event)
+        if last.error is not None and last.is_recovering:
+            self._recover(last, last.error, last.attempts)
             return
         error = _error_of(self._in_transaction, [event])
         if error is None:
@@ -232,7 +232,7 @@ class Receiver(Generic[Context]):
         if reaction is Reaction.WAIT:
             self._wait([event, *following], error)
         else:
-            self._failed(event, error, reaction)
+            self._failed(last, error, reaction)
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
         unhandled = 0
@@ -246,30 +246,29 @@ class Receiver(Generic[Context]):
         self.counters.add("duplicates", len(work.duplicates))
         self._done(events)
 
-    def _failed(self, event: Event, error: Exception, reaction: Reaction) -> None:
+    def _failed(self, last: Attempt, error: Exception, reaction: Reaction) -> None:
         """Pause the partition until the next attempt, or recover if there is none."""
-        last = self.paused.last(event)
-        attempts = (last.attempts if last else 0) + 1
+        event, attempts = last.event, last.attempts + 1
         log.warning("event %s failed: %s", event.place, describe(error), extra=_log_fields(event, attempts))
         if reaction is Reaction.RECOVER or attempts >= self._retries.attempts:
-            self._recover(event, error, attempts)
+            self._recover(last, error, attempts)
         else:
             self.counters.add("retries")
-            self._pause(event, error, attempts)
+            self._pause(last, error, attempts)
 
     def _wait(self, events: Sequence[Event], error: Exception) -> None:
         """Pause the partitions of all events: the cause is an outage, which would fail the others too."""
-        first, last = events[0], self.paused.last(events[0])
-        fields = _log_fields(first, last.attempts if last else 0)
+        last_attempts = [self.paused.last_attempt(event) for event in events]
+        first, fields = events[0], _log_fields(events[0], last_attempts[0].attempts)
         log.warning("waiting, since events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
         self.counters.add("retries")
-        for event in events:
-            if event.source not in self.paused:
-                last = self.paused.last(event)
-                self._pause(event, error, last.attempts if last else 0)
+        for last in last_attempts:
+            if last.event.source not in self.paused:
+                self._pause(last, error, last.attempts)
 
-    def _recover(self, event: Event, error: Exception, attempts: int) -> None:
+    def _recover(self, last: Attempt, error: Exception, attempts: int) -> None:
         """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
+        event = last.event
         recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
         if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
             self._done([event])
@@ -278,7 +277,7 @@ class Receiver(Generic[Context]):
             self.counters.add("recoverer_errors")
             fields = _log_fields(event, attempts)
             log.error("recoverer failed for event %s: %s", event.place, describe(recoverer_error), extra=fields)
-            self._pause(event, error, attempts, is_recovering=True)
+            self._pause(last, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
         if self._recoverer is stop:  # needs no transaction, which could fail too
@@ -286,11 +285,10 @@ class Receiver(Generic[Context]):
         with self._strategy.recovery(failure.event) as context:
             self._recoverer(failure, context)
 
-    def _pause(self, event: Event, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
-        last = self.paused.last(event)
-        failures = last.failures + 1 if last and last.is_recovering == is_recovering else 1
+    def _pause(self, last: Attempt, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
+        failures = last.failures + 1 if last.is_recovering == is_recovering else 1
         due = time.monotonic() + self._retries.delay_s(failures)
-        self.paused.pause(Pause(event, error, attempts, failures, due, is_recovering))
+        self.paused.pause(Attempt(last.event, error, attempts, failures, due, is_recovering))
 
     def _done(self, events: Sequence[Event]) -> None:
         """Store the offsets after these events; the consumer commits them at its interval and at its end."""

@@ -84,7 +84,7 @@ def _backfill_type(
     batch_size = options.batch_size
     if options.rows_per_second:
         batch_size = max(1, min(batch_size, round(options.rows_per_second)))
-    while (state := retry_deadlocks()(_write_batch, session, states, table, batch_size)).finished_at is None:
+    while (state := retry_deadlocks(lambda: _write_batch(session, states, table, batch_size))).finished_at is None:
         meter.update(state)
         if options.rows_per_second:
             meter.limit_rate(options.rows_per_second)

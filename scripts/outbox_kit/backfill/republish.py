@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from outbox_events.text import plural, shortened_list
@@ -45,7 +46,7 @@ def republish(
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
         requested_keys = list(keys) if exact else states.normalize_keys(session.connection, list(keys))
         for batch in _batches(sorted(states.row_keys(session.connection, requested_keys))):
-            written_keys |= retry_deadlocks()(_write_states, session, states, batch)
+            written_keys |= retry_deadlocks(partial(_write_states, session, states, batch))
             progress(f"{aggregate_type}: {len(written_keys)} of {len(requested_keys)} written")
         deleted_keys = sorted(set(requested_keys).intersection(tombstones or ()) - written_keys)
         for written_tombstones in _write_all_tombstones(session, states, aggregate_type, deleted_keys):
@@ -70,7 +71,7 @@ def _write_all_tombstones(
     partition_values = read_partition_values(deployment, aggregate_type, keys) if states.partition_field else {}
     table_session = Session(deployment, session.connection, min(session.lock_seconds, TABLE_LOCK_TIMEOUT_S))
     for batch in _batches(keys):
-        yield retry_deadlocks()(_write_tombstones, table_session, states, batch, partition_values)
+        yield retry_deadlocks(partial(_write_tombstones, table_session, states, batch, partition_values))
 
 
 def _write_tombstones(

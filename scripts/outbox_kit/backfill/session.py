@@ -5,15 +5,14 @@ While a transaction waits for a lock, a second connection reads which sessions b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import LiteralString
+from typing import LiteralString, TypeVar
 
 import psycopg
 from psycopg import sql
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxError, RefusedError, RejectedError
@@ -24,6 +23,7 @@ from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.results.progress import Reporter
 
+T = TypeVar("T")
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
 # Maximum number of attempts of a transaction that PostgreSQL aborts because of a deadlock.
@@ -142,7 +142,9 @@ def report_committed_batches(progress: Reporter) -> Iterator[None]:
         raise
 
 
-def retry_deadlocks() -> Retrying:
-    """Return a caller of functions that calls a function again if PostgreSQL reports a deadlock."""
-    is_deadlock = retry_if_exception_type(psycopg.errors.DeadlockDetected)
-    return Retrying(stop=stop_after_attempt(DEADLOCK_ATTEMPTS), retry=is_deadlock, reraise=True)
+def retry_deadlocks(action: Callable[[], T]) -> T:
+    """Return the result of `action`, which is called again if PostgreSQL reports a deadlock."""
+    for _ in range(DEADLOCK_ATTEMPTS - 1):
+        with suppress(psycopg.errors.DeadlockDetected):
+            return action()
+    return action()

@@ -8,15 +8,16 @@ retried: a write that timed out in the worker, or that `failed to modify offsets
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import requests
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from outbox_events.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
+from outbox_events.waiting import Deadline
 from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
@@ -29,6 +30,7 @@ READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
 VALIDATION_FACTOR = 3
 REBALANCE_BUDGET_S = 60
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 3.0
 REBALANCE_STATUSES = (409, 500)
 GATEWAY_STATUSES = (502, 504)
 # Returned by a proxy whose worker is down, never by Connect for a read.
@@ -107,13 +109,15 @@ class RestClient:
 
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """Send a request, retrying during rebalances; return the JSON response, None if it is empty."""
-        retrying = Retrying(
-            stop=stop_after_delay(self._read_seconds or REBALANCE_BUDGET_S),
-            wait=wait_exponential(multiplier=0.2, max=3),
-            retry=retry_if_exception_type(RebalanceError),
-            reraise=True,
-        )
-        return retrying(self._send, method, path, body)
+        deadline, pause = Deadline(self._read_seconds or REBALANCE_BUDGET_S), FIRST_PAUSE_S
+        while True:
+            try:
+                return self._send(method, path, body)
+            except RebalanceError:
+                if not deadline.seconds_left:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
 
     def _send(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         """Send a request to the worker. The first read tries each address, and selects the first that responds."""

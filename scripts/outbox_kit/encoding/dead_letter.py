@@ -31,25 +31,15 @@ def dead_letter(
 ) -> Record:
     """Return the dead letter of a row. `columns` are type and value of every column of the row, by name."""
     if error.reason != "record-too-large":
-        letter = _with_columns(encoder, row, sequence, error, columns)
+        members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
+        members.append(f'"source_sequence":"{sequence}"')
+        headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
+        with suppress(InvalidRowError):  # the headers themselves can be the reason
+            headers += record_headers.row_headers(row.headers, encoder.reserved)
+        letter = _letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
         if size_of(letter) <= MAX_RECORD_BYTES:
             return letter
     return _with_coordinates(encoder, row, sequence, error)
-
-
-def _with_columns(
-    encoder: RecordEncoder,
-    row: OutboxRow,
-    sequence: str,
-    error: InvalidRowError,
-    columns: Mapping[str, tuple[str, object]],
-) -> Record:
-    members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
-    members.append(f'"source_sequence":"{sequence}"')
-    headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
-    with suppress(InvalidRowError):  # the headers themselves can be the reason
-        headers += record_headers.row_headers(row.headers, encoder.reserved)
-    return _letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
 
 
 def _column_json(kind: str, value: object) -> str:

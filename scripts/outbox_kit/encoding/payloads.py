@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from outbox_events.contract import wire_format
@@ -18,7 +19,6 @@ Payload = str | bytes | None
 EncodePayload = Callable[[Payload, str | None], bytes | None]
 """Returns the record value of a payload and of the row's schema version. Raises InvalidRowError."""
 INVALID = "payload-invalid"
-NOT_BINARY = "an Avro payload is bytes"
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,15 @@ def payload_encoder(name: str, aggregate: Aggregate, schemas: Sequence[LockedSch
         return _JsonEncoder(_Versions(name, encoders))
     if aggregate.payload in ("avro", "confluent-avro"):
         checkers = _Versions(name, [_Version(str(e.version), e.id, AvroBodyChecker(e.text)) for e in schemas])
-        return _AvroBodyEncoder(checkers) if aggregate.payload == "avro" else _ConfluentEncoder(checkers)
+        encode = _AvroBodyEncoder(checkers) if aggregate.payload == "avro" else _ConfluentEncoder(checkers)
+        return partial(_encode_bytes, encode)
     return _encode_unchanged
+
+
+def _encode_bytes(encode: Callable[[bytes, str | None], bytes], payload: Payload, label: str | None) -> bytes | None:
+    if isinstance(payload, str):
+        raise TypeError("an Avro payload is bytes")
+    return None if payload is None else encode(payload, label)
 
 
 def _encode_unchanged(payload: Payload, _label: str | None) -> bytes | None:
@@ -126,11 +133,7 @@ class _AvroBodyEncoder:
 
     versions: _Versions[AvroBodyChecker]
 
-    def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if isinstance(payload, str):
-            raise TypeError(NOT_BINARY)
-        if payload is None:
-            return None
+    def __call__(self, payload: bytes, label: str | None) -> bytes:
         version = self.versions.single(label)
         try:
             version.codec.check(payload)
@@ -145,11 +148,7 @@ class _ConfluentEncoder:
 
     versions: _Versions[AvroBodyChecker]
 
-    def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if isinstance(payload, str):
-            raise TypeError(NOT_BINARY)
-        if payload is None:
-            return None
+    def __call__(self, payload: bytes, label: str | None) -> bytes:
         schema_id = wire_format.schema_id(payload)
         if schema_id is None:
             problem = "is not in Confluent wire format (byte 0x00, schema id, Avro body)"

@@ -39,10 +39,10 @@ class RegistryClient(RegistryReader):
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 
-    def lookup(self, subject: str, text: str, references: Sequence[Reference] = ()) -> int | None:
+    def lookup(self, subject: str, text: str) -> int | None:
         """Return the number of the subject's version that has this schema; None if no version has it."""
         description = f"look up a schema of {subject}"
-        response = self._request("POST", subject_path(subject), description, _body(text, references), NOT_FOUND)
+        response = self._request("POST", subject_path(subject), description, _body(text), NOT_FOUND)
         return None if response is None else int(self._member(response, "version"))
 
     def register(self, subject: str, text: str, references: Sequence[Reference] = ()) -> None:

@@ -7,8 +7,7 @@ no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,12 +93,6 @@ class BatchStore:
             "mark": sql.Identifier(MARK_COLUMN),
             "number_sequence": sequence,
         }
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit several claims at once."""
-        with self._connection.transaction():
-            yield
 
     def pending_buckets(self, buckets: list[int]) -> list[int]:
         """Return the buckets that have rows to send."""

@@ -72,9 +72,12 @@ def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int])
 
 
 class MetricsFile:
-    """Writes the metrics at most once per INTERVAL_S. Raises ConfigurationError if the file cannot be created."""
+    """Writes the metrics at most once per INTERVAL_S, and nothing without a path.
 
-    def __init__(self, path: Path, pipeline: str, counters: Counters, progress: Reporter) -> None:
+    Raises ConfigurationError if the file cannot be created.
+    """
+
+    def __init__(self, path: Path | None, pipeline: str, counters: Counters, progress: Reporter) -> None:
         self._path, self._pipeline, self._counters, self._progress = path, pipeline, counters, progress
         self._due_at = 0.0
         try:
@@ -85,7 +88,7 @@ class MetricsFile:
 
     @property
     def is_due(self) -> bool:
-        return time.monotonic() >= self._due_at
+        return self._path is not None and time.monotonic() >= self._due_at
 
     def write(self, backlog: Backlog) -> None:
         """Replace the file. An error is only reported, because rows are more important than metrics."""
@@ -96,6 +99,8 @@ class MetricsFile:
             self._progress(f"cannot write the metrics file {self._path}: {error.strerror}")
 
     def _replace(self, backlog: Backlog) -> None:
+        if self._path is None:
+            return
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         temporary.write_text(text(self._pipeline, self._counters, backlog))
         temporary.replace(self._path)

@@ -1,10 +1,12 @@
-"""One session of a relay process: leases, and sending of the leased buckets."""
+"""A relay process, and one session of it: leases, and sending of the leased buckets."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 from threading import Event
 
 from outbox_events.kafka.record import Record
@@ -20,6 +22,7 @@ from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
+from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results.progress import Reporter
 
 REBALANCE_S = 0.5
@@ -27,45 +30,65 @@ ONCE_MARGIN_S = 5
 """Time after the longest lease in which the next owner of a bucket sends a batch."""
 
 
-@dataclass
-class Worker:
-    """Sends the rows of the buckets that it holds, until `stop` is set or, with `once`, no row is left."""
+@dataclass(frozen=True)
+class RelayOptions:
+    """Options of one process."""
+
+    marks: bool = False
+    once: bool = False
+    batch_rows: int = 500
+    interval: float = 0.1
+    with_connect: bool = True
+    metrics_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class RelayProcess:
+    """What the sessions of a relay process share."""
 
     deployment: Deployment
-    connection: Connection
-    reader: RowReader
+    options: RelayOptions
+    tables: RelayTables
     encoder: RecordEncoder
-    batch_rows: int
     stop: Event
     progress: Reporter
-    counters: Counters
-    metrics: MetricsFile | None
-    _producers: dict[int, BucketProducer] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
 
-    def __post_init__(self) -> None:
-        self._store = BatchStore(self.connection, self.reader)
-        self._leases = Leases(self.connection, self.reader.tables.outbox_name)
+    @cached_property
+    def metrics(self) -> MetricsFile:
+        return MetricsFile(self.options.metrics_file, self.deployment.pipeline.name, self.counters, self.progress)
+
+
+class Worker:
+    """Sends the rows of the buckets that it holds, until the process stops or, with `once`, no row is left."""
+
+    def __init__(self, process: RelayProcess, connection: Connection, reader: RowReader) -> None:
+        self._process, self._connection, self._reader = process, connection, reader
+        self._producers: dict[int, BucketProducer] = {}
+        self._store = BatchStore(connection, reader)
+        self._leases = Leases(connection, reader.tables.outbox_name)
         self._rebalance_at = 0.0
         self._remaining: dict[int, int] = {}
         self._deadline = Deadline(0)
 
-    def run(self, *, once: bool, interval: float) -> None:
+    def run(self) -> None:
         """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain.
 
         With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
         """
-        last = self._store.last_pending() if once else None
-        while not self.stop.is_set():
+        options, stop = self._process.options, self._process.stop
+        last = self._store.last_pending() if options.once else None
+        while not stop.is_set():
             self._rebalance()
             self._write_metrics()
             pending = self._store.pending_buckets(self._leases.held)
-            if self.stop.is_set():
+            if stop.is_set():
                 return
-            self._send(pending, self._claim)
-            if once and self._is_complete(last):
+            self._send(pending, partial(self._store.claim, limit=options.batch_rows))
+            if options.once and self._is_complete(last):
                 return
             if not pending:
-                self.stop.wait(interval)
+                stop.wait(options.interval)
 
     def _is_complete(self, last: int | None) -> bool:
         """Return whether no row up to the place `last` is left in any bucket, also in those of other processes."""
@@ -90,14 +113,11 @@ class Worker:
             self._producers.pop(bucket, None)
         self._send([bucket for bucket in acquired if self._store.claimed(bucket) is not None], self._store.claimed)
         if acquired or released:
-            self.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
+            self._process.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
 
     def _write_metrics(self) -> None:
-        if self.metrics is not None and self.metrics.is_due:
-            self.metrics.write(read_backlog(self.connection, self.reader, self._leases.held))
-
-    def _claim(self, bucket: int) -> Batch | None:
-        return self._store.claim(bucket, self.batch_rows)
+        if self._process.metrics.is_due:
+            self._process.metrics.write(read_backlog(self._connection, self._reader, self._leases.held))
 
     def _send(self, buckets: Sequence[int], read: Callable[[int], Batch | None]) -> None:
         """Send the batches that `read` returns, each in a transaction. The brokers work on all of them at once.
@@ -108,7 +128,7 @@ class Worker:
         if not buckets:
             return
         producers = self._initialized(buckets)
-        with self._store.transaction():
+        with self._connection.transaction():  # commits all claims at once
             batches = [batch for batch in map(read, buckets) if batch is not None]
         # The records are encoded before the first transaction begins, because transactions time out.
         records = {batch.bucket: self._records(batch) for batch in batches}
@@ -131,31 +151,34 @@ class Worker:
             return
         self._store.complete(batches)
         sent = [record for batch in batches for record in records[batch.bucket]]
-        letters = sum(record.topic == self.encoder.pipeline.dead_letter_topic for record in sent)
-        self.counters.sent += len(sent) - letters
-        self.counters.dead_letters += letters
-        self.counters.batches += len(batches)
+        dead_letter_topic, counters = self._process.tables.pipeline.dead_letter_topic, self._process.counters
+        dead_letters = sum(record.topic == dead_letter_topic for record in sent)
+        counters.sent += len(sent) - dead_letters
+        counters.dead_letters += dead_letters
+        counters.batches += len(batches)
 
     def _records(self, batch: Batch) -> list[Record]:
         records = []
         for row, position in zip(batch.rows, batch.positions, strict=True):
             self._leases.keep()
-            records.append(self._record(self.reader.outbox_row(row), batch.sequence(position)))
+            records.append(self._record(self._reader.outbox_row(row), batch.sequence(position)))
         return records
 
     def _record(self, row: OutboxRow, sequence: str) -> Record:
         try:
-            return self.encoder.encode(row, sequence)
+            return self._process.encoder.encode(row, sequence)
         except InvalidRowError as error:
-            self.progress(f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}")
-            return dead_letter(self.encoder, row, sequence, error, self.reader.whole_row(self.connection, row.id))
+            report = f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}"
+            self._process.progress(report)
+            whole_row = self._reader.whole_row(self._connection, row.id)
+            return dead_letter(self._process.encoder, row, sequence, error, whole_row)
 
     def _initialized(self, buckets: Sequence[int]) -> dict[int, BucketProducer]:
         """Return the producers of the buckets. All new ones are initialized at the same time."""
-        kafka = self.deployment.environment.kafka
+        kafka = self._process.deployment.environment.kafka
         for bucket in buckets:
             if bucket not in self._producers:
-                transactional_id = f"outbox-relay.{self.encoder.pipeline.prefix}.{bucket}"
+                transactional_id = f"outbox-relay.{self._process.tables.pipeline.prefix}.{bucket}"
                 self._producers[bucket] = BucketProducer(kafka, transactional_id, self._leases.keep)
         for bucket in buckets:
             self._producers[bucket].initialize()

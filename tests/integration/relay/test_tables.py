@@ -14,9 +14,9 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
-from outbox_kit.relay.columns import require_columns
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import read_backlog
+from outbox_kit.relay.preconditions import require_columns
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables, create
 

@@ -273,7 +273,7 @@ import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        others = {"outbox_kit", "fastavro", "jinja2", "pydantic", "pydantic_core", "rich", "tenacity", "typer", "yaml"}
+        others = {"outbox_kit", "fastavro", "jinja2", "pydantic", "pydantic_core", "rich", "typer", "yaml"}
         if top in others:
             raise ImportError(f"blocked: {name}", name=name)
 sys.meta_path.insert(0, Blocked())

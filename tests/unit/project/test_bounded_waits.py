@@ -30,6 +30,7 @@ CALCULATION = "no wait: the loop calculates"
 ALLOWED = {
     ("scripts/outbox_kit/cli/commands/verify.py", "while True"): SERVICE,
     ("scripts/outbox_kit/cli/printed_commands.py", "_options.get()"): "a context variable",
+    ("scripts/outbox_kit/connect/rest.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/demo/workload.py", "future.result()"): ENDED,
     ("scripts/outbox_kit/demo/workload.py", "future.exception()"): ENDED,
     ("scripts/outbox_kit/demo/writer.py", "while True"): CALCULATION,
@@ -52,7 +53,7 @@ ALLOWED = {
     ("scripts/outbox_kit/verification/live_state.py", "postgres_future.result()"): ENDED,
     ("scripts/outbox_kit/verification/live_state.py", "kafka_future.result()"): ENDED,
     ("scripts/outbox_kit/verification/live_state.py", "registry_future.result()"): ENDED,
-    ("scripts/outbox_events/waiting.py", "error.last_attempt.result()"): ENDED,
+    ("scripts/outbox_events/waiting.py", "while True"): DEADLINE,
     ("spark_jobs/outbox_spark/commands/interval.py", "while True"): SERVICE,
     ("spark_jobs/outbox_spark/session/run_session.py", "previous.get()"): "a value of the JVM (scala.Option)",
     ("spark_jobs/outbox_spark/sinks/lake/table.py", "self._lease.acquire()"): "fails at once if the lease is held",

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from outbox_kit.encoding.avro.varints import CONTINUATION
+from outbox_kit.encoding.avro.node import CONTINUATION
 from outbox_kit.encoding.invalid_row import PayloadError
 from outbox_kit.encoding.json_values import MAX_DEPTH
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outbox_kit.encoding.avro.node import Node, mismatch
-from outbox_kit.encoding.avro.varints import long_bytes, prefixed
+from outbox_kit.encoding.avro.node import Node, long_bytes, mismatch, prefixed
 from outbox_kit.encoding.invalid_row import PayloadError, quoted_name
 from outbox_kit.encoding.json_values import Members, kind_of
 
@@ -51,13 +50,13 @@ class ArrayNode(Node):
         self._items = items
 
     def write(self, value: object) -> bytes:
-        parts = [b""]
+        parts = []
         for index, item in enumerate(value if isinstance(value, list) else ()):
             try:
                 parts.append(self._items.encode(item))
             except PayloadError as error:
                 raise error.within(f"[{index}]") from None
-        return _block(parts)
+        return block(parts)
 
 
 class MapNode(Node):
@@ -68,7 +67,7 @@ class MapNode(Node):
         self._values = values
 
     def write(self, value: object) -> bytes:
-        parts, keys = [b""], set[str]()
+        parts, keys = list[bytes](), set[str]()
         for key, item in value if isinstance(value, Members) else ():
             if key in keys:
                 raise PayloadError("duplicate key in a map")
@@ -81,16 +80,12 @@ class MapNode(Node):
                 parts.append(encoded_key + self._values.encode(item))
             except PayloadError as error:
                 raise error.within("{}") from None
-        return _block(parts)
+        return block(parts)
 
 
-def _block(parts: list[bytes]) -> bytes:
-    """Return the item count, the items and the end marker. The first part is a placeholder for the count."""
-    if len(parts) == 1:
-        return b"\x00"
-    parts[0] = long_bytes(len(parts) - 1)
-    parts.append(b"\x00")
-    return b"".join(parts)
+def block(items: list[bytes]) -> bytes:
+    """Return the item count, the items and the end marker."""
+    return long_bytes(len(items)) + b"".join(items) + b"\x00" if items else b"\x00"
 
 
 @dataclass(frozen=True)

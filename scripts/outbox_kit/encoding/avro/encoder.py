@@ -8,10 +8,20 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from outbox_kit.encoding.avro.containers import ArrayNode, Field, LimitError, MapNode, RecordNode, UnionNode, Work
-from outbox_kit.encoding.avro.defaults import default_bytes, definition
-from outbox_kit.encoding.avro.node import Node, mismatch
+from outbox_kit.encoding.avro.containers import (
+    ArrayNode,
+    Field,
+    LimitError,
+    MapNode,
+    RecordNode,
+    UnionNode,
+    Work,
+    block,
+)
+from outbox_kit.encoding.avro.node import Node, long_bytes, mismatch, prefixed
 from outbox_kit.encoding.avro.numbers import (
+    FLOAT32,
+    FLOAT64,
     BigDecimalNode,
     DecimalNode,
     DoubleNode,
@@ -125,3 +135,55 @@ def _binary(schema: dict[str, Any]) -> Node:
     if logical_type == "uuid" and size == UUID_SIZE:
         return UuidNode(is_fixed=True)
     return BytesNode(size)
+
+
+def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - any schema and default
+    """Return a default, which has the JSON form of the Avro specification. That of a union is of its first branch."""
+    if isinstance(schema, list):
+        return long_bytes(0) + default_bytes(schema[0], value, named)
+    schema = definition(schema, named)
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        return _default_record(schema, value, named)
+    if kind in ("array", "map"):
+        return _default_items(schema, value, named)
+    if kind == "enum":
+        return long_bytes(schema["symbols"].index(value))
+    return _default_primitive(kind, value)
+
+
+def definition(schema: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - any node of a schema
+    """Return the definition of a node that is not a union: an object whose type is a name of the specification."""
+    while isinstance(schema, str) or not isinstance(schema["type"], str) or schema["type"] in named:
+        name = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(name, str) and name not in named:
+            return {"type": name}
+        schema = named[name] if isinstance(name, str) else name
+    return schema
+
+
+def _default_record(schema: dict[str, Any], value: dict[str, Any], named: dict[str, Any]) -> bytes:
+    fields = schema["fields"]
+    return b"".join(
+        default_bytes(field["type"], value.get(field["name"], field.get("default")), named) for field in fields
+    )
+
+
+def _default_items(schema: dict[str, Any], value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - array or map
+    if schema["type"] == "array":
+        return block([default_bytes(schema["items"], item, named) for item in value])
+    return block([prefixed(key.encode()) + default_bytes(schema["values"], item, named) for key, item in value.items()])
+
+
+def _default_primitive(kind: str, value: Any) -> bytes:  # noqa: ANN401 - any default
+    if kind in ("int", "long"):
+        return long_bytes(int(value))
+    if kind in ("float", "double"):
+        return (FLOAT32 if kind == "float" else FLOAT64).pack(float(value))
+    if kind == "string":
+        return prefixed(value.encode())
+    if kind == "bytes":
+        return prefixed(value.encode("latin-1"))  # one character per byte, as Avro specifies
+    if kind == "fixed":
+        return bytes(value.encode("latin-1"))
+    return b"" if kind == "null" else bytes([bool(value)])

@@ -1,4 +1,4 @@
-"""Base class of the nodes of a compiled Avro schema, which encode JSON values."""
+"""Base class of the nodes of a compiled Avro schema, which encode JSON values; Avro's variable-length numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from abc import ABC, abstractmethod
 
 from outbox_kit.encoding.invalid_row import PayloadError
 from outbox_kit.encoding.json_values import kind_of
+
+CONTINUATION = 0x80
+"""Bit of a byte after which further bytes follow."""
+MAX_LONG = 2**63 - 1
+MIN_LONG = -(2**63)
 
 
 class Node(ABC):
@@ -31,3 +36,21 @@ class Node(ABC):
 
 def mismatch(expected: str, actual: str) -> PayloadError:
     return PayloadError(f"expected {expected}, found {actual}")
+
+
+def long_bytes(value: int) -> bytes:
+    """Return an int or long as zigzag varint."""
+    rest = (value << 1) ^ (value >> 63)
+    if rest < CONTINUATION:
+        return bytes((rest,))
+    encoded = bytearray()
+    while rest >= CONTINUATION:
+        encoded.append(rest & 0x7F | CONTINUATION)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def prefixed(data: bytes) -> bytes:
+    """Return the bytes after their length."""
+    return long_bytes(len(data)) + data

@@ -8,8 +8,7 @@ import struct
 from decimal import Decimal
 from fractions import Fraction
 
-from outbox_kit.encoding.avro.node import Node, mismatch
-from outbox_kit.encoding.avro.varints import MAX_LONG, MIN_LONG, long_bytes, prefixed
+from outbox_kit.encoding.avro.node import MAX_LONG, MIN_LONG, Node, long_bytes, mismatch, prefixed
 from outbox_kit.encoding.json_values import MAX_DIGITS, FloatText, IntText
 
 OUT_OF_RANGE = "a number out of range"

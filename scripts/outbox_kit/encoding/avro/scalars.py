@@ -8,9 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from outbox_kit.encoding import iso_times
-from outbox_kit.encoding.avro.node import Node, mismatch
+from outbox_kit.encoding.avro.node import MAX_LONG, MIN_LONG, Node, long_bytes, mismatch, prefixed
 from outbox_kit.encoding.avro.numbers import NUMBERS, OUT_OF_RANGE, exact_long
-from outbox_kit.encoding.avro.varints import MAX_LONG, MIN_LONG, long_bytes, prefixed
 
 OTHER_FORMAT = "a string in a different format"
 UUID_FORM = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
