@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateNotFound, TemplateRuntimeError
+from jinja2 import TemplateNotFound
 
 from outbox_common.terminal_text import one_line
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import template_rendering
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock, LockedSchema
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.schema_references import inlined_schema
-from outbox_kit.pipeline.template_rendering import (
-    CPU_SECONDS,
-    JINJA_ERRORS,
-    MEMORY_BYTES,
-    UnsupportedPipelineError,
-    render_text,
-)
+from outbox_kit.pipeline.template_rendering import JINJA_ERRORS, UnsupportedPipelineError, render_text
 
-WALL_SECONDS = 30
 UNKNOWN = "(known after apply)"
-CHILD_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-ERRORS_BY_KIND = {"TemplateNotFound": TemplateNotFound, "UnsupportedPipelineError": UnsupportedPipelineError}
 # Keys of the environment file that a template can read: none that outbox-kit uses to log in.
 TEMPLATE_KEYS: dict[str, Any] = {
     "name": True,
@@ -54,7 +40,7 @@ def render_connector(
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, packaged_templates()]
     try:
-        text = _render_text(folders, name, _template_context(pipeline, environment, lock))
+        text = render_text(folders, name, _template_context(pipeline, environment, lock))
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
         names = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
@@ -74,37 +60,6 @@ def packaged_templates() -> Path:
     package = Path(__file__).resolve().parents[1]
     installed = package / "templates"
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
-
-
-def _render_text(folders: Sequence[Path], name: str, values: dict[str, Any]) -> str:
-    """Render a template, in a process with limits unless every template is one of outbox-kit. Raises JINJA_ERRORS."""
-    own, packaged = folders
-    if all(_is_packaged(path, packaged) for path in own.glob("*")):
-        return render_text([packaged], name, values)
-    request = json.dumps({"folders": [str(folder) for folder in folders], "name": name, "values": values})
-    # The process inherits no environment variable that can contain a secret, and sys.path lacks the working directory.
-    variables = {key: os.environ[key] for key in CHILD_VARIABLES if key in os.environ}
-    command = [sys.executable, "-P", template_rendering.__file__]
-    try:
-        done = subprocess.run(
-            command, input=request, env=variables, capture_output=True, text=True, timeout=WALL_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:  # for example, the folder's file system does not respond
-        raise TemplateRuntimeError(f"rendering takes over {WALL_SECONDS} s") from None
-    if done.returncode != 0:
-        raise TemplateRuntimeError(f"rendering takes over {CPU_SECONDS} s of CPU time or {MEMORY_BYTES >> 20} MiB")
-    answer = json.loads(done.stdout)
-    if "text" in answer:
-        return str(answer["text"])
-    raise ERRORS_BY_KIND.get(answer["kind"], TemplateRuntimeError)(answer["error"])
-
-
-def _is_packaged(path: Path, packaged: Path) -> bool:
-    """Return whether a file is equal to outbox-kit's template with the same name."""
-    other = packaged / path.name
-    if not path.is_file() or not other.is_file() or path.stat().st_size != other.stat().st_size:
-        return False
-    return path.read_bytes() == other.read_bytes()
 
 
 def _parse_config(text: str, path: Path) -> dict[str, str]:

@@ -1,34 +1,38 @@
-"""Rendering of one connector template in Jinja's sandbox, and a program that renders with limits of time and memory.
-
-render.py runs this file as a program, which imports only jinja2, for templates that outbox-kit does not contain.
-"""
+"""Rendering of one connector template in Jinja's sandbox, with limits."""
 
 from __future__ import annotations
 
 import json
-import resource
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from jinja2 import (
     BaseLoader,
     Environment,
-    FileSystemLoader,
     StrictUndefined,
     TemplateError,
     TemplateNotFound,
     TemplateRuntimeError,
     Undefined,
+    nodes,
 )
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-CPU_SECONDS = 2
-MEMORY_BYTES = 512 * 1024 * 1024
+from outbox_kit.pipeline.values_with_origins import MAX_BYTES, read_text
+
+MAX_STEPS = 50_000
+MAX_SIZE = 10_000_000
+MAX_OPERAND = 2**63
+# The size of their result is an argument.
+UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap")
 # Errors of a template or an expression, such as {{ 1 / 0 }} or a range that the sandbox rejects.
-JINJA_ERRORS = (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError, SyntaxError, MemoryError)
+JINJA_ERRORS = (
+    *(TemplateError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError, OSError),
+    *(AssertionError, SyntaxError, MemoryError),
+)
 
 
 class UnsupportedPipelineError(TemplateRuntimeError):
@@ -38,11 +42,63 @@ class UnsupportedPipelineError(TemplateRuntimeError):
 def render_text(folders: Sequence[Path], name: str, values: Mapping[str, Any]) -> str:
     """Return the rendered text of a template. Raises JINJA_ERRORS."""
     # A template is part of a change under review: the sandbox prevents that it executes code.
-    jinja = ImmutableSandboxedEnvironment(loader=_Loader(folders), undefined=StrictUndefined, autoescape=False)
+    jinja = _Sandbox(loader=_Loader(folders), undefined=StrictUndefined, autoescape=False)
+    for unbounded in UNBOUNDED_FILTERS:
+        del jinja.filters[unbounded]
+    del jinja.globals["lipsum"]
     # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
     jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_raise_not_json)
     jinja.globals["refuse"] = _raise_unsupported
     return jinja.get_template(name).render(values)
+
+
+def _limited(value: Any) -> Any:  # noqa: ANN401 - a value of a template
+    if isinstance(value, str | list | tuple) and len(value) > MAX_SIZE:
+        raise TemplateRuntimeError(f"a value has over {MAX_SIZE} characters or items")
+    return value
+
+
+class _LimitedCode(CodeGenerator):
+    """Code of a template that counts the iterations of loops, and the calls of macros, blocks and templates."""
+
+    def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802 - Jinja's name
+        parts: list[Any] = [node, *node.find_all((nodes.Block, nodes.CallBlock, nodes.For, nodes.Macro))]
+        for part in parts:
+            step = nodes.Call(nodes.EnvironmentAttribute("count_step"), [], [], None, None)
+            part.body.insert(0, nodes.ExprStmt(step, lineno=part.lineno))
+        super().visit_Template(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802 - Jinja's name
+        self.write("environment.limited(")
+        super().visit_Concat(node, frame)
+        self.write(")")
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Sandbox with limits of steps and sizes, and without the methods of text and numbers that have none."""
+
+    code_generator_class = _LimitedCode
+    limited = staticmethod(_limited)
+    concat = staticmethod(lambda parts: _limited("".join(parts)))  # output of a template, block or macro
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    _steps = 0
+
+    def count_step(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise TemplateRuntimeError(f"rendering takes over {MAX_STEPS} iterations of loops and calls of macros")
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+        are_numbers = all(isinstance(value, int | float) and abs(value) < MAX_OPERAND for value in (left, right))
+        if operator == "**" or not (operator == "+" or are_numbers):
+            raise TemplateRuntimeError(f"operator {operator} is not supported for these values")
+        return _limited(super().call_binop(context, operator, left, right))
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        return not isinstance(obj, str | int) and super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: object) -> None:
+        """Return None, so that is_safe_attribute() rejects the methods `format` and `format_map` too."""
 
 
 class _Loader(BaseLoader):
@@ -50,14 +106,12 @@ class _Loader(BaseLoader):
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [folder.resolve() for folder in folders]
-        self._files = FileSystemLoader(self._folders)
 
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        for folder in self._folders:
-            file = (folder / template).resolve()
-            if file.exists() and not any(file.is_relative_to(known) for known in self._folders):
-                raise TemplateNotFound(template)
-        return self._files.get_source(environment, template)
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:  # noqa: ARG002
+        path = next((path for folder in self._folders if (path := (folder / template).resolve()).is_file()), None)
+        if path is None or not any(path.is_relative_to(folder) for folder in self._folders):
+            raise TemplateNotFound(template)
+        return read_text(path, f"cannot read {path}", "correct the template", MAX_BYTES), str(path), lambda: True
 
 
 def _raise_not_json(value: object) -> NoReturn:
@@ -69,23 +123,3 @@ def _raise_not_json(value: object) -> NoReturn:
 def _raise_unsupported(reason: str) -> NoReturn:
     """Raise the error of a setting that the template does not support. Templates call this function as `refuse`."""
     raise UnsupportedPipelineError(reason)
-
-
-def main() -> None:
-    """Read {folders, name, values} from stdin, and write {text} or {error, kind} to stdout."""
-    request = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    with suppress(ValueError, OSError):  # macOS does not limit the address space
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    try:
-        answer = {
-            "text": render_text([Path(folder) for folder in request["folders"]], request["name"], request["values"])
-        }
-        output = json.dumps(answer)
-    except JINJA_ERRORS as error:
-        output = json.dumps({"error": str(error)[:1000] or type(error).__name__, "kind": type(error).__name__})
-    sys.stdout.write(output)
-
-
-if __name__ == "__main__":
-    main()

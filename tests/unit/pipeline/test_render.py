@@ -9,9 +9,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -297,6 +295,8 @@ def test_reports_a_missing_template_with_the_existing_ones(
         ('{"a": {{ 1 | nope }}}', "No filter named 'nope'"),
         ('{"a": {{ 1 / 0 }}}', "division by zero"),
         ('{"a": {{ range(1000000) | list }}}', "Range too big"),
+        ('{"a": {{ 1 | dictsort }}}', "no attribute 'items'"),
+        ('{% include "' + "a" * 300 + '" %}', "File name too long"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
         ('{"a": {{ environment.source.admin.password | tojson }}}', "template"),
         ("", "does not render to JSON"),
@@ -319,36 +319,34 @@ def test_reports_an_invalid_template(
     "text",
     [
         '{"a": {{ ("a" * 10000000000) | length }}}',
+        '{"a": {{ 9 ** 9 ** 9 }}}',
+        '{"a": {{ "%10000000000d" % 1 }}}',
         '{"a": {{ "a" | center(10000000000) | length }}}',
+        '{"a": {{ ["a"] | map("center", 10000000000) | list }}}',
         '{"a": {{ ("%10000000000d" | format(1)) | length }}}',
+        '{"a": {{ "a".center(10000000000) | length }}}',
+        '{"a": {{ "{:10000000000}".format(1) | length }}}',
+        '{"a": {{ (1).to_bytes(10000000000) | length }}}',
+        '{"a": {{ lipsum(1000000) }}}',
         "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9) %}{% endfor %}" + "{% endfor %}" * 2,
+        "{% for i in [1, 1] recursive %}{{ loop([1, 1]) if loop.depth < 60 }}{% endfor %}",
         "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        '{% set n = (n | d("")) ~ "a" %}{% if n | length < 60 %}'
+        + '{% include "hostile.json.j2" %}' * 2
+        + "{% endif %}",
         '{% set ns = namespace(x="a") %}{% for i in range(50) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}',
+        '{% set ns = namespace(x=["a"]) %}{% for i in range(50) %}{% set ns.x = ns.x + ns.x %}{% endfor %}',
+        "{% set ns = namespace(x=9) %}{% for i in range(50) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+        "{% set n = namespace(x=9) %}{% for i in range(50) %}{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
+        "{#" + " " * 500_000 + "#}",
     ],
 )
 def test_limits_time_and_memory_of_a_template(
     library: Pipeline, environment: Environment, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "hostile.json.j2").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"MemoryError|rendering takes over"):
+    with pytest.raises(ConfigurationError, match=r"over|operator|No filter|unsafe|undefined"):
         render_connector(with_connector(library, template="hostile"), environment, None, tmp_path)
-
-
-def test_the_process_of_a_template_inherits_no_secret(
-    library: Pipeline, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start, environments = subprocess.run, list[dict[str, str]]()
-
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
-        environments.append(options["env"])
-        return start(command, **options)
-
-    monkeypatch.setenv("OUTBOX_ADMIN_PASSWORD", "planted")
-    monkeypatch.setattr(subprocess, "run", run)
-    (tmp_path / "own.json.j2").write_text('{"a": "b"}', encoding="utf-8")
-    assert render_connector(with_connector(library, template="own"), environment, None, tmp_path) == {"a": "b"}
-    assert len(environments) == 1
-    assert "planted" not in environments[0].values()
 
 
 def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
@@ -366,7 +364,7 @@ def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: 
 
 
 def test_a_changed_copy_of_a_template_is_used(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
-    """Equal copies are rendered without a process; a changed file can also be the parent of an equal copy."""
+    """A changed file can also be the parent of an equal copy."""
     copies = tmp_path / "templates"
     shutil.copytree(packaged_templates(), copies)
     expected = render_connector(library, environment, None, packaged_templates())
