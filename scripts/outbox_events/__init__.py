@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from outbox_events.extras import extra
 
 if TYPE_CHECKING:
+    from outbox_events.contract.partitioner import partition_of
     from outbox_events.errors import (
         ConfigurationError,
         OutboxError,
@@ -70,10 +71,12 @@ if TYPE_CHECKING:
     from outbox_events.sending.event import InvalidEventError, OutboxEvent
     from outbox_events.sending.insert import emit, emit_async, emit_many
     from outbox_events.sending.outbox_table import OutboxTable
+    from outbox_events.waiting import Observation, wait_for
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
     "kafka.record": "PRODUCER_SETTINGS Record",
     "latest_state.cache": "LatestState",
@@ -108,6 +111,7 @@ _MODULES = {
     "sending.event": "InvalidEventError OutboxEvent",
     "sending.insert": "emit emit_async emit_many",
     "sending.outbox_table": "OutboxTable",
+    "waiting": "Observation wait_for",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -131,6 +135,7 @@ __all__ = [
     "LatestState",
     "NotCommittedError",
     "NotDeliveredError",
+    "Observation",
     "Order",
     "OutboxError",
     "OutboxEvent",
@@ -167,6 +172,7 @@ __all__ = [
     "fence",
     "header_id",
     "json_value",
+    "partition_of",
     "payload_id",
     "position_id",
     "position_table",
@@ -177,6 +183,7 @@ __all__ = [
     "recoverers",
     "recovery_store",
     "two_phase",
+    "wait_for",
 ]
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from outbox_kit import errors
+from outbox_events import errors
 from outbox_kit.errors import OutboxError
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules

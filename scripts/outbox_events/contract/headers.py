@@ -1,7 +1,8 @@
-"""Names of the headers that every record has (docs/contract.md). Events must not set headers with these names."""
+"""Names of the headers of records (docs/contract.md). Events must not set headers with these names."""
 
-import re
-
-CONTRACT_HEADERS = ("event_id", "event_type", "aggregate_type", "event_time", "source_sequence")
-SOURCE_SEQUENCE = re.compile(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})")
-"""Value of the header source_sequence: source epoch, last commit LSN and event LSN."""
+EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME = "event_id", "event_type", "aggregate_type", "event_time"
+SOURCE_SEQUENCE = "source_sequence"
+CONTRACT_HEADERS = (EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE)
+"""Headers that every record has."""
+CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
+"""Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
 
-SEQUENCE_HEADER = "source_sequence"
-SOURCE_SEQUENCE_BYTES = re.compile(SOURCE_SEQUENCE.pattern.encode())
+PATTERN = re.compile(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})")
+"""Value of the header: source epoch, last commit LSN and event LSN."""
+PATTERN_OF_BYTES = re.compile(PATTERN.pattern.encode())
 EPOCH_DIGITS = 4
 MAX_EPOCH = 16**EPOCH_DIGITS - 1
 
@@ -37,7 +38,7 @@ class Version(NamedTuple):
     @property
     def lsn(self) -> int | None:
         """Higher one of the two LSNs; None if `sequence` is empty or malformed."""
-        match = SOURCE_SEQUENCE.fullmatch(self.sequence)
+        match = PATTERN.fullmatch(self.sequence)
         return None if match is None else max(int(digits, 16) for digits in match.groups()[1:])
 
     def is_ordered_by_sequence(self, other: Version) -> bool:
@@ -50,7 +51,7 @@ UNVERSIONED = Version("")
 
 def version_of(headers: Mapping[str, str]) -> Version:
     """Return the version that the headers of a record determine. Its partition epoch and offset are 0."""
-    return Version(headers.get(SEQUENCE_HEADER, ""))
+    return Version(headers.get(SOURCE_SEQUENCE, ""))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_events.latest_state import snapshot as snapshots
 from outbox_events.latest_state.follower import Follower
@@ -282,7 +283,7 @@ class LatestState:
 
     def _decoded(self, key: bytes, entry: Entry) -> Any:  # noqa: ANN401 - the decoder decides
         sequence, _, offset, partition, value = entry
-        headers = {"source_sequence": sequence.decode()} if sequence else {}
+        headers = {SOURCE_SEQUENCE: sequence.decode()} if sequence else {}
         try:
             decoded = Event(self.topic, partition, offset, key, value, headers, decode=self._decode).value
         except InvalidRecordError as error:

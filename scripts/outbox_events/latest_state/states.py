@@ -8,7 +8,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from outbox_events.contract.source_sequence import SEQUENCE_HEADER, SOURCE_SEQUENCE_BYTES
+from outbox_events.contract.headers import SOURCE_SEQUENCE
+from outbox_events.contract.source_sequence import PATTERN_OF_BYTES
 
 Entry = tuple[bytes, int, int, int, bytes]
 """Members of Version (source_sequence as bytes), partition, value. A plain tuple takes little memory and time, and its
@@ -36,7 +37,7 @@ class States:
     def apply(self, messages: Iterable[Message], positions: dict[int, int]) -> list[Message]:
         """Apply records, and set the position of their partitions. Return the messages that are not records."""
         entries, tombstones, epoch = self.entries, self.tombstones, self.partition_epoch
-        unordered, is_valid, others = self.unordered, SOURCE_SEQUENCE_BYTES.fullmatch, []
+        unordered, is_valid, others = self.unordered, PATTERN_OF_BYTES.fullmatch, []
         for message in messages:
             if message.error() is not None:
                 others.append(message)
@@ -49,7 +50,7 @@ class States:
             value: Any = message.value()
             positions[partition] = offset + 1
             # dict() keeps the last header of a name, which is the valid one.
-            sequence = (dict(headers).get(SEQUENCE_HEADER) if headers else None) or b""
+            sequence = (dict(headers).get(SOURCE_SEQUENCE) if headers else None) or b""
             current = entries.get(key) or (tombstones.get(key) if tombstones else None)
             if key is None:
                 self.ignored += 1

@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, Message
 
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record_headers import header_pairs
 from outbox_events.kafka.topic_reader import read_bounds, read_records
-from outbox_events.producing.stored_record import EVENT_ID_HEADER
 
 READ_S = 120.0
 """Default time limit without a new record. A broker ends open transactions after transaction.timeout.ms, by default
@@ -43,5 +43,5 @@ def delivered_event_ids(
 
 def message_event_id(message: Message) -> str | None:
     """Return the event id in the headers of a record, or None."""
-    values = [value for name, value in header_pairs(message) if name == EVENT_ID_HEADER and isinstance(value, bytes)]
+    values = [value for name, value in header_pairs(message) if name == EVENT_ID and isinstance(value, bytes)]
     return values[0].decode(errors="replace") if values else None

@@ -9,11 +9,11 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record import Record
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.sending.outbox_table import OutboxTable
 
-EVENT_ID_HEADER = "event_id"
 COLUMNS = sql.SQL("event_id, topic, partition, key, value, headers")
 COLUMN_DEFINITIONS = sql.SQL(
     "topic text not null, partition int, key bytea not null, value bytea, headers jsonb not null, "
@@ -29,9 +29,9 @@ UNNEST = sql.SQL(
 def event_id(record: Record) -> str:
     """Return the id in the header event_id. Raises InvalidEventError if the record has none."""
     for name, value in record.headers:
-        if name == EVENT_ID_HEADER and value:
+        if name == EVENT_ID and value:
             return value.decode()
-    message = f"a record for topic {record.topic} has no header {EVENT_ID_HEADER}, so the topic cannot prove it"
+    message = f"a record for topic {record.topic} has no header {EVENT_ID}, so the topic cannot prove it"
     raise InvalidEventError(message, "set the header to a unique id, for example str(uuid4()).encode()")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from outbox_events.contract.headers import EVENT_ID, EVENT_TYPE, SOURCE_SEQUENCE
 from outbox_events.errors import RejectedError
 from outbox_events.kafka.record_headers import raw_headers, text_headers
 
@@ -55,17 +56,17 @@ class Event:
     @property
     def event_type(self) -> str:
         """Header `event_type`; empty without this header."""
-        return self.headers.get("event_type", "")
+        return self.headers.get(EVENT_TYPE, "")
 
     @property
     def event_id(self) -> str:
         """Header `event_id`; empty without this header."""
-        return self.headers.get("event_id", "")
+        return self.headers.get(EVENT_ID, "")
 
     @property
     def source_sequence(self) -> str:
         """Header `source_sequence` (docs/contract.md); empty without this header."""
-        return self.headers.get("source_sequence", "")
+        return self.headers.get(SOURCE_SEQUENCE, "")
 
     @property
     def source(self) -> tuple[str, int]:

@@ -98,7 +98,7 @@ class DeadLetterTopic:
         self._seconds = seconds
 
     def __call__(self, failure: Failure, context: object, /) -> None:
-        record = dead_letter(failure, self._topic)
+        record = dead_letter_record(failure, self._topic)
         if isinstance(context, KafkaTransaction):
             context.send(record)
             return
@@ -107,7 +107,7 @@ class DeadLetterTopic:
         deliveries.wait()
 
 
-def dead_letter(failure: Failure, topic: str) -> Record:
+def dead_letter_record(failure: Failure, topic: str) -> Record:
     """Return the record of a dead letter."""
     event = failure.event
     cause = {

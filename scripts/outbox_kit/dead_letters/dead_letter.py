@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import ATTEMPTS, GROUP, MESSAGE, OFFSET, PARTITION, REASON, TOPIC
+from outbox_events.contract.headers import AGGREGATE_TYPE, EVENT_ID, SOURCE_SEQUENCE
 from outbox_events.contract.source_sequence import Version
 from outbox_events.kafka.record_headers import text_headers
 
@@ -77,19 +78,19 @@ def is_dead_letter(message: Message) -> bool:
     return REASON in text_headers(message)
 
 
-def dead_letter(message: Message) -> DeadLetter:
+def parse_dead_letter(message: Message) -> DeadLetter:
     """Return the dead letter of a record."""
     headers = text_headers(message)
     key = message.key()
     return DeadLetter(
         place=Place(message.partition() or 0, message.offset() or 0),
         time=datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC),
-        aggregate_type=headers.get("aggregate_type", ""),
+        aggregate_type=headers.get(AGGREGATE_TYPE, ""),
         key=key.decode(errors="replace") if isinstance(key, bytes) else "",
-        event_id=headers.get("event_id", ""),
+        event_id=headers.get(EVENT_ID, ""),
         reason=headers.get(REASON, ""),
         message=headers.get(MESSAGE, ""),
-        source_sequence=headers.get("source_sequence", ""),
+        source_sequence=headers.get(SOURCE_SEQUENCE, ""),
         failed=_failed_record(headers),
     )
 

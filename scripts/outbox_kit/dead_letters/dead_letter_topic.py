@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
-from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, dead_letter, is_dead_letter
+from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, is_dead_letter, parse_dead_letter
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Pipeline
@@ -23,7 +23,7 @@ __all__ = ["DeadLetter", "FailedRecord", "Place"]
 
 
 @dataclass(frozen=True)
-class LetterTopic:
+class DeadLetterQueue:
     """Dead letter topic, and the consumer group whose committed offsets are the acknowledged offsets."""
 
     name: str
@@ -49,10 +49,10 @@ class LetterTopic:
 
 
 @dataclass(frozen=True)
-class StoredLetter:
+class StoredDeadLetter:
     """Dead letter and its record, which has the payload."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     record: Message
 
 
@@ -61,14 +61,14 @@ def group_of(pipeline: Pipeline) -> str:
     return f"outbox-kit.{pipeline.name}.dead-letter"
 
 
-def letter_topic(pipeline: Pipeline, name: str | None = None) -> LetterTopic:
+def dead_letter_queue(pipeline: Pipeline, name: str | None = None) -> DeadLetterQueue:
     """Return the dead letter topic of a consumer, or that of the connector if `name` is None or its name."""
     if name is None or name == pipeline.dead_letter_topic:
-        return LetterTopic(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
-    return LetterTopic(name, f"outbox-kit.{name}", of_connector=False)
+        return DeadLetterQueue(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
+    return DeadLetterQueue(name, f"outbox-kit.{name}", of_connector=False)
 
 
-def list_letters(
+def list_dead_letters(
     client: KafkaClient,
     pipeline: Pipeline,
     *,
@@ -81,11 +81,11 @@ def list_letters(
 
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    stored = read_letters(client, pipeline, topic=topic, list_all=list_all, limit=limit, seconds=seconds)
-    return [entry.letter for entry in stored]
+    stored = read_dead_letters(client, pipeline, topic=topic, list_all=list_all, limit=limit, seconds=seconds)
+    return [entry.dead_letter for entry in stored]
 
 
-def read_letters(
+def read_dead_letters(
     client: KafkaClient,
     pipeline: Pipeline,
     *,
@@ -93,14 +93,14 @@ def read_letters(
     list_all: bool = False,
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
-) -> list[StoredLetter]:
+) -> list[StoredDeadLetter]:
     """Return the same dead letters as list_letters(), with their records."""
-    source = letter_topic(pipeline, topic)
+    source = dead_letter_queue(pipeline, topic)
     bounds = client.bounds(source.name)
     acknowledged = {} if list_all else _acknowledged(client, source, bounds)
     messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
-    stored = [StoredLetter(dead_letter(message), message) for message in messages]
-    return sorted(stored, key=lambda entry: (entry.letter.time, entry.letter.place))
+    stored = [StoredDeadLetter(parse_dead_letter(message), message) for message in messages]
+    return sorted(stored, key=lambda entry: (entry.dead_letter.time, entry.dead_letter.place))
 
 
 def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
@@ -108,15 +108,17 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    source = letter_topic(pipeline)
+    source = dead_letter_queue(pipeline)
     bounds = client.bounds(source.name)
     acknowledged = _acknowledged(client, source, bounds)
     return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
 
 
-def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> StoredLetter:
+def read_dead_letter(
+    client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None
+) -> StoredDeadLetter:
     """Return the dead letter at `place` with its record. Raises RefusedError if there is none."""
-    source = letter_topic(pipeline, topic)
+    source = dead_letter_queue(pipeline, topic)
     bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
     if bound.first <= place.offset < bound.end:
@@ -125,14 +127,14 @@ def read_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: st
         text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
         raise RefusedError(text, source.list_hint)
     source.require_dead_letter(message)
-    return StoredLetter(dead_letter(message), message)
+    return StoredDeadLetter(parse_dead_letter(message), message)
 
 
 def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
     """Return the connector's dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
-    stored = read_letter(client, pipeline, place)
+    stored = read_dead_letter(client, pipeline, place)
     value = stored.record.value()
-    return stored.letter, value.decode(errors="replace") if isinstance(value, bytes) else ""
+    return stored.dead_letter, value.decode(errors="replace") if isinstance(value, bytes) else ""
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
@@ -140,7 +142,7 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
 
     No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
     """
-    source = letter_topic(pipeline, topic)
+    source = dead_letter_queue(pipeline, topic)
     bounds = client.bounds(source.name)
     if upto is None:
         end_offsets = {number: bound.end for number, bound in bounds.items()}
@@ -167,7 +169,7 @@ def acknowledge_places(
 
     Raises RefusedError if the metadata of an offset cannot list them.
     """
-    source = letter_topic(pipeline, topic)
+    source = dead_letter_queue(pipeline, topic)
     bounds = client.bounds(source.name)
     acknowledged = _acknowledged(client, source, bounds)
     new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
@@ -184,7 +186,7 @@ def acknowledge_places(
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
     """Delete the records before the first unacknowledged one of each partition; return the number of their offsets."""
-    source = letter_topic(pipeline, topic)
+    source = dead_letter_queue(pipeline, topic)
     bounds = client.bounds(source.name)
     offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
     deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
@@ -193,13 +195,15 @@ def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) 
     return sum(offset - bounds[number].first for number, offset in deleted.items())
 
 
-def _commit(client: KafkaClient, source: LetterTopic, acknowledged: Mapping[int, Acknowledged]) -> None:
+def _commit(client: KafkaClient, source: DeadLetterQueue, acknowledged: Mapping[int, Acknowledged]) -> None:
     if acknowledged:
         offsets = {number: (entry.upto, entry.metadata) for number, entry in acknowledged.items()}
         client.commit_offsets(source.group, source.name, offsets)
 
 
-def _acknowledged(client: KafkaClient, source: LetterTopic, bounds: Mapping[int, Bounds]) -> dict[int, Acknowledged]:
+def _acknowledged(
+    client: KafkaClient, source: DeadLetterQueue, bounds: Mapping[int, Bounds]
+) -> dict[int, Acknowledged]:
     """Return the acknowledged offsets by partition.
 
     A committed offset after the end, such as that of an earlier topic, would hide the next dead letters.
@@ -216,7 +220,7 @@ def _acknowledged(client: KafkaClient, source: LetterTopic, bounds: Mapping[int,
 
 def _read_after(
     client: KafkaClient,
-    source: LetterTopic,
+    source: DeadLetterQueue,
     bounds: Mapping[int, Bounds],
     acknowledged: Mapping[int, Acknowledged],
     *,
@@ -242,7 +246,7 @@ def _read_after(
     return messages
 
 
-def _bounds_of(bounds: dict[int, Bounds], topic: LetterTopic, place: Place) -> Bounds:
+def _bounds_of(bounds: dict[int, Bounds], topic: DeadLetterQueue, place: Place) -> Bounds:
     if place.partition not in bounds:
         raise RefusedError(f"topic {topic.name} has no partition {place.partition}", topic.list_hint)
     return bounds[place.partition]

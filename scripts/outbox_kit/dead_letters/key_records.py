@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.kafka.topic_reader import read_records
@@ -24,20 +25,20 @@ class KeyRecord:
     event_id: str
     place: Place
 
-    def is_newer_than(self, letter: DeadLetter, failed: FailedRecord) -> bool:
+    def is_newer_than(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
         """Return whether the record orders after the failed one: by source_sequence, otherwise by offset.
 
         Records without a sequence in different partitions have no order: the record then counts as newer.
         """
-        if self.is_copy_of(letter, failed):
+        if self.is_copy_of(dead_letter, failed):
             return False
-        if self.version.is_ordered_by_sequence(letter.version):
-            return self.version > letter.version
+        if self.version.is_ordered_by_sequence(dead_letter.version):
+            return self.version > dead_letter.version
         return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
 
-    def is_copy_of(self, letter: DeadLetter, failed: FailedRecord) -> bool:
+    def is_copy_of(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
         """Return whether this is the failed record or another delivery of its event."""
-        return self.place == failed.place or (bool(self.event_id) and self.event_id == letter.event_id)
+        return self.place == failed.place or (bool(self.event_id) and self.event_id == dead_letter.event_id)
 
 
 def read_key_records(
@@ -51,16 +52,16 @@ def read_key_records(
         if isinstance(key, bytes) and key in found:
             headers = text_headers(message)
             place = Place(message.partition() or 0, message.offset() or 0)
-            found[key].append(KeyRecord(version_of(headers), headers.get("event_id", ""), place))
+            found[key].append(KeyRecord(version_of(headers), headers.get(EVENT_ID, ""), place))
 
     read_records(client_settings(client.kafka), {topic: bounds}, add, seconds=READ_TIMEOUT_S)
     return found
 
 
-def was_delivered_again(letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
+def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
     """Return whether a record is newer than the failed one, or another delivery of its event after it."""
     return any(
-        record.is_newer_than(letter, failed)
-        or (record.is_copy_of(letter, failed) and record.place.offset > failed.place.offset)
+        record.is_newer_than(dead_letter, failed)
+        or (record.is_copy_of(dead_letter, failed) and record.place.offset > failed.place.offset)
         for record in records
     )

@@ -77,8 +77,8 @@ class ProofReader:
 
     def __post_init__(self) -> None:
         pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
-        letters = dead_letter_topic.list_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
-        self._dead_letters = first_versions(letters)
+        dead_letters = dead_letter_topic.list_dead_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
+        self._dead_letters = first_versions(dead_letters)
         self._current: tuple[str, Proof] | None = None
 
     def of_type(self, aggregate_type: str) -> Proof:
@@ -109,18 +109,18 @@ def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | 
     return record.event_id in row["event_ids"] or (position is not None and position.precedes(record.version))
 
 
-def first_versions(letters: Iterable[DeadLetter]) -> dict[str, Version]:
+def first_versions(dead_letters: Iterable[DeadLetter]) -> dict[str, Version]:
     """Return the first version of dead letters by event id. An event that is replayed gets a higher one, but is old."""
     result: dict[str, Version] = {}
-    for letter in letters:
-        result[letter.event_id] = min(letter.version, result.get(letter.event_id, letter.version))
+    for dead_letter in dead_letters:
+        result[dead_letter.event_id] = min(dead_letter.version, result.get(dead_letter.event_id, dead_letter.version))
     return result
 
 
-def is_superseded(letter: DeadLetter, record: LatestRecord | None, first: Mapping[str, Version]) -> bool:
+def is_superseded(dead_letter: DeadLetter, record: LatestRecord | None, first: Mapping[str, Version]) -> bool:
     """Return whether the newest record of the key is the event of the dead letter or a newer event."""
     if record is None:
         return False
-    if record.event_id == letter.event_id:
+    if record.event_id == dead_letter.event_id:
         return True
-    return first.get(record.event_id, record.version) > first.get(letter.event_id, letter.version)
+    return first.get(record.event_id, record.version) > first.get(dead_letter.event_id, dead_letter.version)

@@ -9,20 +9,20 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 
+from outbox_events.contract.dead_letter_headers import CONNECTOR_HEADERS
 from outbox_events.kafka.record import Record
 from outbox_kit.encoding import headers as record_headers
 from outbox_kit.encoding.encoder import MAX_RECORD_BYTES, RecordEncoder, size_of
 from outbox_kit.encoding.invalid_row import InvalidRowError, PayloadError, utf16_length
 from outbox_kit.encoding.json_values import parse, quote
 from outbox_kit.encoding.row import OutboxRow
-from outbox_kit.pipeline.names import DEAD_LETTER_HEADERS
 
 MAX_COORDINATE_LENGTH = 255
 JSON_TYPES = ("json", "jsonb")
 NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
-def dead_letter(
+def dead_letter_record(
     encoder: RecordEncoder,
     row: OutboxRow,
     sequence: str,
@@ -36,9 +36,9 @@ def dead_letter(
         headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
         with suppress(InvalidRowError):  # the headers themselves can be the reason
             headers += record_headers.row_headers(row.headers, encoder.reserved)
-        letter = _letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
-        if size_of(letter) <= MAX_RECORD_BYTES:
-            return letter
+        dead_letter = _dead_letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
+        if size_of(dead_letter) <= MAX_RECORD_BYTES:
+            return dead_letter
     return _with_coordinates(encoder, row, sequence, error)
 
 
@@ -80,15 +80,15 @@ def _with_coordinates(encoder: RecordEncoder, row: OutboxRow, sequence: str, err
     }
     headers = record_headers.contract_headers(short, sequence, {})
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return _letter(encoder, short.aggregate_id, text, headers, error)
+    return _dead_letter(encoder, short.aggregate_id, text, headers, error)
 
 
-def _letter(
+def _dead_letter(
     encoder: RecordEncoder, key: str | None, value: str, headers: record_headers.Headers, error: InvalidRowError
 ) -> Record:
     # A row that was inserted again from a dead letter can already have these headers.
-    kept = [(name, text) for name, text in headers if name not in DEAD_LETTER_HEADERS]
-    reasons = zip(DEAD_LETTER_HEADERS, (error.reason, error.message), strict=True)
+    kept = [(name, text) for name, text in headers if name not in CONNECTOR_HEADERS]
+    reasons = zip(CONNECTOR_HEADERS, (error.reason, error.message), strict=True)
     return Record(
         topic=encoder.pipeline.dead_letter_topic,
         key=None if key is None else key.encode(errors="replace"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
 
+from outbox_events.contract.headers import EVENT_ID, EVENT_TIME
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.contract.wire_format import schema_id
@@ -151,8 +152,8 @@ class LatestRecords:
         key, headers = key_bytes.decode(errors="replace"), text_headers(record)
         latest = LatestRecord(
             version_of(headers),
-            headers.get("event_id", ""),
-            headers.get("event_time", ""),
+            headers.get(EVENT_ID, ""),
+            headers.get(EVENT_TIME, ""),
             record.value() is not None,
             partition,
             headers.get(self._header, "") if self._header else "",

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from outbox_events.contract import headers
 from outbox_events.text import plural, shortened_list
 from outbox_events.waiting import Deadline
 from outbox_kit.backfill.republish import EVENT_TYPE
@@ -108,11 +109,11 @@ def write_tombstones(deployment: Deployment, states: MisplacedStates) -> None:
 def _headers(aggregate_type: str) -> Headers:
     """Return the headers that docs/contract.md describes."""
     return [
-        ("event_id", str(uuid4())),
-        ("event_type", EVENT_TYPE),
-        ("aggregate_type", aggregate_type),
-        ("event_time", datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")),
-        ("source_sequence", LOWEST_SEQUENCE),
+        (headers.EVENT_ID, str(uuid4())),
+        (headers.EVENT_TYPE, EVENT_TYPE),
+        (headers.AGGREGATE_TYPE, aggregate_type),
+        (headers.EVENT_TIME, datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")),
+        (headers.SOURCE_SEQUENCE, LOWEST_SEQUENCE),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from outbox_events.contract.headers import CLOUDEVENTS_HEADERS
 from outbox_kit.pipeline import names
 from outbox_kit.pipeline.names import (
     TABLE_SYNTAX,
@@ -100,7 +101,7 @@ class Source(Model):
     def reject_cloudevents_names(self) -> Source:
         """Reject header names that CloudEvents uses, if `cloudevents_source` is set."""
         if self.cloudevents_source is not None:
-            names.reject_reserved(self.header_columns, names.CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
+            names.reject_reserved(self.header_columns, CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
         return self
 
     @property
@@ -161,7 +162,7 @@ class Aggregate(Model):
     unknown_fields: Literal["refuse", "ignore"] = Field(
         default="refuse",
         description="Handling of a field of the JSON payload that no schema version has: `refuse` makes the row a dead "
-        "letter, `ignore` omits the field.",
+        "dead letter, `ignore` omits the field.",
     )
     tombstone_event_types: list[EventType] = Field(
         default=[], description="Event types whose rows become tombstones, regardless of the payload."

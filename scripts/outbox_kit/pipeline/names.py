@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints
 
-from outbox_events.contract.dead_letter_headers import MESSAGE, REASON
+from outbox_events.contract.dead_letter_headers import CONNECTOR_HEADERS
 from outbox_events.contract.headers import CONTRACT_HEADERS
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
@@ -30,11 +30,6 @@ ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", ma
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
 # Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
 EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
-
-DEAD_LETTER_HEADERS = (REASON, MESSAGE)
-
-CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
-"""Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""
 
 # Header name: NAME in COLUMN:header:NAME, which is an item of a list in the connector config.
 HEADER_NAME_PATTERN = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
@@ -64,7 +59,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a model
 def _validate_header_names(columns: dict[str, str]) -> dict[str, str]:
     """Check that the header names of columns are valid, unique and not reserved. Raises ValueError."""
     reject_reserved(columns, CONTRACT_HEADERS, "every record has this header")
-    reject_reserved(columns, DEAD_LETTER_HEADERS, "dead letters have this header")
+    reject_reserved(columns, CONNECTOR_HEADERS, "dead letters have this header")
     counts = Counter(columns.values())
     for column, name in columns.items():
         if HEADER_NAME_PATTERN.fullmatch(name) is None:

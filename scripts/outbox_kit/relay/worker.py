@@ -13,7 +13,7 @@ from outbox_events.kafka.record import Record
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
-from outbox_kit.encoding.dead_letter import dead_letter
+from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay import leases
@@ -171,7 +171,7 @@ class Worker:
             report = f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}"
             self._process.progress(report)
             whole_row = self._reader.whole_row(self._connection, row.id)
-            return dead_letter(self._process.encoder, row, sequence, error, whole_row)
+            return dead_letter_record(self._process.encoder, row, sequence, error, whole_row)
 
     def _initialized(self, buckets: Sequence[int]) -> dict[int, BucketProducer]:
         """Return the producers of the buckets. All new ones are initialized at the same time."""

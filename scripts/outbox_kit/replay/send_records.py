@@ -14,7 +14,7 @@ from outbox_events.kafka.topic_requests import Bounds
 from outbox_events.producing.delivery import Deliveries
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
-from outbox_kit.dead_letters.dead_letter_topic import StoredLetter
+from outbox_kit.dead_letters.dead_letter_topic import StoredDeadLetter
 from outbox_kit.dead_letters.key_records import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
@@ -43,7 +43,7 @@ class _Destination:
     records: Mapping[bytes, list[KeyRecord]] | None
 
 
-def replay_records(deployment: Deployment, topic: str, letters: Collection[StoredLetter]) -> Replay:
+def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[StoredDeadLetter]) -> Replay:
     """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat them.
 
     A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
@@ -51,25 +51,25 @@ def replay_records(deployment: Deployment, topic: str, letters: Collection[Store
     """
     client, result, records = deployment.kafka, Replay(), list[Record]()
     refuse_wrong_cluster(deployment, deployment.lock(), ("kafka",))
-    destinations = _destinations(client, letters)
-    for entry in letters:
+    destinations = _destinations(client, dead_letters)
+    for entry in dead_letters:
         try:
             records.append(_checked_record(topic, entry, destinations))
-            result.replayed.append(entry.letter)
+            result.replayed.append(entry.dead_letter)
         except RefusedError as error:
-            result.refused.append((entry.letter, error))
+            result.refused.append((entry.dead_letter, error))
     _send(client, records)
-    places = [letter.place for letter in result.replayed]
+    places = [dead_letter.place for dead_letter in result.replayed]
     dead_letter_topic.acknowledge_places(client, deployment.pipeline, places, topic=topic)
     return result
 
 
-def _destinations(client: KafkaClient, letters: Iterable[StoredLetter]) -> dict[str, _Destination]:
+def _destinations(client: KafkaClient, dead_letters: Iterable[StoredDeadLetter]) -> dict[str, _Destination]:
     keys: dict[str, set[bytes]] = {}
-    for entry in letters:
+    for entry in dead_letters:
         key = entry.record.key()
-        if entry.letter.failed is not None:
-            keys.setdefault(entry.letter.failed.topic, set()).update([key] if isinstance(key, bytes) else [])
+        if entry.dead_letter.failed is not None:
+            keys.setdefault(entry.dead_letter.failed.topic, set()).update([key] if isinstance(key, bytes) else [])
     found = client.describe(keys)
     result = {}
     for name in found:
@@ -80,19 +80,19 @@ def _destinations(client: KafkaClient, letters: Iterable[StoredLetter]) -> dict[
     return result
 
 
-def _checked_record(topic: str, entry: StoredLetter, destinations: Mapping[str, _Destination]) -> Record:
+def _checked_record(topic: str, entry: StoredDeadLetter, destinations: Mapping[str, _Destination]) -> Record:
     """Return the record to send. Raises RefusedError."""
-    letter, failed, record = entry.letter, entry.letter.failed, entry.record
+    dead_letter, failed, record = entry.dead_letter, entry.dead_letter.failed, entry.record
     if failed is None:
-        message = f"{letter.place} of topic {topic} is no dead letter of a consumer: it does not name a record"
+        message = f"{dead_letter.place} of topic {topic} is no dead letter of a consumer: it does not name a record"
         raise RefusedError(message, "check --topic")
     destination = destinations.get(failed.topic)
     if destination is None or failed.place.partition not in destination.bounds:
-        message = f"{letter.place}: topic {failed.topic} has no partition {failed.place.partition}"
-        raise RefusedError(message, f"create the topic with its partitions, or {_drop_hint(topic, letter)}")
+        message = f"{dead_letter.place}: topic {failed.topic} has no partition {failed.place.partition}"
+        raise RefusedError(message, f"create the topic with its partitions, or {_drop_hint(topic, dead_letter)}")
     key = record.key()
     if destination.records is not None and isinstance(key, bytes):
-        _refuse_older(topic, letter, failed, destination.records[key])
+        _refuse_older(topic, dead_letter, failed, destination.records[key])
     return Record(
         failed.topic,
         key if isinstance(key, bytes) else None,
@@ -102,18 +102,18 @@ def _checked_record(topic: str, entry: StoredLetter, destinations: Mapping[str, 
     )
 
 
-def _refuse_older(topic: str, letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
-    newer = next((record for record in records if record.is_newer_than(letter, failed)), None)
+def _refuse_older(topic: str, dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
+    newer = next((record for record in records if record.is_newer_than(dead_letter, failed)), None)
     if newer is not None:
         raise RefusedError(
-            f"{letter.place}: topic {failed.topic} is compacted and has a newer record of key {letter.key} at "
-            f"{newer.place}, which the older one would replace",
-            _drop_hint(topic, letter),
+            f"{dead_letter.place}: topic {failed.topic} is compacted and has a newer record of key "
+            f"{dead_letter.key} at {newer.place}, which the older one would replace",
+            _drop_hint(topic, dead_letter),
         )
 
 
-def _drop_hint(topic: str, letter: DeadLetter) -> str:
-    return f"drop it with `outbox dead-letter drop {letter.place} --topic {topic}`"
+def _drop_hint(topic: str, dead_letter: DeadLetter) -> str:
+    return f"drop it with `outbox dead-letter drop {dead_letter.place} --topic {topic}`"
 
 
 def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:

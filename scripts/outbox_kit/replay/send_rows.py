@@ -20,7 +20,7 @@ from outbox_events.contract.source_sequence import UNVERSIONED
 from outbox_kit.connect.lifecycle import raise_if_failed
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
-from outbox_kit.dead_letters.dead_letter_topic import StoredLetter
+from outbox_kit.dead_letters.dead_letter_topic import StoredDeadLetter
 from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
 from outbox_kit.delivery.preconditions import (
     refuse_published_deletes,
@@ -56,27 +56,29 @@ class _Evidence:
     proofs: Mapping[str, Proof]
     batch: set[str]
 
-    def refuse_older(self, letter: DeadLetter, kind: str, key: str, rows: Sequence[StoredRow]) -> None:
+    def refuse_older(self, dead_letter: DeadLetter, kind: str, key: str, rows: Sequence[StoredRow]) -> None:
         """Raise RefusedError if the event arrived or something newer exists. `rows` are those of its aggregate."""
         proof = self.proofs.get(kind)
         if proof is None:
-            raise RefusedError(f"{letter.place}: the row was changed while the command was running", AGAIN_HINT)
-        if letter.event_id in proof.event_ids:
-            raise RefusedError(f"{letter.place}: event {letter.event_id} was delivered meanwhile", DROP_HINT)
-        if is_superseded(letter, proof.latest.get(key), proof.dead_letters):
-            raise RefusedError(f"{letter.place}: the topic has a newer record of {kind} {key}", NEWER_HINT)
+            raise RefusedError(f"{dead_letter.place}: the row was changed while the command was running", AGAIN_HINT)
+        if dead_letter.event_id in proof.event_ids:
+            raise RefusedError(f"{dead_letter.place}: event {dead_letter.event_id} was delivered meanwhile", DROP_HINT)
+        if is_superseded(dead_letter, proof.latest.get(key), proof.dead_letters):
+            raise RefusedError(f"{dead_letter.place}: the topic has a newer record of {kind} {key}", NEWER_HINT)
         for other, proven in zip(rows, proof.proven(rows) if rows else [], strict=True):
-            if other.id != letter.event_id and (not proven or self._is_newer_letter(other, letter, proof)):
-                text = f"{letter.place}: event {other.id} of {kind} {key} is newer, or not delivered yet"
+            if other.id != dead_letter.event_id and (
+                not proven or self._is_newer_dead_letter(other, dead_letter, proof)
+            ):
+                text = f"{dead_letter.place}: event {other.id} of {kind} {key} is newer, or not delivered yet"
                 raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
 
-    def _is_newer_letter(self, row: StoredRow, letter: DeadLetter, proof: Proof) -> bool:
+    def _is_newer_dead_letter(self, row: StoredRow, dead_letter: DeadLetter, proof: Proof) -> bool:
         """Return whether the row is a later dead letter, which may have been replayed and be on its way."""
         is_waiting, first = row.id not in self.batch and row.id not in proof.event_ids, proof.dead_letters
-        return is_waiting and first.get(row.id, UNVERSIONED) > first.get(letter.event_id, UNVERSIONED)
+        return is_waiting and first.get(row.id, UNVERSIONED) > first.get(dead_letter.event_id, UNVERSIONED)
 
 
-def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progress: Reporter) -> Replay:
+def replay_rows(deployment: Deployment, dead_letters: Collection[StoredDeadLetter], progress: Reporter) -> Replay:
     """Write the rows of the dead letters again with their event ids, then acknowledge the dead letters.
 
     A row that is still invalid becomes a new dead letter. Raises FailedError, RefusedError, RejectedError,
@@ -90,11 +92,11 @@ def replay_rows(deployment: Deployment, letters: Collection[StoredLetter], progr
             postgres_client.connected(deployment.environment.source) as reader,
         ):
             number = _last_number(connection, pipeline.source)
-            evidence = _read_evidence(deployment, reader, lock, letters, progress)
+            evidence = _read_evidence(deployment, reader, lock, dead_letters, progress)
             with locked_outbox(connection, pipeline.source, COMMAND):
                 _refuse_vanished_rows(connection, pipeline.source, number)
-                _write_rows(connection, pipeline.source, letters, evidence, result)
-    places = [letter.place for letter in result.replayed]
+                _write_rows(connection, pipeline.source, dead_letters, evidence, result)
+    places = [dead_letter.place for dead_letter in result.replayed]
     dead_letter_topic.acknowledge_places(deployment.kafka, pipeline, places)
     return result
 
@@ -118,7 +120,11 @@ def _last_number(connection: Connection, source: Source) -> int | None:
 
 
 def _read_evidence(
-    deployment: Deployment, connection: Connection, lock: Lock, letters: Collection[StoredLetter], progress: Reporter
+    deployment: Deployment,
+    connection: Connection,
+    lock: Lock,
+    dead_letters: Collection[StoredDeadLetter],
+    progress: Reporter,
 ) -> _Evidence:
     """Wait until the connector has delivered all events of the time of the call, then read the topics."""
     pipeline, source = deployment.pipeline, deployment.pipeline.source
@@ -126,15 +132,17 @@ def _read_evidence(
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
     progress(f"wait until slot {source.slot} has confirmed the events before the replay")
     wait_confirmed(connection, source.slot, position, pipeline.connector.name)
-    rows = _rows_by_event(connection, source, letters)
+    rows = _rows_by_event(connection, source, dead_letters)
     reader = ProofReader(deployment, connection, position, lock.source_epoch)
-    types = {entry.letter.aggregate_type for entry in letters} | {row.aggregate_type for row in rows.values()}
-    batch = {entry.letter.event_id for entry in letters}
+    types = {entry.dead_letter.aggregate_type for entry in dead_letters} | {row.aggregate_type for row in rows.values()}
+    batch = {entry.dead_letter.event_id for entry in dead_letters}
     return _Evidence({name: reader.of_type(name) for name in types}, batch)
 
 
-def _rows_by_event(connection: Connection, source: Source, letters: Collection[StoredLetter]) -> dict[str, StoredRow]:
-    event_ids = [entry.letter.event_id for entry in letters if _is_uuid(entry.letter.event_id)]
+def _rows_by_event(
+    connection: Connection, source: Source, dead_letters: Collection[StoredDeadLetter]
+) -> dict[str, StoredRow]:
+    event_ids = [entry.dead_letter.event_id for entry in dead_letters if _is_uuid(entry.dead_letter.event_id)]
     return {row.id: row for row in select_rows(connection, source, OF_EVENTS, event_ids)}
 
 
@@ -158,22 +166,26 @@ def _refuse_vanished_rows(connection: Connection, source: Source, number: int | 
 
 
 def _write_rows(
-    connection: Connection, source: Source, letters: Collection[StoredLetter], evidence: _Evidence, result: Replay
+    connection: Connection,
+    source: Source,
+    dead_letters: Collection[StoredDeadLetter],
+    evidence: _Evidence,
+    result: Replay,
 ) -> None:
     """Check and write the rows in the order of their events."""
-    rows = _rows_by_event(connection, source, letters)
+    rows = _rows_by_event(connection, source, dead_letters)
     written: set[str] = set()
-    for entry in sorted(letters, key=lambda entry: (entry.letter.version, entry.letter.place)):
-        letter = entry.letter
+    for entry in sorted(dead_letters, key=lambda entry: (entry.dead_letter.version, entry.dead_letter.place)):
+        dead_letter = entry.dead_letter
         try:
-            if not _is_uuid(letter.event_id):
-                raise RefusedError(f"{letter.place}: the dead letter has no event id", DROP_HINT)
-            if letter.event_id not in written:
-                row = rows.get(letter.event_id)
-                kind, key = (row.aggregate_type, row.key) if row else (letter.aggregate_type, letter.key)
-                evidence.refuse_older(letter, kind, key, select_rows(connection, source, OF_AGGREGATE, kind, key))
-                insert_again(connection, source, letter.event_id, entry.record, has_row=row is not None)
-                written.add(letter.event_id)
-            result.replayed.append(letter)
+            if not _is_uuid(dead_letter.event_id):
+                raise RefusedError(f"{dead_letter.place}: the dead letter has no event id", DROP_HINT)
+            if dead_letter.event_id not in written:
+                row = rows.get(dead_letter.event_id)
+                kind, key = (row.aggregate_type, row.key) if row else (dead_letter.aggregate_type, dead_letter.key)
+                evidence.refuse_older(dead_letter, kind, key, select_rows(connection, source, OF_AGGREGATE, kind, key))
+                insert_again(connection, source, dead_letter.event_id, entry.record, has_row=row is not None)
+                written.add(dead_letter.event_id)
+            result.replayed.append(dead_letter)
         except RefusedError as error:
-            result.refused.append((letter, error))
+            result.refused.append((dead_letter, error))

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Message
 from psycopg import sql
 
 from outbox_events.contract import wire_format
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import version_of
 from outbox_events.kafka.record_headers import text_headers
@@ -257,7 +258,7 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
         if message is not None and message.error():
             return Observation(None, str(message.error()))
         if message is not None:
-            if text_headers(message).get("event_id") == event_id:
+            if text_headers(message).get(EVENT_ID) == event_id:
                 return Observation(Arrival(message, time.monotonic() - started_at), "arrived")
             skipped_count += 1
         return Observation(None, f"{skipped_count} other records")

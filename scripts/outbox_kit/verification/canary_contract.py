@@ -10,6 +10,7 @@ import fastavro
 from confluent_kafka import Message
 
 from outbox_events.contract import wire_format
+from outbox_events.contract.headers import AGGREGATE_TYPE
 from outbox_events.contract.source_sequence import version_of
 from outbox_events.kafka.record_headers import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
@@ -39,7 +40,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
     if not contract.is_strict:
         return problems
     headers, value = text_headers(message), message.value()
-    if headers.get("aggregate_type") != CANARY_AGGREGATE:
+    if headers.get(AGGREGATE_TYPE) != CANARY_AGGREGATE:
         problems.append("header aggregate_type is missing or wrong")
     version = version_of(headers)
     if version.lsn is None:

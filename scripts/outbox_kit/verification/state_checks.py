@@ -50,7 +50,7 @@ class StaleDeadLetters:
     """Dead letters, acknowledged or not, whose aggregate has an older state or no state on its topic."""
 
     pipeline: Pipeline
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
 
 
 COMPARISON_RULES = Rules[ComparedStates]()
@@ -184,24 +184,27 @@ def _schema_ids(schemas: StateSchemas) -> Finding:
     "`outbox republish AGGREGATE --key KEY` for the keys",
 )
 def _dead_letters(stale: StaleDeadLetters) -> Finding:
-    letters, expected = stale.letters, "no dead letter is newer than the state of its aggregate"
-    if not letters:
+    dead_letters, expected = stale.dead_letters, "no dead letter is newer than the state of its aggregate"
+    if not dead_letters:
         return Finding(True, expected, expected)
     texts = [
-        f"{letter.place} {letter.aggregate_type} {letter.key} ({letter.reason or 'no reason'})" for letter in letters
+        f"{dead_letter.place} {dead_letter.aggregate_type} {dead_letter.key} ({dead_letter.reason or 'no reason'})"
+        for dead_letter in dead_letters
     ]
-    actual = f"{plural(len(letters), 'dead letter')}: {shortened_list(texts, MAX_LISTED)}"
+    actual = f"{plural(len(dead_letters), 'dead letter')}: {shortened_list(texts, MAX_LISTED)}"
     return Finding(False, actual, expected, _resend_remedy(stale))
 
 
 def _resend_remedy(stale: StaleDeadLetters) -> str:
     """Return the commands that send the states of the first listed aggregate type again."""
-    name = stale.letters[0].aggregate_type
+    name = stale.dead_letters[0].aggregate_type
     if stale.pipeline.aggregates[name].backfill is None:
-        return f"fix the cause of {stale.letters[0].place}, then let the service write the states of {name} again"
-    keys = dict.fromkeys(letter.key for letter in stale.letters[:MAX_LISTED] if letter.aggregate_type == name)
+        return f"fix the cause of {stale.dead_letters[0].place}, then let the service write the states of {name} again"
+    keys = dict.fromkeys(
+        dead_letter.key for dead_letter in stale.dead_letters[:MAX_LISTED] if dead_letter.aggregate_type == name
+    )
     command = " ".join(["outbox republish", name, *(f"--key {shlex.quote(key)}" for key in keys)])
-    return f"run `outbox dead-letter show {stale.letters[0].place}`, fix the cause, and run `{command}`"
+    return f"run `outbox dead-letter show {stale.dead_letters[0].place}`, fix the cause, and run `{command}`"
 
 
 RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *DEAD_LETTER_RULES]
@@ -242,38 +245,40 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
         checks += skip_rules(SCHEMA_RULES, _reason(error))
     progress("compare dead letters with the topics")
     try:
-        letters = _stale_letters(comparison, result)
+        dead_letters = _stale_dead_letters(comparison, result)
     except OutboxError as error:
         return [*checks, *skip_rules(DEAD_LETTER_RULES, _reason(error))]
-    return [*checks, *evaluate(DEAD_LETTER_RULES, StaleDeadLetters(pipeline, letters))]
+    return [*checks, *evaluate(DEAD_LETTER_RULES, StaleDeadLetters(pipeline, dead_letters))]
 
 
-def _stale_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
+def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
     """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
-    letters = dead_letter_topic.list_letters(
+    dead_letters = dead_letter_topic.list_dead_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
     )
-    if len(letters) > MAX_DEAD_LETTERS:
+    if len(dead_letters) > MAX_DEAD_LETTERS:
         message = f"topic {deployment.pipeline.dead_letter_topic} has more than {MAX_DEAD_LETTERS} records"
         raise RefusedError(message, "lower the retention of this topic")
-    letters = [letter for letter in letters if letter.aggregate_type in deployment.pipeline.aggregates]
-    for name in {letter.aggregate_type for letter in letters} - set(result.compared_keys):
+    dead_letters = [
+        dead_letter for dead_letter in dead_letters if dead_letter.aggregate_type in deployment.pipeline.aggregates
+    ]
+    for name in {dead_letter.aggregate_type for dead_letter in dead_letters} - set(result.compared_keys):
         comparison.topic(name).read(seconds=comparison.seconds)
     stuck_keys = {(entry.aggregate_type, entry.key) for entry in result.stuck}
     return [
-        letter
-        for letter in letters
-        if (letter.aggregate_type, letter.key) in stuck_keys or _is_newer(letter, comparison, result)
+        dead_letter
+        for dead_letter in dead_letters
+        if (dead_letter.aggregate_type, dead_letter.key) in stuck_keys or _is_newer(dead_letter, comparison, result)
     ]
 
 
-def _is_newer(letter: DeadLetter, comparison: StateComparison, result: ComparisonResult) -> bool:
+def _is_newer(dead_letter: DeadLetter, comparison: StateComparison, result: ComparisonResult) -> bool:
     """Return whether the dead letter is newer than the state of its aggregate, or the only trace of the aggregate."""
-    name, key = letter.aggregate_type, letter.key
+    name, key = dead_letter.aggregate_type, dead_letter.key
     record = comparison.topic(name).by_key.get(key)
     if record is not None:
-        return record.version < letter.version
+        return record.version < dead_letter.version
     # Without a `backfill` and without an outbox row, nothing shows that the aggregate was deleted later.
     backfill = comparison.deployment.pipeline.aggregates[name].backfill
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())

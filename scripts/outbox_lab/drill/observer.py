@@ -14,6 +14,7 @@ from typing import Self
 import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.kafka.topic_reader import READER_SETTINGS
 from outbox_events.waiting import Observation, wait_for
@@ -147,7 +148,7 @@ class Observer:
 
 def delivery_of(message: Message) -> Delivery:
     """Return what a record itself states: event, position and version."""
-    event_id = text_headers(message).get("event_id", "")
+    event_id = text_headers(message).get(EVENT_ID, "")
     position = message.partition() or 0, message.offset() or 0
     return Delivery(event_id, *position, received_at=None, is_early=None, version=version_of(message.value()))
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_spark.decoding.framing import last_header
 
-SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
 SEQUENCE_PATTERN = "^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$"
 
@@ -29,7 +29,7 @@ MALFORMED_SEQUENCE = 4
 
 def sequence_of(headers: Column) -> Column:
     """Return the source_sequence header as binary; NULL if there is none."""
-    return last_header(headers, SEQUENCE_HEADER)
+    return last_header(headers, SOURCE_SEQUENCE)
 
 
 def sequence_kind(sequence: Column) -> Column:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.errors import RefusedError
@@ -17,7 +18,6 @@ from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordF
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
-    SEQUENCE_HEADER,
     VALID_SEQUENCE,
 )
 from outbox_spark.kafka.record_reader import COLUMNS
@@ -262,8 +262,8 @@ def ordering_of(
 
 def _describe_mixture(expected: Ordering) -> str:
     if expected is Ordering.SEQUENCE:
-        return f"records without a {SEQUENCE_HEADER} header in a table that is ordered by it"
-    return f"records with a {SEQUENCE_HEADER} header in a table that is ordered by offset"
+        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by it"
+    return f"records with a {SOURCE_SEQUENCE} header in a table that is ordered by offset"
 
 
 def _describe_example(records: DataFrame, expected: Ordering) -> str:

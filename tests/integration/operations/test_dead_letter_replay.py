@@ -53,7 +53,7 @@ class Service:
         message = wait_record(self.deployment, LETTERS, 1, event)
         return event, place(message)
 
-    def letters(self, event: str) -> list[str]:
+    def dead_letters(self, event: str) -> list[str]:
         """Return the places of the dead letters of an event."""
         found = records(self.deployment, LETTERS, 1)
         return [place(message) for message in found if headers(message)["event_id"] == event]
@@ -86,7 +86,7 @@ class Service:
     def listed(self, *arguments: str) -> list[str]:
         """Return the places that `dead-letter list` prints."""
         done = self.command("list", *arguments, "--output", "json")
-        return [letter["place"] for letter in json.loads(done.stdout)["dead_letters"]]
+        return [dead_letter["place"] for dead_letter in json.loads(done.stdout)["dead_letters"]]
 
 
 def place(message: Message) -> str:
@@ -118,17 +118,17 @@ def service(deploy_once: Deploy, source_dsn: str, project: Path) -> Iterator[Ser
 
 def test_refuses_an_older_state_than_the_topic_has(service: Service) -> None:
     key = str(uuid4())
-    event, letter = service.fail(key)
+    event, dead_letter = service.fail(key)
     newer = service.deliver(key)
-    done = service.command("replay", letter, *YES, code=1)
-    assert refused(done) == [letter]
+    done = service.command("replay", dead_letter, *YES, code=1)
+    assert refused(done) == [dead_letter]
     assert "the topic has a newer record of book" in done.stderr
     service.deliver(str(uuid4()))
     assert service.arrived(key) == [newer]
-    assert service.letters(event) == [letter]
-    assert letter in service.listed()
-    service.command("drop", letter)
-    assert letter not in service.listed()
+    assert service.dead_letters(event) == [dead_letter]
+    assert dead_letter in service.listed()
+    service.command("drop", dead_letter)
+    assert dead_letter not in service.listed()
 
 
 def test_refuses_an_older_state_than_the_outbox_has(service: Service) -> None:
@@ -139,23 +139,23 @@ def test_refuses_an_older_state_than_the_outbox_has(service: Service) -> None:
     done = service.command("replay", older, *YES, code=1)
     assert refused(done) == [older]
     assert "is newer, or not delivered yet" in done.stderr
-    for letter in (older, newer):
-        service.command("drop", letter)
+    for dead_letter in (older, newer):
+        service.command("drop", dead_letter)
 
 
 @pytest.mark.parametrize("command", ["pause", "stop"])
 def test_refuses_at_once_if_the_connector_does_not_run(service: Service, command: str) -> None:
     """The slot of such a connector confirms no event, so that the command would wait in vain."""
-    _, letter = service.fail(str(uuid4()))
+    _, dead_letter = service.fail(str(uuid4()))
     outbox = in_process(service.deployment)
     outbox(command)
     try:
-        done = service.command("replay", letter, "--yes", code=1)
+        done = service.command("replay", dead_letter, "--yes", code=1)
     finally:
         outbox("resume")
     assert "outbox resume" in done.stderr
-    assert letter in service.listed()
-    service.command("drop", letter)
+    assert dead_letter in service.listed()
+    service.command("drop", dead_letter)
 
 
 @pytest.mark.parametrize("has_row", [True, False])
@@ -163,17 +163,17 @@ def test_delivers_the_same_event_after_the_schema_was_fixed(service: Service, *,
     """Without its row, the event is read from the dead letter."""
     key, name = str(uuid4()), f"shelf_{has_row}".lower()
     before = service.deliver(key)
-    event, letter = service.fail(key, **{name: 7})
+    event, dead_letter = service.fail(key, **{name: 7})
     service.add_field(name)
     if not has_row:
         service.execute(f"delete from {TABLE} where id = %s", event)
-    assert json.loads(service.command("replay", letter, *YES).stdout) == {"replayed": [letter], "refused": []}
+    assert json.loads(service.command("replay", dead_letter, *YES).stdout) == {"replayed": [dead_letter], "refused": []}
     message = wait_record(service.deployment, TOPIC, PARTITIONS, event)
     assert service.arrived(key) == [before, event]
     assert decode(service.deployment, "book", message)[name] == 7
     assert headers(message)["traceparent"] == "00-1-2-01"
     assert service.listed() == []
-    again = service.command("replay", letter, *YES, code=1)
+    again = service.command("replay", dead_letter, *YES, code=1)
     assert "was delivered meanwhile" in again.stderr
 
 
@@ -181,16 +181,16 @@ def test_inserts_the_columns_of_a_deleted_row(service: Service) -> None:
     key, payload = str(uuid4()), '{"exact": 0.10000000000000000000000000001, "text": "\\"\\\\ €", "none": null}'
     service.execute(f"alter table {TABLE} add blob bytea, add placed timestamp")
     event = insert(service.dsn, TABLE, "book", key, payload, headers='{"a": "b"}', blob="\\x00ff10")
-    before, letter = service.row(event), place(wait_record(service.deployment, LETTERS, 1, event))
+    before, dead_letter = service.row(event), place(wait_record(service.deployment, LETTERS, 1, event))
     service.execute(f"delete from {TABLE} where id = %s", event)
-    service.command("replay", letter, *YES)
+    service.command("replay", dead_letter, *YES)
     assert service.row(event) == before
-    wait_for("another dead letter", lambda: Observation(len(service.letters(event)) == 2 or None, ""), seconds=60)
+    wait_for("another dead letter", lambda: Observation(len(service.dead_letters(event)) == 2 or None, ""), seconds=60)
 
     other = insert(service.dsn, TABLE, "book", key, payload, placed="2026-11-20")
-    letter = place(wait_record(service.deployment, LETTERS, 1, other))
+    dead_letter = place(wait_record(service.deployment, LETTERS, 1, other))
     service.execute(f"delete from {TABLE} where id = any(%s)", [event, other])
-    done = service.command("replay", letter, *YES, code=1)
+    done = service.command("replay", dead_letter, *YES, code=1)
     assert "does not show placed (timestamp without time zone)" in done.stderr
     service.execute(f"alter table {TABLE} drop blob, drop placed")
     service.command("drop", "--all", "--yes")
@@ -198,21 +198,21 @@ def test_inserts_the_columns_of_a_deleted_row(service: Service) -> None:
 
 def test_delivers_a_row_that_was_corrected(service: Service) -> None:
     key = str(uuid4())
-    event, letter = service.fail(key)
+    event, dead_letter = service.fail(key)
     service.execute(f"update {TABLE} set payload = payload - 'unknown' where id = %s", event)
-    service.command("replay", letter, *YES)
+    service.command("replay", dead_letter, *YES)
     wait_record(service.deployment, TOPIC, PARTITIONS, event)
 
 
 @pytest.mark.parametrize(("kind", "key"), [("book", "still-invalid"), ("nobody", "k")])
 def test_a_row_that_is_still_invalid_becomes_a_dead_letter_again(service: Service, kind: str, key: str) -> None:
     event = insert(service.dsn, TABLE, kind, key, "{}")
-    letter = place(wait_record(service.deployment, LETTERS, 1, event))
-    service.command("replay", letter, *YES)
+    dead_letter = place(wait_record(service.deployment, LETTERS, 1, event))
+    service.command("replay", dead_letter, *YES)
 
     def poll() -> Observation[list[str]]:
-        letters = service.letters(event)
-        return Observation(letters if len(letters) == 2 else None, str(letters))
+        dead_letters = service.dead_letters(event)
+        return Observation(dead_letters if len(dead_letters) == 2 else None, str(dead_letters))
 
     _, again = wait_for("the second dead letter", poll, seconds=60)
     assert service.listed() == [again]
@@ -221,15 +221,15 @@ def test_a_row_that_is_still_invalid_becomes_a_dead_letter_again(service: Servic
 
 def test_replays_all_events_of_an_aggregate_in_their_order(service: Service) -> None:
     key, other = str(uuid4()), str(uuid4())
-    letters = [service.fail(key, rank=1), service.fail(other), service.fail(key, rank=2)]
+    dead_letters = [service.fail(key, rank=1), service.fail(other), service.fail(key, rank=2)]
     superseding = service.deliver(other)
     service.add_field("rank")
     done = service.command("replay", "--all", *YES, code=1)
-    assert refused(done) == [letters[1][1]]
-    wait_record(service.deployment, TOPIC, PARTITIONS, letters[2][0])
-    assert service.arrived(key) == [letters[0][0], letters[2][0]]
+    assert refused(done) == [dead_letters[1][1]]
+    wait_record(service.deployment, TOPIC, PARTITIONS, dead_letters[2][0])
+    assert service.arrived(key) == [dead_letters[0][0], dead_letters[2][0]]
     assert service.arrived(other) == [superseding]
-    assert service.listed() == [letters[1][1]]
+    assert service.listed() == [dead_letters[1][1]]
     service.command("drop", "--all", "--yes")
 
 
@@ -250,11 +250,11 @@ def test_an_event_that_was_replayed_is_not_newer_than_a_later_one(service: Servi
 
 def test_republishes_the_latest_state(service: Service) -> None:
     key = str(uuid4())
-    event, letter = service.fail(key)
+    event, dead_letter = service.fail(key)
     unknown, other = service.fail(str(uuid4()))
     service.execute("insert into replays_book values (%s, %s)", key, json.dumps(book(key, price="1.50")))
     done = service.command("replay", "--all", "--republish", *YES, code=1)
-    assert json.loads(done.stdout)["replayed"] == [letter]
+    assert json.loads(done.stdout)["replayed"] == [dead_letter]
     assert refused(done) == [other]
     wait_for(
         "the latest state",
@@ -284,12 +284,12 @@ def test_lists_exactly_the_stale_letters(service: Service) -> None:
 
 
 def test_asks_before_a_replay(service: Service) -> None:
-    _, letter = service.fail(str(uuid4()))
-    done = service.command("replay", letter, code=1)
+    _, dead_letter = service.fail(str(uuid4()))
+    done = service.command("replay", dead_letter, code=1)
     assert "--yes is required" in done.stderr
-    assert service.listed() == [letter]
+    assert service.listed() == [dead_letter]
     assert "exactly one of" in service.command("replay", code=2).stderr
-    service.command("drop", letter)
+    service.command("drop", dead_letter)
 
 
 def test_purges_acknowledged_letters(service: Service) -> None:
@@ -366,12 +366,12 @@ def test_sends_a_record_to_its_partition_with_its_headers(mailer: Mailer) -> Non
     key = next(key for key in (b"%d" % number for number in range(99)) if partition_of(key, 3) != 2)
     original = mailer.produce(MAIL, key, sequence(1), partition=2)
     mailer.produce(MAIL, key, sequence(2), partition=2)  # no state topic: every event matters
-    letter = mailer.fail(original)
+    dead_letter = mailer.fail(original)
     (listed,) = json.loads(mailer.command("list", "--output", "json").stdout)["dead_letters"]
     assert (listed["group"], listed["topic"], listed["reason"]) == ("mailer", MAIL, "SMTPError")
     assert "binary" not in mailer.command("list").output
-    assert json.loads(mailer.command("show", letter).stdout)["value_base64"] == base64.b64encode(VALUE).decode()
-    mailer.command("replay", letter, *YES)
+    assert json.loads(mailer.command("show", dead_letter).stdout)["value_base64"] == base64.b64encode(VALUE).decode()
+    mailer.command("replay", dead_letter, *YES)
     found = [message for message in records(mailer.service.deployment, MAIL, 3) if message.key() == key]
     assert len(found) == 3
     assert (found[-1].partition(), found[-1].value(), found[-1].headers()) == (
@@ -387,15 +387,15 @@ def test_refuses_a_record_of_a_state_topic_with_a_newer_one(mailer: Mailer) -> N
     key = str(uuid4()).encode()
     newest = mailer.produce(TOPIC, key, sequence(3))
     older = mailer.produce(TOPIC, key, sequence(2))
-    letters = [mailer.fail(older), mailer.fail(newest)]
-    assert mailer.listed("--stale") == [letters[1]]
+    dead_letters = [mailer.fail(older), mailer.fail(newest)]
+    assert mailer.listed("--stale") == [dead_letters[1]]
     done = mailer.command("replay", "--all", *YES, code=1)
-    assert refused(done) == [letters[0]]
+    assert refused(done) == [dead_letters[0]]
     assert "is compacted and has a newer record" in done.stderr
-    assert f"drop {letters[0]} --topic " in done.stderr
+    assert f"drop {dead_letters[0]} --topic " in done.stderr
     assert mailer.service.arrived(key.decode())[2:] == [headers(newest)["event_id"]]
-    assert mailer.listed() == [letters[0]]
-    mailer.command("drop", letters[0])
+    assert mailer.listed() == [dead_letters[0]]
+    mailer.command("drop", dead_letters[0])
 
 
 def test_refuses_a_record_without_a_topic(mailer: Mailer) -> None:

@@ -280,21 +280,21 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     second = send(source_dsn, "nobody", "dead-2", {"s3cret-field": "s3cret"}, table=TABLE)
     wait_record(deployment, TOPIC, 4, write())
     listed = run("dead-letter", "list", "--output", "json")
-    letters = document(listed)["dead_letters"]
-    assert [(entry["key"], entry["event_id"], entry["reason"]) for entry in letters] == [
+    dead_letters = document(listed)["dead_letters"]
+    assert [(entry["key"], entry["event_id"], entry["reason"]) for entry in dead_letters] == [
         ("dead-1", first, "payload-invalid"),
         ("dead-2", second, "unknown-aggregate-type"),
     ]
     assert '"s3cret"' not in listed.stdout
     table = run("dead-letter", "list")
     assert "2 dead letters not acknowledged" in table.stderr
-    visible = document(run("dead-letter", "show", letters[0]["place"]))
+    visible = document(run("dead-letter", "show", dead_letters[0]["place"]))
     assert visible["row"]["payload"] == {"s3cret-field": "s3cret"}
     assert document(run("status", "--output", "json"))["dead_letters_unacknowledged"] == 2
 
-    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
-    remaining_letters = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
-    assert [entry["key"] for entry in remaining_letters] == ["dead-2"]
+    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", dead_letters[0]["place"]).stderr
+    remaining_dead_letters = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
+    assert [entry["key"] for entry in remaining_dead_letters] == ["dead-2"]
     assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--all", "--yes").stderr
     assert document(run("dead-letter", "acknowledge", "--all", "--yes", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []

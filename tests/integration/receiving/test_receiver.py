@@ -87,22 +87,24 @@ def test_a_poison_event_goes_to_the_dead_letter_topic(
 
     service.send(("a", "1"), ("a", "poison"), ("a", "2"), partition=0)
     producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS})
-    letters = Service(service.bootstrap, service.dsn, create_topic(f"{service.group}.dead-letter"))
-    letters.handlers.otherwise(letters.write_effect)
-    options = {"retries": FAST, "recoverer": DeadLetterTopic(producer, letters.topic), "batch_size": batch_size}
+    dead_letters = Service(service.bootstrap, service.dsn, create_topic(f"{service.group}.dead-letter"))
+    dead_letters.handlers.otherwise(dead_letters.write_effect)
+    options = {"retries": FAST, "recoverer": DeadLetterTopic(producer, dead_letters.topic), "batch_size": batch_size}
     with service.receiver(once(service), **options) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1
     assert calls.count("poison") == (3 if batch_size == 1 else 4)
     found: list[Event] = []
-    letters.handlers.on("Changed")(lambda event, _: found.append(event))
-    with letters.receiver(once(letters)) as reader:
+    dead_letters.handlers.on("Changed")(lambda event, _: found.append(event))
+    with dead_letters.receiver(once(dead_letters)) as reader:
         run_until(reader, "the dead letter", lambda: bool(found))
-    (letter,) = found
-    assert (letter.key, letter.raw_value, letter.event_id) == (b"a", b"poison", "poison")
-    assert letter.headers["dead_letter_reason"] == "ValueError"
-    assert letter.headers["dead_letter_message"].startswith("ValueError: test_receiver.py, line ")
-    place = [letter.headers[f"dead_letter_{name}"] for name in ("topic", "partition", "offset", "attempts", "group")]
+    (dead_letter,) = found
+    assert (dead_letter.key, dead_letter.raw_value, dead_letter.event_id) == (b"a", b"poison", "poison")
+    assert dead_letter.headers["dead_letter_reason"] == "ValueError"
+    assert dead_letter.headers["dead_letter_message"].startswith("ValueError: test_receiver.py, line ")
+    place = [
+        dead_letter.headers[f"dead_letter_{name}"] for name in ("topic", "partition", "offset", "attempts", "group")
+    ]
     assert place == [service.topic, "0", "1", "3", service.group]
 
 

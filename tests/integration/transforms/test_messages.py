@@ -100,11 +100,11 @@ def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, so
         connection.execute(EMIT, (True, "another-prefix", "nobody's"))
         last = emit(connection, valid, book(valid))
     wait_record(messages, "messages.book", 4, last)
-    letters = records(messages, "messages.dead-letter", 1)
-    reasons = [headers(letter)["dead_letter_reason"] for letter in letters]
+    dead_letters = records(messages, "messages.dead-letter", 1)
+    reasons = [headers(dead_letter)["dead_letter_reason"] for dead_letter in dead_letters]
     assert sorted(reasons) == ["message-invalid", "message-not-transactional", "unknown-aggregate-type"]
-    assert {headers(letter).get("event_id") for letter in letters} == {not_transactional, unknown, None}
-    by_reason = dict(zip(reasons, letters, strict=True))
+    assert {headers(dead_letter).get("event_id") for dead_letter in dead_letters} == {not_transactional, unknown, None}
+    by_reason = dict(zip(reasons, dead_letters, strict=True))
     assert json.loads(by_reason["unknown-aggregate-type"].value() or b"")["aggregate_type"] == "magazine"
     assert messages.connect.status("messages").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 

@@ -121,14 +121,14 @@ def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment,
         send(source_dsn, "magazine", unknown, {"id": unknown}): "unknown-aggregate-type",
     }
     wait_record(library, "library.book", 4, send(source_dsn, "book", valid, book(valid)))
-    letters: dict[str, Message] = {
+    dead_letters: dict[str, Message] = {
         headers(message)["event_id"]: message for message in records(library, "library.dead-letter", 1)
     }
     for event, reason in events.items():
-        actual = headers(letters[event])
+        actual = headers(dead_letters[event])
         assert actual["dead_letter_reason"] == reason
         assert "many" not in actual["dead_letter_message"]
-        row = json.loads(letters[event].value() or b"")
+        row = json.loads(dead_letters[event].value() or b"")
         assert {
             "id",
             "aggregate_type",

@@ -302,7 +302,7 @@ def test_combines_the_outcomes_of_two_runs() -> None:
 
 
 def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None:
-    names = {shadow_of(structs.replace(postgres_target.job, table=letter * 45)).table for letter in "ab"}
+    names = {shadow_of(structs.replace(postgres_target.job, table=dead_letter * 45)).table for dead_letter in "ab"}
     assert len(names) == 2
     for name in names:
         assert name.endswith(rebuild_module.SHADOW_SUFFIX)

@@ -50,7 +50,6 @@ def test_lists_the_commands() -> None:
         "dead-letter show",
         "demo",
         "destroy",
-        "drill",
         "lint",
         "log-level",
         "offsets",

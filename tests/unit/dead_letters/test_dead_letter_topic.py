@@ -116,7 +116,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ({0: 4}, False, [4]),
         ({0: 6}, False, []),
         ({0: 6}, True, [4, 3, 2]),
-        # Retention has removed the acknowledged letters.
+        # Retention has removed the acknowledged dead letters.
         ({0: 1}, False, [4, 3, 2]),
         # The offset of another topic would hide the next dead letters.
         ({0: 7}, False, [4, 3, 2]),
@@ -130,21 +130,21 @@ def test_lists_letters(
     offsets: list[int],
 ) -> None:
     client = topic(committed)
-    letters = dead_letter_topic.list_letters(client, library, list_all=list_all)
-    assert [letter.place.offset for letter in letters] == offsets, "oldest first"
-    assert {letter.source_sequence for letter in letters} <= {"0001_1"}
-    assert "s3cret" not in repr(letters)
+    dead_letters = dead_letter_topic.list_dead_letters(client, library, list_all=list_all)
+    assert [dead_letter.place.offset for dead_letter in dead_letters] == offsets, "oldest first"
+    assert {dead_letter.source_sequence for dead_letter in dead_letters} <= {"0001_1"}
+    assert "s3cret" not in repr(dead_letters)
     assert dead_letter_topic.count(client, library) == (0 if list_all else len(offsets))
 
 
 def test_does_not_read_partitions_without_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic({0: 3})
-    dead_letter_topic.list_letters(client, library)
+    dead_letter_topic.list_dead_letters(client, library)
     assert client.read == [{0: 3}]
 
 
 def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
-    assert dead_letter_topic.list_letters(topic({0: 4}), library)[0].to_dict() == {
+    assert dead_letter_topic.list_dead_letters(topic({0: 4}), library)[0].to_dict() == {
         "place": "0/4",
         "time": "2026-11-20T22:16:19.996000+00:00",
         "aggregate_type": "",
@@ -157,8 +157,8 @@ def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
 
 
 def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> None:
-    letter, row = dead_letter_topic.show(topic(), library, Place(0, 3))
-    assert (letter.key, row) == ("", '{"payload": "s3cret"}')
+    dead_letter, row = dead_letter_topic.show(topic(), library, Place(0, 3))
+    assert (dead_letter.key, row) == ("", '{"payload": "s3cret"}')
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_reports_a_location_without_a_letter(
         ({0: 6, 1: 0}, None, 0, {0: 6, 1: 0}),
         ({}, Place(0, 2), 1, {0: 3}),
         ({}, Place(0, 4), 3, {0: 5}),
-        # Acknowledged letters stay acknowledged.
+        # Acknowledged dead letters stay acknowledged.
         ({0: 5}, Place(0, 2), 0, {0: 5}),
     ],
 )
@@ -210,11 +210,11 @@ def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable
 
 
 def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
-    """The offset advances as soon as no unacknowledged letter is before it; the end of the partition is a marker."""
+    """The offset advances as soon as no unacknowledged one is before it; the end of the partition is a marker."""
     client = topic()
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
     assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})
-    assert [letter.place.offset for letter in dead_letter_topic.list_letters(client, library)] == [4, 2]
+    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.list_dead_letters(client, library)] == [4, 2]
     assert dead_letter_topic.count(client, library, limit=1) == 1
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
     assert (client.committed, client.metadata) == ({0: 4}, {0: ""})
@@ -228,7 +228,7 @@ def test_acknowledging_up_to_an_offset_retains_later_single_letters(
     client = topic()
     dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
     assert dead_letter_topic.acknowledge(client, library, Place(0, 2)) == 1
-    assert [letter.place.offset for letter in dead_letter_topic.list_letters(client, library)] == [3]
+    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.list_dead_letters(client, library)] == [3]
 
 
 def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, topic: Callable[..., Any]) -> None:
@@ -241,5 +241,5 @@ def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, t
 
 
 def test_the_topic_of_a_consumer_has_its_own_group(library: Pipeline) -> None:
-    assert dead_letter_topic.letter_topic(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
-    assert dead_letter_topic.letter_topic(library, "library.dead-letter").of_connector
+    assert dead_letter_topic.dead_letter_queue(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
+    assert dead_letter_topic.dead_letter_queue(library, "library.dead-letter").of_connector

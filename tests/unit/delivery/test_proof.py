@@ -108,11 +108,11 @@ def test_without_a_position_only_event_ids_confirm() -> None:
 # --- dead letters
 
 
-def letter(event_id: str, sequence: str) -> DeadLetter:
+def dead_letter(event_id: str, sequence: str) -> DeadLetter:
     return DeadLetter(Place(0, 0), datetime(2026, 11, 20, tzinfo=UTC), "book", "k", event_id, "", "", sequence)
 
 
-FIRST = first_versions([letter("first", "5"), letter("second", "3"), letter("first", "1")])
+FIRST = first_versions([dead_letter("first", "5"), dead_letter("second", "3"), dead_letter("first", "1")])
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ FIRST = first_versions([letter("first", "5"), letter("second", "3"), letter("fir
 )
 def test_superseded(latest: tuple[str, str] | None, *, superseded: bool) -> None:
     newest = LatestRecord(Version(latest[0]), latest[1], "", has_state=True) if latest else None
-    assert is_superseded(letter("second", "3"), newest, FIRST) is superseded
+    assert is_superseded(dead_letter("second", "3"), newest, FIRST) is superseded
 
 
 def test_a_letter_of_a_replay_has_the_version_of_the_first_one() -> None:
-    assert is_superseded(letter("first", "5"), LatestRecord(Version("2"), "other", "", has_state=True), FIRST)
+    assert is_superseded(dead_letter("first", "5"), LatestRecord(Version("2"), "other", "", has_state=True), FIRST)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.encoding.samples import SEQUENCE, encoder, record_schema, row
 
 from outbox_kit.encoding import InvalidRowError
-from outbox_kit.encoding.dead_letter import dead_letter
+from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.encoding.json_values import compact, parse, quote
 
 ERROR = InvalidRowError("payload-invalid", "the payload is wrong")
@@ -18,7 +18,7 @@ SCHEMA = record_schema(n="long")
 
 
 def value_of(columns: dict[str, tuple[str, object]], error: InvalidRowError = ERROR, **changes: object) -> object:
-    record = dead_letter(encoder(SCHEMA), row(**changes), SEQUENCE, error, columns)
+    record = dead_letter_record(encoder(SCHEMA), row(**changes), SEQUENCE, error, columns)
     return json.loads(record.value or b"", parse_constant=pytest.fail)
 
 
@@ -46,16 +46,18 @@ def test_json_that_is_too_deep_for_consumers_is_text() -> None:
 
 
 def test_headers_keep_valid_members_and_replace_earlier_reasons() -> None:
-    letter = dead_letter(encoder(SCHEMA), row(headers='{"a": "b", "dead_letter_reason": "x"}'), SEQUENCE, ERROR, {})
-    assert [text for name, text in letter.headers if name == "dead_letter_reason"] == [b"payload-invalid"]
-    assert ("a", b"b") in letter.headers
-    broken = dead_letter(encoder(SCHEMA), row(headers="{"), SEQUENCE, ERROR, {})
+    dead_letter = dead_letter_record(
+        encoder(SCHEMA), row(headers='{"a": "b", "dead_letter_reason": "x"}'), SEQUENCE, ERROR, {}
+    )
+    assert [text for name, text in dead_letter.headers if name == "dead_letter_reason"] == [b"payload-invalid"]
+    assert ("a", b"b") in dead_letter.headers
+    broken = dead_letter_record(encoder(SCHEMA), row(headers="{"), SEQUENCE, ERROR, {})
     assert broken.headers[-1] == ("dead_letter_message", b"the payload is wrong")
 
 
 def test_a_row_without_aggregate_id_has_no_key() -> None:
-    assert dead_letter(encoder(SCHEMA), row(aggregate_id=None), SEQUENCE, ERROR, {}).key is None
-    assert dead_letter(encoder(SCHEMA), row(aggregate_id=""), SEQUENCE, ERROR, {}).key == b""
+    assert dead_letter_record(encoder(SCHEMA), row(aggregate_id=None), SEQUENCE, ERROR, {}).key is None
+    assert dead_letter_record(encoder(SCHEMA), row(aggregate_id=""), SEQUENCE, ERROR, {}).key == b""
 
 
 @pytest.mark.parametrize("columns", [{"payload": ("text", "x" * 1_000_000)}, {}])

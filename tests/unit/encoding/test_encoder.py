@@ -16,7 +16,7 @@ from tests.unit.encoding.samples import SEQUENCE, encoder, record_schema, row
 
 from outbox_kit.encoding import InvalidRowError, RecordEncoder
 from outbox_kit.encoding.avro.numbers import LongNode
-from outbox_kit.encoding.dead_letter import dead_letter
+from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.errors import ConfigurationError
 
 SCHEMA = record_schema(n="long", x="double", s="string", items={"type": "array", "items": "long"})
@@ -224,7 +224,7 @@ def problem_of(subject: RecordEncoder, name: str, text: str) -> str:
     try:
         subject.encode(columns, SEQUENCE)
     except InvalidRowError as error:
-        dead_letter(subject, columns, SEQUENCE, error, {"payload": ("jsonb", columns.payload)})
+        dead_letter_record(subject, columns, SEQUENCE, error, {"payload": ("jsonb", columns.payload)})
         return error.message
     return ""
 

@@ -276,15 +276,15 @@ def test_cluster(state: KafkaState, configured: str | None, locked: str | None, 
 
 
 @pytest.mark.parametrize(
-    ("letters", "status", "seen"),
+    ("dead_letters", "status", "seen"),
     [
         (0, Status.PASS, "no records after the acknowledged offsets"),
         (3, Status.FAIL, "3 unacknowledged dead letters"),
         (None, Status.UNKNOWN, "the dead letters could not be counted"),
     ],
 )
-def test_dead_letters(state: KafkaState, letters: int | None, status: Status, seen: str) -> None:
-    actual = run(replace(state, dead_letter_count=letters))["kafka.dead-letters"]
+def test_dead_letters(state: KafkaState, dead_letters: int | None, status: Status, seen: str) -> None:
+    actual = run(replace(state, dead_letter_count=dead_letters))["kafka.dead-letters"]
     assert (actual.status, actual.seen) == (status, seen)
 
 

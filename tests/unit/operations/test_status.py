@@ -33,7 +33,7 @@ def positions_at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch:
     """Set the LSNs of connector and slot (1000) and server (5000), without dead letters."""
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(1000)}]
     database.actual = replace(DEPLOYED, slot=SLOT, wal_position=5000)
-    monkeypatch.setattr(status.dead_letters, "count", lambda *_: 0)
+    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 0)
 
 
 def test_reports_a_running_pipeline(deployment: Deployment) -> None:
@@ -127,7 +127,7 @@ def test_an_unreachable_system_does_not_hide_the_other_systems(
     elif system == "database":
         database.down = True
     else:
-        monkeypatch.setattr(status.dead_letters, "count", fails)
+        monkeypatch.setattr(status.dead_letter_topic, "count", fails)
     actual = read_status(deployment)
     assert len(actual.problems) == 1
     assert (actual.state is None) == (system == "connect")
@@ -144,7 +144,7 @@ def test_a_failure_shows_its_root_cause(deployment: Deployment, connect: FakeCon
 def test_dead_letters_and_a_missing_lock_file_do_not_fail(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status.dead_letters, "count", lambda *_: 3)
+    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 3)
     deployment.lock_file.unlink()
     actual = read_status(deployment)
     assert (actual.dead_letters, actual.lock_file_epoch, actual.problems) == (3, None, [])

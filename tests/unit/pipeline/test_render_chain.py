@@ -47,7 +47,12 @@ def test_keeps_the_settings_of_the_table_template(
     [
         (MESSAGES, "message.prefix.include.list", "outbox", "messages of the heartbeat are not captured"),
         (MESSAGES, "transforms.outbox.message.prefix", "outbox", "the router reads the same prefix"),
-        (MESSAGES, "transforms.outbox.dead.letter.topic", "library.dead-letter", "invalid rows become dead letters"),
+        (
+            MESSAGES,
+            "transforms.outbox.dead.letter.topic",
+            "library.dead-letter",
+            "invalid rows become dead letters",
+        ),
         (CHAIN, "value.converter.apicurio.registry.auto-register", "false", "values have declared schemas only"),
         (
             CHAIN,

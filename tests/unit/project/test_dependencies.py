@@ -77,7 +77,7 @@ def needed_by(requirement: Requirement) -> list[Requirement]:
 def test_requirements_have_only_exact_versions_with_hashes(name: str) -> None:
     text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
     assert pins(name)
-    assert [line for line in PIN.sub("", text).splitlines() if not re.match(r" *#", line)] == []
+    assert [line for line in PIN.sub("", text).splitlines() if line and not re.match(r" *#", line)] == []
     assert "://" not in text
 
 

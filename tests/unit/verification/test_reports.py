@@ -15,6 +15,7 @@ from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.verification import Report, StatusChanges, check_catalogue, to_html, to_json, to_junit
 from outbox_kit.verification.html import STAGES, stage_of
 from outbox_kit.verification.report import worst_status
+from outbox_lab.documents import check_reference
 
 PASSED = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 FAILED = Check("postgres.slot", Status.FAIL, "no slot <x> & \x1b[31m", "pgoutput", "`outbox apply --recover`")
@@ -164,7 +165,7 @@ def test_only_status_changes_are_printed() -> None:
 
 def test_page_is_up_to_date(repository: Path) -> None:
     actual = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
-    assert actual == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
+    assert actual == check_reference.page(), "run: python -m outbox_lab.documents.check_reference > docs/verify.md"
     assert max(map(len, actual.splitlines())) <= 120
 
 
@@ -176,8 +177,8 @@ def test_ids_are_unique_and_start_with_the_system() -> None:
 
 
 def test_every_remedy_is_run_by_a_test_or_has_a_reason() -> None:
-    not_run = [name for names in check_catalogue.REMEDIES_NOT_RUN.values() for name in names]
-    assert sorted([*not_run, *check_catalogue.REMEDIES_RUN_BY_TESTS]) == sorted(check_catalogue.IDS)
+    not_run = [name for names in check_reference.REMEDIES_NOT_RUN.values() for name in names]
+    assert sorted([*not_run, *check_reference.REMEDIES_RUN_BY_TESTS]) == sorted(check_catalogue.IDS)
 
 
 def test_every_check_has_purpose_and_remedy() -> None:

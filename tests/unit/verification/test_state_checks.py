@@ -10,6 +10,7 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
@@ -26,7 +27,7 @@ ALL_COMPARED = {"author": {"a"}, "book": {"k", "l"}}
 OLD, NEW = f"0001_{0:016x}-{1:016x}", f"0001_{0:016x}-{2:016x}"
 
 
-def letter(key: str = "k", aggregate_type: str = "book", sequence: str = OLD) -> DeadLetter:
+def dead_letter(key: str = "k", aggregate_type: str = "book", sequence: str = OLD) -> DeadLetter:
     time = datetime(2026, 11, 20, tzinfo=UTC)
     return DeadLetter(Place(0, 7), time, aggregate_type, key, "e", "payload-invalid", "why", sequence)
 
@@ -42,7 +43,7 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
     """Return a function that runs the checks on a result of the comparison, and on the given dead letters."""
 
     def run(
-        deployment: Deployment, result: ComparisonResult | OutboxError, letters: list[DeadLetter]
+        deployment: Deployment, result: ComparisonResult | OutboxError, dead_letters: list[DeadLetter]
     ) -> dict[str, Check]:
         def compare(comparison: StateComparison, _: object) -> ComparisonResult:
             if isinstance(result, OutboxError):
@@ -55,7 +56,9 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
         monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
         # All of them are acknowledged, so that only `list_all` returns them.
         monkeypatch.setattr(
-            topic, "list_letters", lambda *_, list_all, limit, **__: letters[:limit] if list_all else []
+            dead_letter_topic,
+            "list_dead_letters",
+            lambda *_, list_all, limit, **__: dead_letters[:limit] if list_all else [],
         )
         comparison = comparison_of(deployment, seconds=5, max_records=10)
         return {item.id: item for item in state_checks.check(comparison, silent)}
@@ -203,15 +206,15 @@ def test_warns_of_types_that_are_not_compared(deployed: Deployed, check: Callabl
 
 
 @pytest.mark.parametrize(
-    ("records", "stuck", "letters", "stale"),
+    ("records", "stuck", "dead_letters", "stale"),
     [
-        ([Record(b"k", b"x", OLD)], [], [letter(sequence=NEW)], True),
-        ([Record(b"k", b"x", NEW)], [], [letter(sequence=OLD)], False),
-        ([Record(b"k", None, NEW)], [], [letter(sequence=OLD)], False),
-        ([Record(b"k", b"x", NEW)], ["k"], [letter(sequence=OLD)], True),
-        ([], ["k"], [letter()], True),
-        ([], [], [letter()], False),
-        ([], [], [letter(aggregate_type="unknown")], False),
+        ([Record(b"k", b"x", OLD)], [], [dead_letter(sequence=NEW)], True),
+        ([Record(b"k", b"x", NEW)], [], [dead_letter(sequence=OLD)], False),
+        ([Record(b"k", None, NEW)], [], [dead_letter(sequence=OLD)], False),
+        ([Record(b"k", b"x", NEW)], ["k"], [dead_letter(sequence=OLD)], True),
+        ([], ["k"], [dead_letter()], True),
+        ([], [], [dead_letter()], False),
+        ([], [], [dead_letter(aggregate_type="unknown")], False),
     ],
     ids=[
         "newer than the state",
@@ -229,13 +232,13 @@ def test_names_dead_letters_of_stale_aggregates(
     check: Callable[..., dict[str, Check]],
     records: list[Record],
     stuck: list[str],
-    letters: list[DeadLetter],
+    dead_letters: list[DeadLetter],
     stale: bool,
 ) -> None:
     """Whether a dead letter is acknowledged makes no difference."""
     topic.append(*records)
     result = ComparisonResult([StuckAggregate("book", key, "stale") for key in stuck], ALL_COMPARED)
-    actual = check(backfilled(deployed(), "author", "book"), result, letters)["states.dead-letters"]
+    actual = check(backfilled(deployed(), "author", "book"), result, dead_letters)["states.dead-letters"]
     assert actual.status is (Status.FAIL if stale else Status.PASS)
     assert ("0/7 book k (payload-invalid)" in actual.seen) is stale
     assert ("`outbox republish book --key k`" in actual.remedy) is stale
@@ -247,8 +250,8 @@ def test_reads_the_topics_of_dead_letters_that_were_not_compared(
     """The outbox rows of the type were deleted, and it has no `backfill`: the dead letter is the only evidence."""
     topic.append(Record(b"k", b"x", OLD))
     result = ComparisonResult([], {"author": {"a"}})
-    letters = [letter(sequence=NEW), letter("gone")]
-    actual = check(backfilled(deployed()), result, letters)["states.dead-letters"]
+    dead_letters = [dead_letter(sequence=NEW), dead_letter("gone")]
+    actual = check(backfilled(deployed()), result, dead_letters)["states.dead-letters"]
     assert "book k " in actual.seen
     assert "book gone " in actual.seen
     assert "let the service write the states of book again" in actual.remedy
@@ -256,7 +259,7 @@ def test_reads_the_topics_of_dead_letters_that_were_not_compared(
 
 def test_quotes_keys_in_the_remedy(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
     result = ComparisonResult([StuckAggregate("book", "a b", "missing")], ALL_COMPARED)
-    actual = check(backfilled(deployed(), "author", "book"), result, [letter("a b")])["states.dead-letters"]
+    actual = check(backfilled(deployed(), "author", "book"), result, [dead_letter("a b")])["states.dead-letters"]
     assert "--key 'a b'`" in actual.remedy
 
 
@@ -285,5 +288,5 @@ def test_too_many_dead_letters_leave_the_comparison(
 ) -> None:
     monkeypatch.setattr(state_checks, "MAX_DEAD_LETTERS", 1)
     deployment = backfilled(deployed(), "author", "book")
-    actual = check(deployment, ComparisonResult([], ALL_COMPARED), [letter(), letter("l")])
+    actual = check(deployment, ComparisonResult([], ALL_COMPARED), [dead_letter(), dead_letter("l")])
     assert statuses(actual) == [Status.PASS, Status.PASS, Status.UNKNOWN, Status.PASS, Status.UNKNOWN]

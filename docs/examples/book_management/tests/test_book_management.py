@@ -12,8 +12,7 @@ import psycopg
 import pytest
 import requests
 
-from outbox_events import AvroValues, LatestState
-from outbox_events.waiting import Observation, wait_for
+from outbox_events import AvroValues, LatestState, Observation, wait_for
 from outbox_kit.testing import OutboxStack
 
 Topics = dict[str, LatestState]

@@ -22,8 +22,17 @@ from book_rental.service import Service
 from book_rental.settings import Connection, Settings
 from deposit_server import DepositServer
 
-from outbox_events import AvroValues, Event, Handlers, ProcessedEvents, Receiver, WithoutDeduplication, Work
-from outbox_events.waiting import Observation, wait_for
+from outbox_events import (
+    AvroValues,
+    Event,
+    Handlers,
+    Observation,
+    ProcessedEvents,
+    Receiver,
+    WithoutDeduplication,
+    Work,
+    wait_for,
+)
 
 PROJECT = Path(__file__).parents[1]
 SECONDS = 60.0

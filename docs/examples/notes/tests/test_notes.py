@@ -10,8 +10,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 
-from outbox_events import emit
-from outbox_events.waiting import Observation, wait_for
+from outbox_events import Observation, emit, wait_for
 from outbox_kit.testing import OutboxStack
 
 pytest_plugins = ["outbox_kit.testing.fixtures"]

@@ -24,6 +24,7 @@ from outbox_events import (
     recovery_store,
     two_phase,
 )
+from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
@@ -62,7 +63,7 @@ class ProducingSender(Sender):
     def record(self, event: OutboxEvent) -> Record:
         """Return the record of an event; its value is JSON, null for a tombstone."""
         value = None if event.payload is None else json.dumps(event.payload).encode()
-        headers = (("event_id", str(event.event_id).encode()),)
+        headers = ((EVENT_ID, str(event.event_id).encode()),)
         return Record(self.options["topic"], str(event.aggregate_id).encode(), value, headers)
 
     def close(self) -> None:

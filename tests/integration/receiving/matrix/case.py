@@ -104,8 +104,10 @@ class Case:
         others = {name: effects[name] for name in expected if effects[name] != 1}
         others |= {name: number for name, number in effects.items() if name not in {*expected, MARKED, *LAST}}
         calls = self.dependency.calls(MARKED) if self.counts_calls else 0
-        letters = count_values(self.setup.bootstrap, self.dead_letter_topic, 1)[MARKED] if self.has_dead_letters else 0
-        return Outcome(effects[MARKED], calls, letters, others)
+        dead_letters = (
+            count_values(self.setup.bootstrap, self.dead_letter_topic, 1)[MARKED] if self.has_dead_letters else 0
+        )
+        return Outcome(effects[MARKED], calls, dead_letters, others)
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, which remains until the stack is stopped."""

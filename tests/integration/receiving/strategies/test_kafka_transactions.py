@@ -169,7 +169,7 @@ def test_an_event_whose_output_the_broker_rejects_becomes_a_dead_letter(
     bootstrap: str, create_topic: Callable[..., str], config: dict[str, str], sends_more: bool
 ) -> None:
     service = new_service(bootstrap, "", create_topic)
-    letters, strict = create_topic(f"{service.group}.dead-letter"), create_topic(**config)
+    dead_letters, strict = create_topic(f"{service.group}.dead-letter"), create_topic(**config)
 
     @service.handlers.otherwise
     def send_invalid(event: Event, transaction: KafkaTransaction) -> None:
@@ -180,12 +180,12 @@ def test_an_event_whose_output_the_broker_rejects_becomes_a_dead_letter(
         service.forward(event, transaction)
 
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
-    recoverer = DeadLetterTopic(Producer({"bootstrap.servers": bootstrap}), letters)
+    recoverer = DeadLetterTopic(Producer({"bootstrap.servers": bootstrap}), dead_letters)
     with service.receiver(service.strategy(), retries=FAST, recoverer=recoverer) as receiver:
         run_to_end(service, receiver, 3)
         assert receiver.counters.recovered == 1
     assert service.outputs() == ["1", "2"]
-    assert read(bootstrap, letters) == ["bad"]
+    assert read(bootstrap, dead_letters) == ["bad"]
 
 
 @pytest.mark.parametrize("point", ["before commit", "after commit"])
@@ -193,7 +193,7 @@ def test_the_dead_letter_and_the_offset_are_one_transaction(
     bootstrap: str, create_topic: Callable[..., str], point: str
 ) -> None:
     service = new_service(bootstrap, "", create_topic)
-    letters = create_topic(f"{service.group}.dead-letter")
+    dead_letters = create_topic(f"{service.group}.dead-letter")
 
     @service.handlers.otherwise
     def fail(event: Event, transaction: KafkaTransaction) -> None:
@@ -203,16 +203,16 @@ def test_the_dead_letter_and_the_offset_are_one_transaction(
     service.send(("a", "poison"))
     interrupts: list[str] = []
     strategy = service.strategy(create=lambda settings: InterruptedProducer(settings, point, interrupts))
-    recoverer = DeadLetterTopic(Producer({"bootstrap.servers": bootstrap}), letters)
+    recoverer = DeadLetterTopic(Producer({"bootstrap.servers": bootstrap}), dead_letters)
     with service.receiver(strategy, retries=FAST, recoverer=recoverer) as receiver:
         with pytest.raises(KeyboardInterrupt):
             receiver.run(StopEvent(), poll_s=0.1)
         is_committed = point == "after commit"
-        assert (read(bootstrap, letters), service.committed()) == ((["poison"], 1) if is_committed else ([], 0))
+        assert (read(bootstrap, dead_letters), service.committed()) == ((["poison"], 1) if is_committed else ([], 0))
         received = receiver.counters.received
         run_until(receiver, "the event again", lambda: receiver.counters.received > received)
         run_to_end(service, receiver, 1)
-    assert read(bootstrap, letters) == ["poison"]
+    assert read(bootstrap, dead_letters) == ["poison"]
     assert service.outputs() == []
 
 

@@ -185,7 +185,7 @@ LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k"
 
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letter_topic, "list_letters", [LETTER])
+    calls = stub(monkeypatch, dead_letter_topic, "list_dead_letters", [LETTER])
     result = run("dead-letter", "list")
     assert result.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
     assert result.stderr == "1 dead letter not acknowledged\n"
@@ -214,8 +214,8 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 )
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
     """--all ends at the dead letters that were counted: those that arrive later are not acknowledged."""
-    letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
-    stub(monkeypatch, dead_letter_topic, "list_letters", letters)
+    dead_letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
+    stub(monkeypatch, dead_letter_topic, "list_dead_letters", dead_letters)
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
@@ -224,7 +224,7 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
 
 
 def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(monkeypatch, dead_letter_topic, "list_letters", [LETTER])
+    stub(monkeypatch, dead_letter_topic, "list_dead_letters", [LETTER])
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 1)
     done = run("dead-letter", "acknowledge", "--all")
     assert isinstance(done.exception, ConfigurationError)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from outbox_events import Event, Handlers, Receiver, WithoutDeduplication
-from outbox_events.receiving.recoverers import Failure, dead_letter
+from outbox_events.receiving.recoverers import Failure, dead_letter_record
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
@@ -91,6 +91,6 @@ def test_messages_before_an_interrupt_are_polled_again(receiver: Receiver[Any]) 
 def test_a_dead_letter_has_the_headers_of_the_record() -> None:
     headers = (("trace", b"\x00\xff"), ("tag", b"a"), ("tag", b"b"), ("dead_letter_reason", b"of an earlier attempt"))
     event = Event("t", 0, 5, b"k", b"v", {}, raw_headers=headers)
-    sent = dead_letter(Failure(event, ValueError(), 3, "g"), "letters").headers
+    sent = dead_letter_record(Failure(event, ValueError(), 3, "g"), "dead letters").headers
     assert sent[:3] == headers[:3]
     assert [value for name, value in sent if name == "dead_letter_reason"] == [b"ValueError"]

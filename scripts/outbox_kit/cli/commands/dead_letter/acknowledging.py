@@ -11,13 +11,13 @@ from outbox_kit.cli.commands.dead_letter.options import (
     OptionalPlaceArgument,
     TopicOption,
     parse_place,
-    selected_letters,
+    selected_dead_letters,
 )
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import Place, letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import Place, dead_letter_queue
 from outbox_kit.deployment import Deployment
 
 
@@ -38,13 +38,13 @@ def drop(
     with common.deployment() as deployment:
         count = purged = 0
         if place is not None or drop_all or not purge:
-            letters = selected_letters(deployment, place, topic, select_all=drop_all)
-            if drop_all and letters:
-                _confirm(common, deployment, topic, f"Drop {plural(len(letters), 'dead letter')}")
-            places = [entry.letter.place for entry in letters]
+            dead_letters = selected_dead_letters(deployment, place, topic, select_all=drop_all)
+            if drop_all and dead_letters:
+                _confirm(common, deployment, topic, f"Drop {plural(len(dead_letters), 'dead letter')}")
+            places = [entry.dead_letter.place for entry in dead_letters]
             count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
         if purge:
-            name = letter_topic(deployment.pipeline, topic).name
+            name = dead_letter_queue(deployment.pipeline, topic).name
             _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
             purged = dead_letter_topic.purge(deployment.kafka, deployment.pipeline, topic=topic)
     if common.output is Output.JSON:
@@ -82,16 +82,16 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
 
     Dead letters that arrive after the question remain, because the user has not seen them.
     """
-    letters = dead_letter_topic.list_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    if letters:
-        _confirm(common, deployment, topic, f"Acknowledge {plural(len(letters), 'dead letter')}")
+    dead_letters = dead_letter_topic.list_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    if dead_letters:
+        _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}")
     last_offsets: dict[int, int] = {}
-    for letter in letters:
-        place = letter.place
+    for dead_letter in dead_letters:
+        place = dead_letter.place
         last_offsets[place.partition] = max(place.offset, last_offsets.get(place.partition, 0))
     return [Place(partition, offset) for partition, offset in last_offsets.items()]
 
 
 def _confirm(common: CommonOptions, deployment: Deployment, topic: str | None, action: str) -> None:
-    option = letter_topic(deployment.pipeline, topic).option
+    option = dead_letter_queue(deployment.pipeline, topic).option
     confirm(common, deployment, action, hint=f"run `outbox dead-letter list{option}`, then add --yes")

@@ -18,7 +18,7 @@ from outbox_kit.cli.commands.dead_letter.options import (
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import dead_letter_queue
 from outbox_kit.delivery.stale_dead_letters import list_stale
 
 COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
@@ -39,30 +39,30 @@ def list_dead_letters(
     The output contains keys and reasons, never payloads.
     """
     with common.deployment() as deployment:
-        read = list_stale if stale else dead_letter_topic.list_letters
-        letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
-        columns = COLUMNS if letter_topic(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
-    documents = [letter.to_dict() for letter in letters]
+        read = list_stale if stale else dead_letter_topic.list_dead_letters
+        dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
+        columns = COLUMNS if dead_letter_queue(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
+    documents = [dead_letter.to_dict() for dead_letter in dead_letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
     elif documents:
         print_table(columns, [[str(document.get(column, "")) for column in columns] for document in documents])
     states = [*(["stale"] if stale else []), *([] if include_acknowledged else ["not acknowledged"])]
-    print_message(f"{plural(len(letters), 'dead letter')} {', '.join(states)}".rstrip())
+    print_message(f"{plural(len(dead_letters), 'dead letter')} {', '.join(states)}".rstrip())
 
 
 @common_options()
 def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
-        if letter_topic(deployment.pipeline, topic).of_connector:
-            letter, row = dead_letter_topic.show(deployment.kafka, deployment.pipeline, parse_place(place))
-            print_json({**letter.to_dict(), "row": _parse_row(row)})
+        if dead_letter_queue(deployment.pipeline, topic).of_connector:
+            dead_letter, row = dead_letter_topic.show(deployment.kafka, deployment.pipeline, parse_place(place))
+            print_json({**dead_letter.to_dict(), "row": _parse_row(row)})
             return
-        stored = dead_letter_topic.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
+        stored = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
     value = stored.record.value()
     content = _describe_value(value if isinstance(value, bytes) else None)
-    print_json({**stored.letter.to_dict(), "headers": text_headers(stored.record), **content})
+    print_json({**stored.dead_letter.to_dict(), "headers": text_headers(stored.record), **content})
 
 
 def _parse_row(row: str) -> object:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import Place, StoredLetter
+from outbox_kit.dead_letters.dead_letter_topic import Place, StoredDeadLetter
 from outbox_kit.deployment import Deployment
 
 TopicOption = Annotated[
@@ -28,9 +28,9 @@ def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
     return place
 
 
-def selected_letters(
+def selected_dead_letters(
     deployment: Deployment, place: str | None, topic: str | None, *, select_all: bool
-) -> list[StoredLetter]:
+) -> list[StoredDeadLetter]:
     """Return the dead letter at `place`, or all that are not acknowledged.
 
     Raises BadParameter unless exactly one of both is selected, and RefusedError if `place` has no dead letter.
@@ -39,5 +39,5 @@ def selected_letters(
         message = "exactly one of PARTITION/OFFSET and --all is required"
         raise typer.BadParameter(message, param_hint="PARTITION/OFFSET")
     if place is None:
-        return dead_letter_topic.read_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    return [dead_letter_topic.read_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]
+        return dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    return [dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]

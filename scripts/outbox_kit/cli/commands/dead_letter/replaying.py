@@ -9,13 +9,13 @@ import typer
 
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.commands.dead_letter.options import OptionalPlaceArgument, TopicOption, selected_letters
+from outbox_kit.cli.commands.dead_letter.options import OptionalPlaceArgument, TopicOption, selected_dead_letters
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.dead_letters.dead_letter_topic import LetterTopic, StoredLetter, letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterQueue, StoredDeadLetter, dead_letter_queue
 from outbox_kit.deployment import Deployment
-from outbox_kit.replay.republish_states import republish_letters
+from outbox_kit.replay.republish_states import republish_dead_letters
 from outbox_kit.replay.send_records import Replay, replay_records
 from outbox_kit.replay.send_rows import replay_rows
 
@@ -37,34 +37,34 @@ def replay(
     letter was refused.
     """
     with common.deployment() as deployment:
-        source = letter_topic(deployment.pipeline, topic)
+        source = dead_letter_queue(deployment.pipeline, topic)
         if republish and not source.of_connector:
             raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
-        letters = selected_letters(deployment, place, topic, select_all=replay_all)
+        dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
         result = Replay()
-        if letters:
-            action = f"{'Republish' if republish else 'Replay'} {plural(len(letters), 'dead letter')}"
+        if dead_letters:
+            action = f"{'Republish' if republish else 'Replay'} {plural(len(dead_letters), 'dead letter')}"
             confirm(common, deployment, action, hint=f"run `outbox dead-letter list{source.option}`, then add --yes")
-            result = _replay(deployment, letters, source, republish=republish)
+            result = _replay(deployment, dead_letters, source, republish=republish)
     _print_result(result, common.output)
     if result.refused:
         raise typer.Exit(exit_codes.ERROR)
 
 
 def _replay(
-    deployment: Deployment, letters: Collection[StoredLetter], source: LetterTopic, *, republish: bool
+    deployment: Deployment, dead_letters: Collection[StoredDeadLetter], source: DeadLetterQueue, *, republish: bool
 ) -> Replay:
     if republish:
-        return republish_letters(deployment, letters, print_message)
+        return republish_dead_letters(deployment, dead_letters, print_message)
     if source.of_connector:
-        return replay_rows(deployment, letters, print_message)
-    return replay_records(deployment, source.name, letters)
+        return replay_rows(deployment, dead_letters, print_message)
+    return replay_records(deployment, source.name, dead_letters)
 
 
 def _print_result(result: Replay, output: Output) -> None:
     if output is Output.JSON:
-        refused = [{"place": str(letter.place), "problem": error.message} for letter, error in result.refused]
-        print_json({"replayed": [str(letter.place) for letter in result.replayed], "refused": refused})
+        refused = [{"place": str(dead_letter.place), "problem": error.message} for dead_letter, error in result.refused]
+        print_json({"replayed": [str(dead_letter.place) for dead_letter in result.replayed], "refused": refused})
     for _, error in result.refused:
         print_message(f"refused: {error.message}; {error.hint}")
     refused_count = f", {len(result.refused)} refused" if result.refused else ""
