@@ -59,8 +59,8 @@ def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ
 
 def admin_client(settings: Mapping[str, Any]) -> AdminClient:
     """Return an admin client for the cluster of a consumer with these settings."""
-    own = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
-    return AdminClient({**own, "log_level": 0})  # no warnings about the properties of a consumer
+    client_settings = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
+    return AdminClient({**client_settings, "log_level": 0})  # no warnings about the properties of a consumer
 
 
 def describe(

@@ -41,8 +41,8 @@ class TopicRequests:
         self._seconds = seconds
         self._errors = ClientErrors()
         try:
-            own: dict[str, Any] = {"error_cb": self._errors, **settings, "log_level": 0}
-            self._admin = AdminClient(own)
+            client_settings: dict[str, Any] = {"error_cb": self._errors, **settings, "log_level": 0}
+            self._admin = AdminClient(client_settings)
         except KafkaException as error:
             raise invalid_settings(error) from None
 

@@ -117,7 +117,7 @@ class DeliveryProof:
         min_age_s: float = MIN_AGE_S,
         seconds: float = READ_S,
     ) -> tuple[int, int]:
-        """Read the topics to their end, delete the proven rows, send the rest; return (proved, resent).
+        """Read the topics to their end, delete the proven rows, send the rest; return (proven, resent).
 
         Rows younger than `min_age_s` are left, because a running process may be about to send them. The rows of
         resent records remain until the listener or the next recovery proves them. `settings` are those of a
@@ -126,7 +126,7 @@ class DeliveryProof:
         records = self.unproven(connection, min_age_s=min_age_s)
         topics = {record.topic for record in records}
         delivered = delivered_event_ids(settings, topics, map(stored_record.event_id, records), seconds=seconds)
-        proved = self.delete(connection, delivered)
+        proven = self.delete(connection, delivered)
         if not connection.autocommit:
             connection.commit()
         missing = [record for record in records if stored_record.event_id(record) not in delivered]
@@ -134,4 +134,4 @@ class DeliveryProof:
         for record in missing:
             deliveries.send(record)
         deliveries.wait()
-        return proved, len(missing)
+        return proven, len(missing)

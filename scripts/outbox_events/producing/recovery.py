@@ -23,13 +23,13 @@ OPEN_TRANSACTION_HINT = "end the session that holds it: see backend_xid in pg_st
 class Recovered:
     """Result of a recovery: numbers of records, and the event ids of phantoms.
 
-    `proved` are on their topic, and their database transaction committed. `rolled_back` are on no topic, and their
+    `proven` are on their topic, and their database transaction committed. `rolled_back` are on no topic, and their
     database transaction did not commit. `resent` were committed and missing on the topic. `phantoms` are on their
     topic although the database transaction did not commit: they cannot be withdrawn. `undecided` are so old that
     PostgreSQL no longer knows the outcome; their rows remain.
     """
 
-    proved: int = 0
+    proven: int = 0
     rolled_back: int = 0
     resent: int = 0
     undecided: int = 0
@@ -60,7 +60,7 @@ def recover(
     return Recovered(**{key: len(groups[key]) for key in GROUPS if key != "phantoms"}, phantoms=phantoms)
 
 
-GROUPS = ("proved", "rolled_back", "resent", "undecided", "phantoms")
+GROUPS = ("proven", "rolled_back", "resent", "undecided", "phantoms")
 
 
 def _wait_for_outcomes(store: RecoveryStore, saved: Sequence[SavedRecord], deadline: Deadline) -> dict[str, str | None]:
@@ -83,7 +83,7 @@ def _group(row: SavedRecord, outcomes: Mapping[str, str | None], delivered: set[
     if outcome is None:
         return "undecided"
     if outcome == "committed":
-        return "proved" if is_delivered else "resent"
+        return "proven" if is_delivered else "resent"
     return "phantoms" if is_delivered else "rolled_back"
 
 

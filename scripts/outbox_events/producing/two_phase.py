@@ -130,7 +130,8 @@ def make_gid(transactional_id: str, first_event_id: str) -> str:
     """
     gid = f"{transactional_id}{SEPARATOR}{first_event_id}"
     if SEPARATOR in first_event_id or len(gid.encode()) > MAX_GID_BYTES:
-        message = f"event id {first_event_id!r} with transactional.id {transactional_id!r} is no valid gid"
+        names = f"event id {first_event_id!r} and transactional.id {transactional_id!r}"
+        message = f"{names} form no valid transaction identifier"
         raise InvalidEventError(message, f"use a UUID, and at most {MAX_GID_BYTES} bytes in total")
     return gid
 

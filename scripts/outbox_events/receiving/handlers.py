@@ -21,7 +21,7 @@ class Handlers(Generic[Context]):
 
     handlers = Handlers[psycopg.Connection]()
 
-    @handlers.on("BookLent", "BookReturned")
+    @handlers.on("book_lent", "book_returned")
     def update_rental(event: Event, connection: psycopg.Connection) -> None: ...
     """
 

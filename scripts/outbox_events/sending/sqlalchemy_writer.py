@@ -48,7 +48,7 @@ def insert_rows(
         raise RefusedError(
             "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
             "the outbox row would be committed separately from the business rows",
-            "use a connection or session with a transactional isolation level",
+            "use a connection or session with an isolation level other than AUTOCOMMIT",
         )
     connection.execute(insert_statement(table, additional), list(rows))
 

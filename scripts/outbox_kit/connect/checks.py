@@ -83,7 +83,8 @@ def _plugins(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.smt-version",
     condition="outbox-kit's transforms on the worker have the same version as outbox-kit, which renders their config",
-    remedy="install outbox-smt in the version of outbox-kit on every worker and restart the workers; see docs/smt.md",
+    remedy="install the outbox-smt version that matches outbox-kit on every worker, and restart the workers; "
+    "see docs/smt.md",
     severity=Severity.WARNING,
 )
 def _smt_version(live: ConnectState) -> Finding:

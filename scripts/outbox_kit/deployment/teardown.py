@@ -89,7 +89,8 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
             config = deployment.connect.config(change.name) or {}
             is_foreign = config.get("slot.name", source.slot) != source.slot
         if is_foreign:
-            message = f"{change.object} is not of the pipeline in lock file {deployment.lock_file}; nothing was deleted"
+            pipeline = f"the pipeline of lock file {deployment.lock_file}"
+            message = f"{change.object} does not belong to {pipeline}; nothing was deleted"
             raise RefusedError(message, "check the files, --set and the variables OUTBOX__..., or run `outbox apply`")
 
 

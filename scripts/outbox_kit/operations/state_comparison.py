@@ -108,7 +108,7 @@ class StateComparison:
     _topics: dict[str, LatestRecords] = field(default_factory=dict)
 
     def topic(self, aggregate_type: str) -> LatestRecords:
-        """Return the latest records of the topic of a type. They are read only by run(), if it compares the type."""
+        """Return the latest records of the topic of an aggregate type, which run() reads if it compares the type."""
         if aggregate_type not in self._topics:
             name = self.deployment.pipeline.topic_of(aggregate_type)
             has_partition_field = self.deployment.pipeline.aggregates[aggregate_type].partition_field is not None

@@ -70,7 +70,7 @@ class OtherTable:
         return [*detached, f"alter table {table} rename to {sql.Identifier(new_name).as_string(None)}"]
 
 
-def read_other_tables(connection: Connection, source: Source) -> tuple[OtherTable, ...]:
+def read_shadowing_tables(connection: Connection, source: Source) -> tuple[OtherTable, ...]:
     """Return the tables that have, or can have, undelivered rows: not empty tables, nor those of other pipelines."""
     name = source.table.rpartition(".")[2]
     parameters = {"table": ddl.quoted_text(source.table), "name": name, "publication": source.publication}

@@ -11,7 +11,7 @@ from psycopg import errors, sql
 from outbox_kit.pipeline import Environment, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.postgres.other_tables import OtherTable, read_other_tables
+from outbox_kit.postgres.other_tables import OtherTable, read_shadowing_tables
 from outbox_kit.postgres.role_limits import SENDER_TIMEOUT, RoleLimits, parse_milliseconds, read_role_limits
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules, read_triggers_and_rules
 
@@ -120,7 +120,7 @@ def read_additional_state(
         clock_skew_s=_clock_skew_s(connection),
         hooks=read_triggers_and_rules(connection, source.table) if source.uses_table else TriggersAndRules(),
         sampling_error=sampling_error,
-        other_tables=read_other_tables(connection, source) if source.uses_table else (),
+        other_tables=read_shadowing_tables(connection, source) if source.uses_table else (),
         generated_columns={row["name"]: row["expression"] for row in connection.execute(GENERATED_COLUMNS, parameters)},
         wal_level_changes=bool(connection.execute(PENDING_WAL_LEVEL).fetchall()[0]["pending"]),
         unread_slots={row["name"]: row["retained_bytes"] for row in connection.execute(UNREAD_SLOTS, (source.slot,))},

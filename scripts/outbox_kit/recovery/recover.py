@@ -1,4 +1,4 @@
-"""recover: replace the slot, send again what no topic proves, and report what remains unproved."""
+"""recover: replace the slot, send again what no topic proves, and report what remains unproven."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Recovery:
     """Result of a recovery. `cause` is None if nothing was wrong, and nothing was changed then.
 
     No connector has read the WAL from `unread_from` (None: unknown) to `unread_to` (None: no gap). `resent` are the
-    numbers of outbox rows that were sent again, by aggregate type. `unproved` says what can be lost, and what to do.
+    numbers of outbox rows that were sent again, by aggregate type. `unproven` says what can be lost, and what to do.
     """
 
     cause: Cause | None
     unread_from: int | None = None
     unread_to: int | None = None
     resent: dict[str, int] = field(default_factory=dict)
-    unproved: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
 
     @property
     def gap(self) -> str:
@@ -56,7 +56,7 @@ class Recovery:
             f"{self.cause.name}: {self.cause.text}",
             *([self.gap] if self.gap else []),
             f"{rows} sent again",
-            *self.unproved,
+            *self.unproven,
         ]
 
 
@@ -125,21 +125,21 @@ def _complete(
     progress: Reporter,
     wait_seconds: float,
 ) -> None:
-    """Prove the rows, send the states of types with `backfill`, and note what remains unproved."""
+    """Prove the rows, send the states of types with `backfill`, and note what remains unproven."""
     cause = recovery.cause
     if not deployment.pipeline.source.uses_table:
         if recovery.gap:
             reason = f"{recovery.gap}; its events are lost, because messages exist in the WAL only"
-            recovery.unproved += completion.request_states(deployment, reason, with_backfill=True)
+            recovery.unproven += completion.request_states(deployment, reason, with_backfill=True)
         return
     try:
         proofs = completion.prove_rows(deployment, progress, wait_seconds)
     except OutboxError as error:
-        recovery.unproved.append(f"the delivery of the rows is not proven: {error.message}; {error.hint}")
+        recovery.unproven.append(f"the delivery of the rows is not proven: {error.message}; {error.hint}")
         proofs = {}
     if cause is not None and cause.replaces_states:
         reason = "the topic can have states that the database no longer has"
-        recovery.unproved += completion.request_states(deployment, reason, with_backfill=False)
+        recovery.unproven += completion.request_states(deployment, reason, with_backfill=False)
     elif recovery.gap:
-        recovery.unproved += completion.acknowledge_complete(deployment, rows, proofs, progress)
-    recovery.unproved += completion.send_states(deployment, limit, progress)
+        recovery.unproven += completion.acknowledge_complete(deployment, rows, proofs, progress)
+    recovery.unproven += completion.send_states(deployment, limit, progress)

@@ -165,7 +165,7 @@ def _advance_slot(connection: Connection, source: Source, rows: ResentRows, posi
     event_ids = peek_event_ids(connection, source, upto=position)
     if event_ids is None:
         progress(
-            f"which rows slot {source.slot} retains is unknown: it is not advanced, and some rows may arrive twice"
+            f"cannot determine which rows slot {source.slot} retains: it is not advanced, so some rows may arrive twice"
         )
         return
     rows.without_row = len(event_ids - rows.delivered_ids - set(rows.ids))

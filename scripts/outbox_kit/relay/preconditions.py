@@ -44,7 +44,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:
         return
-    # Events up to the LSN of the count only: those of rows that are inserted later would hide rows that were sent.
+    # Events after this LSN are not counted: those of later inserts would hide rows that the connector has sent.
     counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
@@ -86,4 +86,6 @@ def _is_nullable(connection: Connection, tables: RelayTables) -> bool:
 
 
 def _wrong(tables: RelayTables, problem: str) -> ConfigurationError:
-    return ConfigurationError(f"table {tables.outbox_name} {problem}", "correct the table, or source in the pipeline")
+    return ConfigurationError(
+        f"table {tables.outbox_name} {problem}", "correct the table, or `source.columns` in the pipeline file"
+    )

@@ -81,7 +81,9 @@ class RelayTables:
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
-    """Create what the relay needs. Raises ConfigurationError, RefusedError if rows would be sent again or in no order.
+    """Create what the relay needs.
+
+    Raises ConfigurationError, and RefusedError if rows would be sent again, or without a defined order.
 
     What exists is found in the catalog, because a statement with `if not exists` needs the owner's privileges, and
     waits for locks, such as that of a VACUUM.

@@ -54,7 +54,7 @@ def _insert(connection: Connection, source: Source, record: Message) -> None:
     unreadable = [name for name in names if row[name] is not None and READABLE_TYPE.fullmatch(types[name]) is None]
     if unreadable:
         text = ", ".join(f"{name} ({types[name]})" for name in unreadable)
-        raise RefusedError(f"the outbox row was deleted, and the dead letter does not show {text}", REPUBLISH_HINT)
+        raise RefusedError(f"the outbox row was deleted, and the dead letter does not contain {text}", REPUBLISH_HINT)
     values = [
         sql.SQL(BYTES).format(name=sql.Literal(name))
         if types[name] == "bytea"

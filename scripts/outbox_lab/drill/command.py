@@ -130,7 +130,7 @@ def _print_catalogue() -> None:
 
 
 def _ways_under(fault: str) -> str:
-    """Return the ways to which a fault applies."""
+    """Return the ways of sending to which a fault applies."""
     ways = [way.name for way in WAYS.values() if fault in way.faults]
     return "all" if len(ways) == len(WAYS) else ", ".join(ways)
 

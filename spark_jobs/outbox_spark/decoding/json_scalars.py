@@ -58,7 +58,7 @@ def _int(json: Column) -> Column:
     return _long(json).try_cast("int")
 
 
-def _real(kind: str) -> Converter:
+def _floating_point(kind: str) -> Converter:
     def convert(json: Column) -> Column:
         is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # matches DECIMAL and DOUBLE
         number = F.try_variant_get(json, "$", "double").cast(kind)
@@ -207,8 +207,8 @@ _TYPES: Mapping[str, Callable[[Mapping[str, Any]], Converter]] = {
     "enum": _enum,
     "int": lambda _: _int,
     "long": lambda _: _long,
-    "float": lambda _: _real("float"),
-    "double": lambda _: _real("double"),
+    "float": lambda _: _floating_point("float"),
+    "double": lambda _: _floating_point("double"),
     "boolean": lambda _: _boolean,
     "bytes": lambda _: _bytes,
     "fixed": _fixed,

@@ -67,7 +67,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
         topic_id=str(description.topic_id),
         start_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
         end_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
-        **_durations(admin, topic, servers),
+        **_retention_times(admin, topic, servers),
     )
 
 
@@ -113,7 +113,7 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
         end = topic.end_offsets[partition]
         message = f"{location} ends at offset {end}, but the table has read up to offset {offset}"
         raise RefusedError(message, f"check bootstrap_servers, and whether the broker lost records; {_REBUILD_HINT}")
-    # Unlike compaction, retention and DeleteRecords move the log start: the table has not read the removed records.
+    # Unlike compaction, retention and DeleteRecords move the log start: the job has not read the removed records.
     if offset < topic.start_offsets[partition]:
         message = (
             f"{location} starts at offset {topic.start_offsets[partition]}, but "
@@ -154,7 +154,7 @@ def _admin_client(settings: Mapping[str, str], client_errors: list[str] | None =
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error
 
 
-def _durations(admin: AdminClient, topic: str, servers: str) -> dict[str, timedelta]:
+def _retention_times(admin: AdminClient, topic: str, servers: str) -> dict[str, timedelta]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
     try:

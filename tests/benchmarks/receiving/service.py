@@ -26,7 +26,7 @@ TOPIC = "bench.receiving"
 PARTITIONS = 6
 VALUE = b"x" * 1024
 KEYS = 10_000
-EVENT_TYPE = "BookLent"
+EVENT_TYPE = "book_lent"
 TABLES = """
 create table loan (
   id bigint generated always as identity primary key, book_id text not null, kind text not null,

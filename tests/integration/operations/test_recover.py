@@ -109,7 +109,7 @@ def service(deploy_once: Deploy, source_dsn: str) -> Service:
 def test_changes_nothing_if_the_connector_can_continue(service: Service) -> None:
     before = service.deployment.lock_file.read_bytes()
     result = service.recover()
-    assert (result["cause"], result["resent"], result["unproved"]) == (None, {}, [])
+    assert (result["cause"], result["resent"], result["unproven"]) == (None, {}, [])
     assert service.deployment.lock_file.read_bytes() == before
 
 
@@ -212,7 +212,7 @@ def test_does_not_skip_an_event_whose_row_is_deleted(service: Service) -> None:
     finally:
         stopped.set()
         thread.join()
-    assert "may have no row" in result["unproved"][0]
+    assert "may have no row" in result["unproven"][0]
     wait_record(service.deployment, TOPIC, PARTITIONS, deleted[-1])
     delivered = {headers(record)["event_id"] for record in records(service.deployment, TOPIC, PARTITIONS)}
     lost = [event not in delivered for event in deleted]
@@ -225,7 +225,7 @@ def test_reports_types_whose_lost_rows_may_be_deleted(service: Service) -> None:
     service.send(key)
     service.sql(f"delete from {TABLE}")
     result = service.recover(code=1)
-    assert "outbox backfill --acknowledge book" in result["unproved"][0]
+    assert "outbox backfill --acknowledge book" in result["unproven"][0]
     assert service.pending() == ["book"]
     assert service.delivered(key) == []
     in_process(service.deployment)("backfill", "--acknowledge", "book")
@@ -238,7 +238,7 @@ def test_reports_states_that_a_restore_has_undone(service: Service) -> None:
     service.drop_slot()
     service.sql(f"delete from {TABLE} where id = '{undone}'")
     result = service.recover(code=1)
-    assert (result["cause"]["name"], len(result["unproved"])) == ("slot-missing", 1)
+    assert (result["cause"]["name"], len(result["unproven"])) == ("slot-missing", 1)
     assert service.pending() == ["book"]
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
@@ -262,7 +262,7 @@ def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: st
         connection.execute("select pg_drop_replication_slot('recover2_s')")
         connection.execute("delete from recover2_event")
     refused = document(in_process(deployment)("recover", "--yes", "--output", "json", code=1))
-    assert "--max-deletions" in refused["unproved"][0]
+    assert "--max-deletions" in refused["unproven"][0]
     wait_for_keys(deployment, {lost, deleted})
     in_process(deployment)("stuck", "--older-than", "1", "--resend", "--max-deletions", "1", "--yes")
     wait_for_keys(deployment, {lost})
@@ -290,7 +290,7 @@ def test_reports_the_unread_wal_of_messages(deploy: Deploy, source_dsn: str) -> 
     position = lsn.parse(service.sql("select pg_current_wal_lsn()::text")[0][0])
     result = document(in_process(deployment)("recover", "--yes", "--output", "json", code=1))
     assert result["unread"]["from"]["number"] < position <= result["unread"]["to"]["number"]
-    assert result["unread"]["from"]["text"] in result["unproved"][0]
+    assert result["unread"]["from"]["text"] in result["unproven"][0]
     wait_record(deployment, topic, PARTITIONS, emit_message(source_dsn))
     assert lost not in {headers(record)["event_id"] for record in records(deployment, topic, PARTITIONS)}
     with connected(deployment.environment.source) as connection:

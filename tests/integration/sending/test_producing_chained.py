@@ -91,9 +91,9 @@ def test_exception_rolls_back_both(world: World, order: Order) -> None:
 CRASHES = {
     ("database-first", "before-database"): Recovered(rolled_back=1),
     ("database-first", "after-database"): Recovered(resent=1),
-    ("database-first", "after-kafka"): Recovered(proved=1),
+    ("database-first", "after-kafka"): Recovered(proven=1),
     ("kafka-first", "before-kafka"): Recovered(rolled_back=1),
-    ("kafka-first", "after-database"): Recovered(proved=1),
+    ("kafka-first", "after-database"): Recovered(proven=1),
 }
 
 

@@ -191,7 +191,7 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
             "book",
             key,
             to_json(book(key)),
-            event_type="BookLent",
+            event_type="book_lent",
             tenant="Bücherei “Nord”",
             headers='{"traceparent": "00-1-2-01", "attempt": 7}',
             created_at="2026-11-20T18:31:38.1+00:00",
@@ -215,7 +215,7 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
     assert 0 < int(sequence[2], 16) <= int(sequence[3], 16)
     assert actual == {
         "event_id": event,
-        "event_type": "BookLent",
+        "event_type": "book_lent",
         "aggregate_type": "book",
         "event_time": "2026-11-20T18:31:38.100000Z",
         "x-tenant": "Bücherei “Nord”",
@@ -225,7 +225,7 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
         "ce_specversion": "1.0",
         "ce_id": event,
         "ce_source": "/library",
-        "ce_type": "BookLent",
+        "ce_type": "book_lent",
         "ce_time": "2026-11-20T18:31:38.100000Z",
         "ce_subject": key,
         "content-type": "application/avro",

@@ -19,7 +19,7 @@ from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, count_undelivered, ddl, role_limits, state, triggers_and_rules, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
-from outbox_kit.postgres.other_tables import read_other_tables
+from outbox_kit.postgres.other_tables import read_shadowing_tables
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.results.checks import Check, Status, evaluate
@@ -302,12 +302,12 @@ def test_finds_other_tables_with_rows(database: Database) -> None:
     )
     source, child = database.pipeline.source, "public.later (inherits from public.late)"
     try:
-        assert [table.text for table in read_other_tables(database.connection, source)] == [child]
+        assert [table.text for table in read_shadowing_tables(database.connection, source)] == [child]
         database.sql("drop publication everything")
-        actual = [table.text for table in read_other_tables(database.connection, source)]
+        actual = [table.text for table in read_shadowing_tables(database.connection, source)]
         assert actual == [child, "wrong.outbox_event (another schema)"]
         database.sql("set role reader")
-        assert [table.has_rows for table in read_other_tables(database.connection, source)] == [None, None]
+        assert [table.has_rows for table in read_shadowing_tables(database.connection, source)] == [None, None]
     finally:
         database.sql(
             "reset role",

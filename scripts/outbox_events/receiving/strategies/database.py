@@ -59,7 +59,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     would answer COMMIT with a rollback, without an error.
     """
     if not _has_status(connection, TransactionStatus.IDLE):
-        message = "the connection has an open transaction, with which the effects would be rolled back"
+        message = "the connection is already in a transaction: a rollback would undo the effects of the event"
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
     try:

@@ -2,7 +2,7 @@
 
     strategy = KafkaTransactions({"bootstrap.servers": ..., "transactional.id": "statistics-0"})
 
-    @handlers.on("BookLent")
+    @handlers.on("book_lent")
     def announce(event: Event, transaction: KafkaTransaction) -> None:
         transaction.send(Record("library.loan", event.key, event.raw_value))
 

@@ -54,7 +54,7 @@ def execute(
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         message = "the SQLAlchemy connection has the isolation level AUTOCOMMIT"
-        raise RefusedError(message, "use a connection or session with a transactional isolation level")
+        raise RefusedError(message, "use a connection or session with an isolation level other than AUTOCOMMIT")
     quote = connection.dialect.identifier_preparer.quote
     quoted = ".".join(quote(part) for part in table.split("."))
     parameters = {name: f":{name}" for name in values}

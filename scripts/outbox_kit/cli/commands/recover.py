@@ -43,7 +43,7 @@ def recover(
         if cause is not None:
             result = recovery.recover(deployment, print_message, limit=limit, wait_seconds=wait_seconds)
     _print_result(result, common.output)
-    if result.unproved:
+    if result.unproven:
         raise typer.Exit(exit_codes.ERROR)
 
 
@@ -60,12 +60,12 @@ def _print_result(result: Recovery, output: Output) -> None:
                 "cause": dataclasses.asdict(result.cause) if result.cause else None,
                 "unread": {"from": lsn.as_json(result.unread_from), "to": lsn.as_json(result.unread_to)},
                 "resent": result.resent,
-                "unproved": result.unproved,
+                "unproven": result.unproven,
             }
         )
     for line in result.lines[1:]:
         print_message(line)
     if result.cause is None:
         print_message("nothing to recover: the connector can continue at its slot")
-    elif not result.unproved:
+    elif not result.unproven:
         print_message("recovered: no event is lost")

@@ -27,7 +27,10 @@ def relay(
     common: CommonOptions,
     after_send: Annotated[
         AfterSend,
-        typer.Option("--after-send", help="Delete sent rows, or set their column relayed_at. Use one value for all."),
+        typer.Option(
+            "--after-send",
+            help="Delete sent rows, or set their column relayed_at. All relay processes must use the same value.",
+        ),
     ] = AfterSend.DELETE,
     once: Annotated[bool, typer.Option("--once", help="Send the existing rows, then exit.")] = False,
     batch: Annotated[
