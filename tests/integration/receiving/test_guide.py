@@ -96,6 +96,15 @@ def test_a_reply_is_one_transaction(library: Deployment, letters_dsn: str) -> No
         assert connection.execute("select count(*) from letter").fetchall() == [(0,)]
 
 
+def test_the_receiver_of_the_readme_runs(library: Deployment, bootstrap: str, letters_dsn: str) -> None:
+    del library  # creates the topic
+    readme = GUIDE.parents[1] / "scripts" / "outbox_events" / "README.md"
+    snippet = re.findall(r"^```python\n(.*?)^```", readme.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1]
+    stop = StopEvent()
+    stop.set()
+    run(snippet, kafka=bootstrap, dsn=letters_dsn, stop=stop)
+
+
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 def test_other_snippets_run(bootstrap: str, letters_dsn: str, create_topic: Callable[..., str], number: int) -> None:
     if "letters.dead-letter" in OTHERS[number]:

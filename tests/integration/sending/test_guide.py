@@ -1,4 +1,4 @@
-"""docs/sending.md: the code runs verbatim, and the listed privileges suffice."""
+"""docs/sending.md and the README of the library: the code runs verbatim, and the listed privileges suffice."""
 
 from __future__ import annotations
 
@@ -23,11 +23,23 @@ def test_guide_has_snippets() -> None:
     assert len(SNIPPETS) > 5
 
 
+README = Path(__file__).parents[3] / "scripts" / "outbox_events" / "README.md"
+
+
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(clean_dsn: str, snippet: str) -> None:
     # dont_inherit: without the __future__ imports of this file.
     code = compile(snippet, GUIDE.name, "exec", dont_inherit=True)
     exec(code, {"dsn": clean_dsn, "__name__": "snippet"})  # noqa: S102
+
+
+def test_the_first_example_of_the_readme_runs(clean_dsn: str) -> None:
+    snippet = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    names = {"dsn": clean_dsn, "book_id": str(uuid4())}
+    exec(compile(snippet, README.name, "exec", dont_inherit=True), names)  # noqa: S102
+    with psycopg.connect(clean_dsn) as connection:
+        rows = connection.execute("select aggregate_id, event_type from outbox_event").fetchall()
+    assert rows == [(names["book_id"], "book_changed")]
 
 
 def test_service_needs_only_the_insert_privilege(connection: psycopg.Connection[Any]) -> None:
