@@ -29,7 +29,8 @@ from outbox_kit.cli.commands import (
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
-    epilog="The common options are accepted before and after the command.",
+    epilog="The common options are accepted before and after the command. docs/sending-again.md compares the commands that "
+    "send states or events again.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
