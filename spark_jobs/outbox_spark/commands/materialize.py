@@ -33,7 +33,6 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
-from outbox_spark.commands.retry_locked_tables import run_all
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError
 from outbox_spark.jobs import job_file
@@ -130,7 +129,7 @@ def _run_once(
 ) -> tuple[list[Outcome], Exit]:
     max_records, replay_from = options.batch_records, options.replay_from
     runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
-    outcomes = run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
+    outcomes = run_each.run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
         outcomes = [_export_table(spark, job, outcome, options) for job, outcome in pairs]

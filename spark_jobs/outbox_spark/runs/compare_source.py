@@ -38,10 +38,9 @@ from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.batch_decoder import BatchDecoder
-from outbox_spark.runs.key_examples import count_by_kind, count_columns
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS
-from outbox_spark.runs.row_differences import compared_fields, uncompared_names
+from outbox_spark.runs.row_differences import compared_fields, count_by_kind, count_columns, uncompared_names
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 from outbox_spark.sinks.postgres.connection import (

@@ -30,10 +30,10 @@ from outbox_spark.decoding.columns import (
     Column,
     ColumnType,
     check_reserved,
+    is_widening,
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
