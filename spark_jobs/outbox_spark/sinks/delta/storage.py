@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.session.run_session import hadoop_configuration
+from outbox_spark.session.settings import changed_settings
 from outbox_spark.sinks.delta.commits import read_commits
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
@@ -19,6 +20,8 @@ TABLE_PROPERTIES = {
     # The progress is in the log. By default, Delta removes log entries after 30 days.
     "delta.logRetentionDuration": "interval 365 days",
 }
+_VACUUM_SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
+"""Maximum number of tasks with which VACUUM lists folders, instead of Spark's default of 10,000."""
 
 
 class DeltaStorage(LakeStorage):
@@ -50,6 +53,18 @@ class DeltaStorage(LakeStorage):
         jvm: Any = self.spark._jvm
         folder = jvm.org.apache.hadoop.fs.Path(self.path + suffix)
         folder.getFileSystem(hadoop_configuration(self.spark)).delete(folder, True)
+
+    def compact(self, suffix: str) -> str:
+        """Run OPTIMIZE and VACUUM; return a text with the numbers of files that OPTIMIZE removed and added.
+
+        VACUUM retains removed files for `delta.deletedFileRetentionDuration` of the table (default: 7 days), for
+        readers of older versions and for time travel.
+        """
+        name = self.sql_name(suffix)
+        metrics = self.spark.sql(f"OPTIMIZE {name}").collect()[0]["metrics"]
+        with changed_settings(self.spark, _VACUUM_SETTINGS):
+            self.execute(f"VACUUM {name}")
+        return f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}"
 
     def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
         """Yield the `commitInfo` of the commits of a table, newest first."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 from outbox_spark.jobs.model import IcebergTarget
 from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
+from outbox_spark.sinks.iceberg.snapshots import latest_with_progress
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
 
@@ -26,6 +28,9 @@ _TABLE_PROPERTIES = {
     # Every commit writes a metadata file, so the oldest of these files are deleted.
     "write.metadata.delete-after-commit.enabled": "true",
 }
+_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
+_DEFAULT_AGE_DAYS = 5  # the default of the property in Iceberg
+_DAY_MILLIS = 86_400_000
 
 
 class IcebergStorage(LakeStorage):
@@ -40,10 +45,6 @@ class IcebergStorage(LakeStorage):
 
     def sql_name(self, suffix: str = "") -> str:
         return table_name(self.spark, self._target, self._table + suffix)
-
-    def name_in_catalog(self, suffix: str) -> str:
-        """Return the name without quotes and catalog, as Iceberg's procedures require it."""
-        return f"{self._target.namespace}.{self._table}{suffix}"
 
     def exists(self, suffix: str = "") -> bool:
         return self.spark.catalog.tableExists(self.sql_name(suffix))
@@ -72,6 +73,22 @@ class IcebergStorage(LakeStorage):
     def drop(self, suffix: str) -> None:
         self.execute(f"DROP TABLE IF EXISTS {self.sql_name(suffix)} PURGE")
 
+    def compact(self, suffix: str) -> str:
+        """Rewrite small files and files with deleted rows, and expire snapshots; return a text with the numbers.
+
+        Snapshots are retained for `history.expire.max-snapshot-age-ms` of the table (default: 5 days). The latest
+        snapshot with progress is always retained.
+        """
+        # Iceberg's procedures require the name without quotes and catalog.
+        name = f"{self._target.namespace}.{self._table}{suffix}"
+        metrics = self.spark.sql(
+            f"CALL `{self.catalog}`.system.rewrite_data_files("
+            f"table => '{name}', options => map('min-input-files', '2'))"
+        ).collect()[0]
+        expired_count = _expire_snapshots(self.load(suffix), retain_progress=not suffix)
+        rewritten, added = metrics["rewritten_data_files_count"], metrics["added_data_files_count"]
+        return f"{rewritten} files into {added}, expired {expired_count} snapshots"
+
     def load(self, suffix: str = "") -> Any:  # noqa: ANN401 - org.apache.iceberg.Table
         """Load the table in its current state through Iceberg's Java API."""
         jvm: Any = self.spark._jvm
@@ -88,3 +105,14 @@ class IcebergStorage(LakeStorage):
         for key, value in _TABLE_PROPERTIES.items():
             writer = writer.tableProperty(key, value)
         return writer
+
+
+def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN401 - org.apache.iceberg.Table
+    max_age_millis = int(table.properties().get(_AGE_PROPERTY) or _DEFAULT_AGE_DAYS * _DAY_MILLIS)
+    expire_before_millis = int(time.time() * 1000) - max_age_millis
+    if retain_progress and (latest := latest_with_progress(table)) is not None:
+        expire_before_millis = min(expire_before_millis, latest.timestampMillis())
+    count_before = sum(1 for _ in table.snapshots())
+    table.expireSnapshots().expireOlderThan(expire_before_millis).retainLast(1).commit()
+    table.refresh()
+    return count_before - sum(1 for _ in table.snapshots())

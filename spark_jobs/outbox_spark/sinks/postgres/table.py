@@ -94,6 +94,7 @@ from outbox_spark.sinks.target_table import (
     Batch,
     RetryResult,
     StagedRows,
+    TargetTable,
     check_earlier_rows,
 )
 
@@ -105,7 +106,7 @@ MAX_KEY_BYTES = 2048
 version. The server would accept some longer keys, which it can compress."""
 
 
-class PostgresTable:
+class PostgresTable(TargetTable):
     """One table of a PostgreSQL schema. The run holds its lock inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
@@ -254,10 +255,6 @@ class PostgresTable:
             self._connection.execute(SQL("drop table {}").format(staging.name))
         self._last_run = batch.committed.run
         return write_counts
-
-    def current_versions(self) -> DataFrame:
-        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
-        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def row_states(self) -> DataFrame:
         """Return key, metadata and state of the rows that are not older versions, read by one query."""
