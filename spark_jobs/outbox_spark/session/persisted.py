@@ -28,6 +28,11 @@ class DecodedCounts:
     quarantined: int
     tombstones: int
 
+    @property
+    def live(self) -> int:
+        """Number of rows that are neither quarantined nor tombstones."""
+        return self.rows - self.quarantined - self.tombstones
+
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
     """Return `frame`, which its first action persists, and which is unpersisted when `stack` is closed.

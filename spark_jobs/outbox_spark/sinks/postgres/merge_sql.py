@@ -137,12 +137,12 @@ class MergeStatements:
         values = [SQL("{0} = s.{0}").format(Identifier(column.name)) for column in self.tables.columns]
         condition = SQL("t.{key} = s.{key} and {stored} = {staged}").format(**self._sql_names())
         template = SQL("update {} t set {} from {} s where {} and {}({})")
+        state = self._state_assignments()
         return [
-            template.format(self.tables.target, comma_separated(assignments), self.staging, condition, negation, live)
-            for assignments, negation, live in (
-                ([*values, *self._state_assignments()], SQL(""), IS_LIVE_RECORD),
-                (self._state_assignments(), SQL("not "), IS_LIVE_RECORD),
+            template.format(
+                self.tables.target, comma_separated(assignments), self.staging, condition, negation, IS_LIVE_RECORD
             )
+            for assignments, negation in (([*values, *state], SQL("")), (state, SQL("not ")))
         ]
 
     def _state_assignments(self) -> list[Composed]:
