@@ -39,7 +39,5 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.all_versions", lambda _, subject: schemas.recent(subject)
         )
-        patch.setattr(
-            "outbox_spark.decoding.schema_cache.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
-        )
+        patch.setattr("outbox_spark.decoding.schema_cache.SchemaRegistry.schema", lambda _, key: schemas.schema(key))
         yield

@@ -163,7 +163,7 @@ def _different_fields(
     """Decode the payloads, and return the result of TargetTable.different_fields() and the names not compared."""
     options = structs.replace(job.options, value_format=RecordFormat.JSON)
     decoder = BatchDecoder(structs.replace(job, options=options), table, registry)
-    decoder.check_table(states.sparkSession)
+    decoder.check_table()
     values = {
         "key": F.col(_SOURCE_KEY).cast("binary"),
         "value": F.col("payload").cast("binary"),

@@ -120,7 +120,7 @@ def compare_with_topic(
         summary, schemas = summarize(joined.where(F.col("_offset").isNotNull()), with_observation=True)
     forbid_topic_reads(stack, spark)
     decoder = BatchDecoder(job, table, registry)
-    decoder.check_table(spark)
+    decoder.check_table()
     # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
     writer_schemas = decoder.writer_schemas(schemas)
     absent = joined.where(F.col(KIND) == JoinedKind.ABSENT.value)

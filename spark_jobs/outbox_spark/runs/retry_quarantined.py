@@ -24,7 +24,6 @@ from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
 from outbox_spark.session.persisted import count_rows, persist
-from outbox_spark.session.run_session import active_session
 from outbox_spark.sinks import Batch, TargetTable
 from outbox_spark.sinks.target_table import RetryResult
 
@@ -67,7 +66,7 @@ def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[
     known: dict[int | str, str] = {}
     for key in keys:
         with suppress(SchemaError):  # not in Avro
-            schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
+            schema = registry.schema(key)
             if schema is not None:
                 known[key] = schema
     return known
@@ -82,7 +81,7 @@ def _apply(
     report: Reporter,
 ) -> tuple[TableProgress, WriteCounts]:
     with ExitStack() as stack:
-        decoder.check_table(active_session())
+        decoder.check_table()
         entries = _entries(job, table, committed, schemas)
         decoded = persist(stack, decoder.rows(entries, schemas))
         places = decoded.select("_partition", "_offset", "__outbox_reason").collect()

@@ -129,7 +129,7 @@ def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     server = Server(missing=missing)
     other = GUID.replace("8", "9")
     with server.running() as url, SchemaRegistry(HttpEndpoint(url)) as registry:
-        assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
+        assert [registry.schema(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
     assert server.requested_paths == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
 

@@ -352,13 +352,13 @@ def test_to_df_of_python_is_that_of_the_caller(spark: SparkSession, monkeypatch:
 def test_no_cache_retains_the_session_of_a_run(spark: SparkSession, delta_target: Target) -> None:
     schema = json.dumps({**RECORD, "name": "Unique"})
     with run_session(spark, delta_target.job) as session:
-        first = types_of(session, columns_of(schema, "t-value"), schema)
+        first = types_of(tuple(columns_of(schema, "t-value")), schema)
         reference = weakref.ref(session)
     del session
     gc.collect()
     assert reference() is None
-    with run_session(spark, delta_target.job) as session:
-        assert types_of(session, columns_of(schema, "t-value"), schema) is first
+    with run_session(spark, delta_target.job):
+        assert types_of(tuple(columns_of(schema, "t-value")), schema) is first
 
 
 def test_closes_the_iceberg_catalog_of_a_run(spark: SparkSession) -> None:

@@ -8,9 +8,8 @@ from outbox_spark.sinks.postgres.connection import Connection, scalar
 
 
 def schema_exists(connection: Connection, schema: str) -> bool:
-    return bool(
-        scalar(connection, "select to_regnamespace(%s) is not null", (Identifier(schema).as_string(connection),))
-    )
+    name = Identifier(schema).as_string(connection)
+    return bool(scalar(connection, "select to_regnamespace(%s) is not null", (name,)))
 
 
 def relation_exists(connection: Connection, relation: Identifier) -> bool:
