@@ -8,8 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.kafka.offset_ranges import resolve_range
-from outbox_spark.kafka.range_reader import stream_records
-from outbox_spark.kafka.record_reader import record_columns
+from outbox_spark.kafka.record_reader import record_columns, stream_records
 from outbox_spark.kafka.topic_access import topic_of
 from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_of, summarize

@@ -7,7 +7,7 @@ thread would therefore contain the progress of the run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -53,7 +53,7 @@ def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSessi
     with (
         _python_session_restored(session),
         _active(session),
-        _job_properties_restored(session.sparkContext),
+        local_properties_restored(session.sparkContext, _JOB_PROPERTIES),
         _catalogs_closed(session),
     ):
         label_spark_jobs(session, job, "prepare")
@@ -164,12 +164,13 @@ def _active(session: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _job_properties_restored(context: SparkContext) -> Iterator[None]:
-    previous = {name: context.getLocalProperty(name) for name in _JOB_PROPERTIES}
+def local_properties_restored(context: SparkContext, names: Iterable[str]) -> Iterator[None]:
+    """Restore the local properties of this thread at the end of `with`."""
+    previous = {name: context.getLocalProperty(name) for name in names}
     try:
         yield
     finally:
-        with suppress(Py4JError):
+        with suppress(Py4JError):  # as above
             for name, value in previous.items():
                 context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
 

@@ -17,8 +17,7 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings
-from outbox_spark.sinks.delta.commits import progress_in
-from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
+from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage, progress_in
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
 from outbox_spark.sinks.lake.single_writer import check_delta_target

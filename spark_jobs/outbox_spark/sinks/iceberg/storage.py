@@ -1,7 +1,8 @@
-"""Storage of Iceberg tables, which are addressed by catalog, namespace and name."""
+"""Storage of Iceberg tables, addressed by catalog, namespace and name, and the progress in their snapshots."""
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,9 +10,9 @@ from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 from outbox_spark.jobs.model import IcebergTarget
 from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
-from outbox_spark.sinks.iceberg.snapshots import latest_with_progress
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 STORED_NAMES = {"_partition": "_kafka_partition"}
 """Stored name by column. Iceberg has a metadata column `_partition`, and MERGE does not support two of this name."""
@@ -116,3 +117,35 @@ def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN
     table.expireSnapshots().expireOlderThan(expire_before_millis).retainLast(1).commit()
     table.refresh()
     return count_before - sum(1 for _ in table.snapshots())
+
+
+def progress_in(snapshot: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    """Return the progress in the summary of a snapshot; None if the summary has none."""
+    progress_json = snapshot.summary().get(PROGRESS_KEY)
+    return None if progress_json is None else json.loads(progress_json)
+
+
+def latest_with_progress(table: Any) -> Any:  # noqa: ANN401
+    """Return the latest snapshot with progress among the current snapshot and its ancestors, or None."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None and progress_in(snapshot) is None:
+        parent_id = snapshot.parentId()
+        snapshot = None if parent_id is None else table.snapshot(parent_id)
+    return snapshot
+
+
+def was_rolled_back(table: Any, latest: Any) -> bool:  # noqa: ANN401
+    """Return whether the table was rolled back to `latest` from a later snapshot with progress.
+
+    The table's history lists snapshots in the order in which they became current. A rollback appends the older one.
+    """
+    history = table.history()
+    ids = [entry.snapshotId() for entry in history]
+    last_index = len(ids) - 1 - ids[::-1].index(latest.snapshotId()) if latest.snapshotId() in ids else 0
+    for snapshot_id in reversed(ids[:last_index]):
+        previous = table.snapshot(snapshot_id)
+        if previous is None or previous.sequenceNumber() <= latest.sequenceNumber():
+            return False
+        if progress_in(previous) is not None:
+            return True
+    return False

@@ -19,8 +19,7 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings
-from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
-from outbox_spark.sinks.iceberg.storage import IcebergStorage
+from outbox_spark.sinks.iceberg.storage import IcebergStorage, latest_with_progress, progress_in, was_rolled_back
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
 from outbox_spark.sinks.lake.single_writer import check_iceberg_target

@@ -43,10 +43,9 @@ class MergeStatements:
             "select {topic_id}, {metadata}, {key}, __outbox_key, __outbox_schema_id, __outbox_reason, __outbox_value, "
             "__outbox_schema_header from {staging} where __outbox_reason is not null on conflict do nothing"
         ).format(
+            **self._sql_names(),
             quarantine=self.tables.quarantine,
-            staging=self.staging,
             metadata=identifiers(METADATA_COLUMNS),
-            key=Identifier(KEY_COLUMN),
             topic_id=Literal(self.topic_id),
         )
 
