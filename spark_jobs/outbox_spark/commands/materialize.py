@@ -154,7 +154,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
         return outcome
 
     def run() -> Outcome:
-        export(spark, [job], options.export, options.export_format or ExportFormat.JSON)
+        export(spark, job, options.export, options.export_format or ExportFormat.JSON)
         return outcome
 
     def on_error(error: OutboxError) -> Outcome:

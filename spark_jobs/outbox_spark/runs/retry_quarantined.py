@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.decoding.framing import schema_guid, schema_id
+from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OutboxError, SchemaError
@@ -119,12 +119,7 @@ def _entries(job: MaterializeJob, table: TargetTable, committed: TableProgress, 
         schema_guid(value, header).alias("__outbox_schema_guid"),
         *METADATA_COLUMNS,
     )
-    ids = [key for key in schemas if isinstance(key, int)]
-    guids = [key for key in schemas if isinstance(key, str)]
-    has_schema = F.coalesce(F.col("__outbox_schema_id").isin(ids), F.lit(False)) | F.coalesce(
-        F.col("__outbox_schema_guid").isin(guids), F.lit(False)
-    )
-    return latest.where(has_schema).orderBy(*[F.desc(name) for name in VERSION_COLUMNS]).limit(MAX_RECORDS)
+    return latest.where(has_schema(schemas)).orderBy(*[F.desc(name) for name in VERSION_COLUMNS]).limit(MAX_RECORDS)
 
 
 def _newest(rows: DataFrame) -> DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pyspark.sql import Column as Expression
@@ -86,9 +85,7 @@ class TargetTable(Protocol):
     def __enter__(self) -> Self:
         """Lock the table if its target has locks. Raises UnreachableError, or OverlapError if another run locked it."""
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def current_time(self) -> datetime:
         """Return the time of the target's clock; of the driver's clock if the target has none. Only inside `with`."""

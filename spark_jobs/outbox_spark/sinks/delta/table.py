@@ -51,7 +51,8 @@ class DeltaTable(LakeTable):
         run = max(int(progress["run"]), int(latest_progress["run"]) if latest_progress else 0) + 1
         progress = {**progress, "run": run, "token": secrets.token_hex(8)}
         with self._raising_conflicts():
-            self._overwrite(shadow._storage.read(), progress)
+            properties = {} if self._storage.exists() else TABLE_PROPERTIES
+            self._save(shadow._storage.read(), progress, "overwrite", {**properties, "overwriteSchema": "true"})
         self._progress, self._ledger.id = progress, shadow._ledger.id
         shadow.drop()
         shadow._storage.drop(QUARANTINE_SUFFIX)
@@ -89,8 +90,8 @@ class DeltaTable(LakeTable):
         return progress
 
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
-        self._append(rows, progress, TABLE_PROPERTIES)
-        return ChangeCounts(int(self._find_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
+        commit = self._save(rows, progress, "append", TABLE_PROPERTIES)
+        return ChangeCounts(int(commit["operationMetrics"].get("numOutputRows", 0)), 0, 0)
 
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
         options = _commit_options(progress)
@@ -106,18 +107,13 @@ class DeltaTable(LakeTable):
         return ChangeCounts(*(metrics[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        self._append(without_rows(self._storage.read()), progress, {})
-        self._find_commit(progress)
+        self._save(without_rows(self._storage.read()), progress, "append", {})
 
-    def _append(self, rows: DataFrame, progress: dict[str, Any], properties: Mapping[str, str]) -> None:
-        options = {**properties, **_commit_options(progress)}
-        rows.write.format("delta").mode("append").options(**options).save(self._storage.path)
-
-    def _overwrite(self, rows: DataFrame, progress: dict[str, Any]) -> None:
-        properties = {} if self._storage.exists() else TABLE_PROPERTIES
-        options = {**properties, "overwriteSchema": "true", **_commit_options(progress)}
-        rows.write.format("delta").mode("overwrite").options(**options).save(self._storage.path)
-        self._find_commit(progress)
+    def _save(self, rows: DataFrame, progress: dict[str, Any], mode: str, options: Mapping[str, str]) -> dict[str, Any]:
+        """Write the rows in one commit with the progress, and return the commit."""
+        writer = rows.write.format("delta").mode(mode).options(**options, **_commit_options(progress))
+        writer.save(self._storage.path)
+        return self._find_commit(progress)
 
     def _find_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its `txnVersion`."""

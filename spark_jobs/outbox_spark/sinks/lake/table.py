@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pyspark import StorageLevel
@@ -103,9 +102,7 @@ class LakeTable(TargetTable, ABC):
             self._lease.acquire()
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lease is not None:
             self._lease.release()
 

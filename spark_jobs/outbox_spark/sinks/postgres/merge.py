@@ -30,27 +30,22 @@ def apply_staged(
     if counts.quarantined:
         if "schema_header" not in column_types(connection, tables.quarantine):  # created by an earlier version
             connection.execute(SQL("alter table {} add column schema_header bytea").format(tables.quarantine))
-        statements = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
-        quarantined = connection.execute(statements.merge_quarantine()).rowcount
+        quarantined = connection.execute(MergeStatements(tables, staging, topic_id).merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
-        merge = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
-        write_counts = _add_versions(connection, merge, counts)
+        history = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        write_counts = _add_versions(connection, history, counts)
     else:
-        write_counts = _change_rows(
-            connection, MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
-        )
+        merge = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        write_counts = _change_rows(connection, merge, counts)
     return write_counts.plus(WriteCounts(quarantined=quarantined))
 
 
 def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
     """Replace the values of the rows that have the versions of staged rows; return the number of these rows."""
     analyze(connection, staging)
-    has_quarantine = _has_rows(connection, tables.quarantine)
-    merge = MergeStatements(
-        tables, staging, topic_id, is_new_table=False, has_ledger=False, has_quarantine=has_quarantine
-    )
+    merge = MergeStatements(tables, staging, topic_id, has_quarantine=_has_rows(connection, tables.quarantine))
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
 
 

@@ -30,11 +30,11 @@ class MergeStatements:
     tables: TableStatements
     staging: Identifier
     topic_id: str
-    is_new_table: bool
+    is_new_table: bool = False
     """The table was just created: table and ledger are empty."""
-    has_ledger: bool
+    has_ledger: bool = False
     """The ledger has entries."""
-    has_quarantine: bool
+    has_quarantine: bool = False
     """The quarantine has records, so new rows may be stale."""
 
     def merge_quarantine(self) -> Composed:
@@ -175,11 +175,9 @@ class MergeStatements:
 
     def is_stale(self) -> Composed:
         """Return the condition that a staged row is older than a quarantined record of its key."""
-        return (
-            self.tables.has_newer_quarantined("s", self.topic_id)
-            if self.has_quarantine
-            else SQL("{}").format(Literal(False))
-        )
+        if not self.has_quarantine:
+            return SQL("false").format()
+        return self.tables.has_newer_quarantined("s", self.topic_id)
 
     def _sql_names(self) -> dict[str, Composable]:
         return {

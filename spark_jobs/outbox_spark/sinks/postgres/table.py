@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -127,9 +126,7 @@ class PostgresTable(TargetTable):
             raise
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._opened is None:
             return
         try:
