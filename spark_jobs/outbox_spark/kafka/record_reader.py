@@ -1,10 +1,8 @@
 """Readers of a topic: Spark's for streams, and that of outbox-spark.jar (spark_jobs/java) for a range of offsets.
 
-The latter can omit records that are superseded in its buffer.
-
-With ten records per key in the buffer, Spark creates rows for only a tenth of the records. The rows are still
-aggregated per key, so the final result is the same as that of all records. Spark's reader would fail for a Kafka
-timestamp after the year 294247.
+The latter can omit records that are superseded in its buffer. With ten records per key in the buffer, Spark creates
+rows for only a tenth of the records. The rows are still aggregated per key, so the final result is the same as that of
+all records. Spark's reader would fail for a Kafka timestamp after the year 294247.
 """
 
 from __future__ import annotations
