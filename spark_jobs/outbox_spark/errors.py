@@ -3,24 +3,22 @@
     OutboxError
     ├── ConfigurationError     a file, an option, a secret or a jar is missing or invalid
     ├── UnreachableError       Kafka, the registry or the target did not respond, or rejected the credentials
-    ├── RejectedError          the registry responded with an error
     ├── SchemaError            a schema cannot be mapped to columns, or is incompatible with the existing table
     └── RefusedError           the job refuses to continue because rows could be lost, mixed or resurrected
         └── OverlapError       another run has locked or changed the table
 
-Messages and hints: see outbox_events.errors.
+The other classes, messages and hints: see outbox_events.errors.
 """
 
 from __future__ import annotations
 
-from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, RejectedError, UnreachableError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
 
 __all__ = [
     "ConfigurationError",
     "OutboxError",
     "OverlapError",
     "RefusedError",
-    "RejectedError",
     "SchemaError",
     "UnreachableError",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.jobs import job_file, loading
+from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
 from outbox_spark.runs import materialize_table, read_topic
 from outbox_spark.session.requirements import check_application
@@ -91,8 +91,7 @@ def load_jobs(
 
     Raises ConfigurationError if a file is invalid, no job is selected, or outbox_kit is not installed.
     """
-    load = loading.pipeline_loader()
-    return load(Path(pipeline_file), environment_name, aggregates=aggregates, targets=targets)
+    return pipeline_loader()(Path(pipeline_file), environment_name, aggregates=aggregates, targets=targets)
 
 
 def read_jobs(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.spark.kafka_log import Log, Schemas
+from tests.spark.spark_kafka import select_columns
 
 from outbox_spark.commands import metrics
 from outbox_spark.kafka import topic_access
 from outbox_spark.kafka.offset_ranges import TopicDescription
-from outbox_spark.kafka.record_reader import select_columns
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 
@@ -39,7 +39,5 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.all_versions", lambda _, subject: schemas.recent(subject)
         )
-        patch.setattr(
-            "outbox_spark.decoding.schema_cache.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
-        )
+        patch.setattr("outbox_spark.decoding.schema_cache.SchemaRegistry.schema", lambda _, key: schemas.schema(key))
         yield

@@ -154,10 +154,6 @@ class Schemas:
         """Return only the newest schema, so that older schemas are unexpected."""
         return {self.newest: self.latest(subject)}
 
-    def by_id(self, schema_id: int) -> str | None:
-        schema = self.by_number.get(schema_id)
-        return None if schema is None else json.dumps(schema)
-
-    def by_guid(self, guid: str) -> str | None:
-        schema = self.by_name.get(guid)
+    def schema(self, key: int | str) -> str | None:
+        schema = self.by_number.get(key) if isinstance(key, int) else self.by_name.get(key)
         return None if schema is None else json.dumps(schema)

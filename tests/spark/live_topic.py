@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.kafka_log import START, Log, Record, Schemas
+from tests.spark.spark_kafka import select_columns
 
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.offset_ranges import TopicDescription
-from outbox_spark.kafka.record_reader import select_columns
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.session.run_session import active_session
 

@@ -19,13 +19,12 @@ from outbox_spark.jobs.model import MaterializeOptions, PostgresTarget, ReadRang
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.sinks import Batch
-from outbox_spark.sinks.target_table import NoEarlyStaging
 
 JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 
 
 @dataclass
-class MemoryTable(NoEarlyStaging):
+class MemoryTable:
     """Rows by key, versions of deletions by key, and quarantined records."""
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -48,6 +47,9 @@ class MemoryTable(NoEarlyStaging):
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
+
+    def stage_early(self, *_: object) -> None:
+        """Stage nothing."""
 
     def write(self, batch: Batch) -> WriteCounts:
         rows = batch.rows.collect()

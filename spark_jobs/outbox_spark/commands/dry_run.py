@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import psycopg
 from pyspark.sql import SparkSession
 
 from outbox_common.terminal_text import one_line
@@ -21,11 +20,9 @@ from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.session.run_session import run_session
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
+from outbox_spark.sinks.postgres.connection import read_only_connection
 from outbox_spark.sinks.postgres.progress import read_progress, server_time
 from outbox_spark.sinks.postgres.statements import TableStatements
-
-_READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=60s"
 
 
 @dataclass(frozen=True)
@@ -104,12 +101,9 @@ def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tu
 
 def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TableProgress | None, datetime]:
     """Read the progress without locking the table, because a run may be active."""
-    try:
-        with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
-            progress = read_progress(connection, TableStatements(target.schema, table))[1]
-            return progress, server_time(connection)
-    except psycopg.Error as error:
-        raise unreachable(target, error) from error
+    with read_only_connection(target) as connection:
+        progress = read_progress(connection, TableStatements(target.schema, table))[1]
+        return progress, server_time(connection)
 
 
 def as_json(previews: Sequence[Preview]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,16 +21,11 @@ class ExportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-def export(
-    spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path, file_format: ExportFormat = ExportFormat.JSON
-) -> None:
-    """Write the rows of every lake table to one file in `folder`/<target>/<table>; replace an earlier export."""
-    for job in jobs:
-        _export(spark, job, folder, file_format)
-
-
 @in_run_session
-def _export(spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat) -> None:
+def export(
+    spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat = ExportFormat.JSON
+) -> None:
+    """Write the rows of a lake table to one file in `folder`/<target>/<table>; replace an earlier export."""
     rows = _rows(spark, job)
     if rows is not None:
         path = folder.resolve() / job.target_name / job.table

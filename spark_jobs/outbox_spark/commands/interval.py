@@ -22,34 +22,9 @@ class Stopped(Exception):  # noqa: N818 - not an error
     """A run ended after a batch because a stop was requested."""
 
 
-class StopRequest:
-    """Request to stop the process. A signal sets it, and the run checks it after each batch."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    @property
-    def requested(self) -> bool:
-        """Whether a stop was requested, by a signal or by `request()`."""
-        return self._event.is_set()
-
-    def request(self) -> None:
-        """Request that the process stops after the batch in progress."""
-        self._event.set()
-
-    def raise_if_requested(self) -> None:
-        """Raise Stopped if a stop was requested. Called after a commit: the next run continues at its offsets."""
-        if self.requested:
-            raise Stopped
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until a stop is requested, at most `seconds`; return whether it was requested."""
-        return self._event.wait(max(0.0, seconds))
-
-
 @contextmanager
-def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
-    """Request a stop at the first SIGTERM or SIGINT, and restore the previous handlers for a second signal."""
+def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[None]:
+    """Set `stop` at the first SIGTERM or SIGINT, and restore the previous handlers for a second signal."""
     handlers = {signum: signal.getsignal(signum) for signum in _SIGNALS}
 
     def restore() -> None:
@@ -58,7 +33,7 @@ def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
 
     def handle_signal(signum: int, _frame: FrameType | None) -> None:
         restore()
-        stop.request()
+        stop.set()
         report(f"{signal.Signals(signum).name}: stopping after the batch in progress; send it again to stop now")
 
     for signum in _SIGNALS:
@@ -89,7 +64,8 @@ class Rounds:
     attempt: Callable[[MaterializeJob], Outcome]
     """Materializes one table. Errors are returned in the outcome; only Stopped is raised."""
     rules: RoundRules
-    stop: StopRequest
+    stop: threading.Event
+    """Set to request that the process stops after the batch in progress."""
     report: Reporter
     driver_responds: Callable[[], bool] = lambda: True
     """Whether Spark's driver responds; called after a failure."""
@@ -107,12 +83,12 @@ class Rounds:
             code = self._run_round()
             if code is not None:
                 return code
-            if self.stop.wait(next_start - time.monotonic()):
+            if self.stop.wait(max(0.0, next_start - time.monotonic())):
                 return self._report_stop()
 
     def _run_round(self) -> Exit | None:
         for index, job in enumerate(self.jobs):
-            if self.stop.requested:
+            if self.stop.is_set():
                 return None
             if index in self._excluded:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,6 @@ from outbox_spark.commands.interval import (
     RoundRules,
     Rounds,
     Stopped,
-    StopRequest,
     stopping_on_signals,
     without_repeats,
 )
@@ -33,7 +33,6 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
-from outbox_spark.commands.retry_locked_tables import run_all
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError
 from outbox_spark.jobs import job_file
@@ -52,7 +51,7 @@ class Runner:
     max_records: int = BATCH_RECORDS
     debug: bool = False
     metrics: Metrics | None = None
-    stop: StopRequest | None = None
+    stop: threading.Event | None = None
     replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
@@ -88,9 +87,9 @@ class Runner:
     def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
         if self.metrics is not None:
             self.metrics.write_batch(job, applied, offsets, remaining_offsets)
-        # A run without remaining offsets is complete, so it is not stopped.
-        if self.stop is not None and remaining_offsets:
-            self.stop.raise_if_requested()
+        # A run without remaining offsets is complete. Otherwise the next run continues at the committed offsets.
+        if self.stop is not None and self.stop.is_set() and remaining_offsets:
+            raise Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,7 +129,7 @@ def _run_once(
 ) -> tuple[list[Outcome], Exit]:
     max_records, replay_from = options.batch_records, options.replay_from
     runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
-    outcomes = run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
+    outcomes = run_each.run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
         outcomes = [_export_table(spark, job, outcome, options) for job, outcome in pairs]
@@ -140,7 +139,7 @@ def _run_once(
 def _run_rounds(
     spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
-    stop, report = StopRequest(), without_repeats(print_message)
+    stop, report = threading.Event(), without_repeats(print_message)
     runner = Runner(spark, report, options.batch_records, options.debug, metrics_writer, stop)
     rules = RoundRules(options.interval, options.max_failures, options.fail_fast)
     rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.driver_responds)
@@ -155,7 +154,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
         return outcome
 
     def run() -> Outcome:
-        export(spark, [job], options.export, options.export_format or ExportFormat.JSON)
+        export(spark, job, options.export, options.export_format or ExportFormat.JSON)
         return outcome
 
     def on_error(error: OutboxError) -> Outcome:

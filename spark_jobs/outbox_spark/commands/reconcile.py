@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from msgspec import structs
@@ -114,7 +114,10 @@ def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
     sources: Mapping[str, SourceTable] = {}
     if options.against_source:
-        sources = _load_sources(options, {job.aggregate for job in jobs})
+        # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
+        from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
+
+        sources = load_sources(options.pipeline, options.environment, {job.aggregate for job in jobs})
 
     def work(spark: SparkSession, job: MaterializeJob) -> ReconciledTable:
         result = reconcile(
@@ -136,13 +139,6 @@ def _main(options: argparse.Namespace) -> int:
     results = run_jobs(jobs, print_message, work, failed_comparison, debug=options.debug)
     print(as_json(results) if options.output == "json" else as_table(results))
     return exit_of(results)
-
-
-def _load_sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, SourceTable]:
-    # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
-    from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
-
-    return load_sources(options.pipeline, options.environment, aggregates)
 
 
 def _parser() -> argparse.ArgumentParser:

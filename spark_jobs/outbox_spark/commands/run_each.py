@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import TypeVar
@@ -19,13 +22,16 @@ from outbox_spark.commands.exit_codes import (
     was_interrupted,
 )
 from outbox_spark.commands.interval import Stopped
-from outbox_spark.commands.signals import recorded_signals
-from outbox_spark.errors import OutboxError
-from outbox_spark.jobs.model import MaterializeJob, Reporter
+from outbox_spark.errors import OutboxError, OverlapError
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
 from outbox_spark.session.error_redaction import debug_traceback, redacted
 from outbox_spark.session.spark_session import start_session
 
 APPLICATION_NAME = "outbox-materialize"
+WAIT_SECONDS = 60.0
+"""Time for which the command waits for other runs, after it has tried every table."""
+POLL_SECONDS = 2.0
+
 R = TypeVar("R")
 
 
@@ -37,7 +43,7 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
     """
     if not _ctrl_c_raises():
         return _start(name)
-    with recorded_signals() as was_received:
+    with _recorded_signals() as was_received:
         signal.signal(signal.SIGINT, _defer_first_interrupt)
         try:
             with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
@@ -58,6 +64,26 @@ def _start(name: str) -> SparkSession:
         return start_session(name)
     finally:
         restore_interrupt_handler()  # start_session() installed Spark's handler
+
+
+@contextmanager
+def _recorded_signals() -> Iterator[Callable[[int], bool]]:
+    """Yield a function that returns whether a signal arrived, even if a library replaces its handler; main thread."""
+    descriptors = os.pipe()
+    for descriptor in descriptors:
+        os.set_blocking(descriptor, False)
+    with os.fdopen(descriptors[0], "rb", 0) as reader, os.fdopen(descriptors[1], "wb", 0) as writer:
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        numbers = bytearray()
+
+        def was_received(signum: int) -> bool:
+            numbers.extend(reader.read() or b"")
+            return signum in numbers
+
+        try:
+            yield was_received
+        finally:
+            signal.set_wakeup_fd(previous)
 
 
 def _ctrl_c_raises() -> bool:
@@ -112,3 +138,37 @@ def run_jobs(
         ]
     finally:
         spark.stop()
+
+
+def run_all(
+    jobs: Sequence[MaterializeJob],
+    attempt: Callable[[MaterializeJob], Outcome],
+    attempt_or_overlap: Callable[[MaterializeJob], Outcome],
+    report: Reporter,
+) -> list[Outcome]:
+    """Return the outcome of each job, in order.
+
+    `attempt` returns every error in the outcome; `attempt_or_overlap` raises OverlapError. Two drivers that start with
+    the same tables can each be refused a table. The table is tried again when the other run has ended; then this run
+    reads what is left.
+    """
+    outcomes: dict[int, Outcome] = {}
+    locked = list(range(len(jobs)))
+    deadline: float | None = None
+    while locked:
+        is_last_attempt = deadline is not None and time.monotonic() >= deadline
+        tried, locked = locked, []
+        for index in tried:
+            try:
+                outcomes[index] = (attempt if is_last_attempt else attempt_or_overlap)(jobs[index])
+            except OverlapError as error:
+                if deadline is None:
+                    report(f"{jobs[index]}: {error.message}; it is tried again after the other tables")
+                locked.append(index)
+        if deadline is None and locked:
+            deadline = time.monotonic() + WAIT_SECONDS
+            names = ", ".join(str(jobs[index]) for index in locked)
+            report(f"waiting at most {WAIT_SECONDS:g} s for other runs of: {names}")
+        elif locked:
+            time.sleep(POLL_SECONDS)
+    return [outcomes[index] for index in range(len(jobs))]

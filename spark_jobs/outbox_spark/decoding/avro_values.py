@@ -15,7 +15,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from outbox_events.schemas.avro_schema import Schema, kind_of, load
-from outbox_spark.decoding.framing import body_of
+from outbox_spark.decoding.framing import body_of, has_schema
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_resolution import resolvable_schema
 from outbox_spark.session.expressions import cached_expressions, prevent_inlining
@@ -51,13 +51,10 @@ def _decoded(reader_schema: str, writer_schemas: WriterSchemaItems) -> Expressio
 @cached_expressions
 def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
     value, schema_id, guid = F.col("value"), F.col("__outbox_schema_id"), F.col("__outbox_schema_guid")
-    ids = [key for key, _ in writer_schemas if isinstance(key, int)]
-    guids = [key for key, _ in writer_schemas if isinstance(key, str)]
-    is_known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
     problem = (
         F.when(value.isNull(), F.lit(None))
         .when(schema_id.isNull() & guid.isNull(), F.lit(Reason.NOT_WIRE_FORMAT))
-        .when(~is_known, F.lit(Reason.UNKNOWN_SCHEMA_ID))
+        .when(~has_schema([key for key, _ in writer_schemas]), F.lit(Reason.UNKNOWN_SCHEMA_ID))
         .when(~F.equal_null(F.col(f"record.{_END_NAME}"), F.lit(_END_BYTES)), F.lit(Reason.UNDECODABLE))
     )
     return [problem.alias("problem"), value.isNull().alias("deleted")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -90,6 +91,16 @@ _LOGICAL_TYPES = {
     ("bytes", "decimal"): ColumnType.NUMERIC,
     ("fixed", "decimal"): ColumnType.NUMERIC,
 }
+_WIDENINGS = frozenset(
+    {
+        # The promotions of numbers in Avro's schema resolution, except int and long to float.
+        (ColumnType.INTEGER, ColumnType.BIGINT),
+        (ColumnType.INTEGER, ColumnType.DOUBLE),
+        (ColumnType.BIGINT, ColumnType.DOUBLE),
+        (ColumnType.REAL, ColumnType.DOUBLE),
+    }
+)
+_NUMERIC_PATTERN = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -214,3 +225,17 @@ def check_reserved(columns: Sequence[Column], subject: str, target_kind: str) ->
         reason = reserved_by(column.name, target_kind)
         if reason is not None:
             raise SchemaError(f"{subject}: field {column.name} cannot have this name: {reason}", "rename the field")
+
+
+def is_widening(actual: str, desired: str) -> bool:
+    """Return whether a column of type `actual` can be changed to `desired`; both types are results of format_type().
+
+    bigint to double precision is included although doubles are exact up to 2^53 only, because every Avro reader with
+    the newest schema reads such a field as a double.
+    """
+    if (actual, desired) in _WIDENINGS:
+        return True
+    actual_numeric, desired_numeric = _NUMERIC_PATTERN.fullmatch(actual), _NUMERIC_PATTERN.fullmatch(desired)
+    if actual_numeric is None or desired_numeric is None:
+        return False
+    return actual_numeric[2] == desired_numeric[2] and int(actual_numeric[1]) < int(desired_numeric[1])

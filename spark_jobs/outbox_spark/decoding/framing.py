@@ -7,6 +7,8 @@ as in Confluent's `DualSchemaIdDeserializer`, so that a topic may contain both k
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -41,6 +43,13 @@ def schema_guid(value: Column, header: Column) -> Column:
     digits = F.lower(F.hex(F.substring(frame, 2, _GUID_FRAME_BYTES - 1)))
     guid = F.regexp_replace(digits, _GUID_PATTERN, "$1-$2-$3-$4-$5")
     return F.when(_has_frame(frame, b"\x01", _GUID_FRAME_BYTES), guid)
+
+
+def has_schema(keys: Collection[int | str]) -> Column:
+    """Return whether __outbox_schema_id or __outbox_schema_guid, the columns with the results, is one of `keys`."""
+    is_known_id = F.col("__outbox_schema_id").isin([key for key in keys if isinstance(key, int)])
+    is_known_guid = F.col("__outbox_schema_guid").isin([key for key in keys if isinstance(key, str)])
+    return F.coalesce(is_known_id, F.lit(False)) | F.coalesce(is_known_guid, F.lit(False))
 
 
 def body_of(value: Column, header: Column, guid: Column) -> Column:

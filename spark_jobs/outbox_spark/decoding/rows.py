@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +15,8 @@ from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.quarantine_reasons import REASONS_WITHOUT_ROW, Reason
 from outbox_spark.jobs.model import RecordFormat
-from outbox_spark.session.expressions import AnySession, cached_expressions
+from outbox_spark.session.expressions import cached_expressions
+from outbox_spark.session.run_session import active_session
 
 UnsupportedCondition = Callable[[Column, Expression], Expression | None]
 """Condition under which a target cannot store a value of a column; None if the target can store every value."""
@@ -85,16 +85,11 @@ def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
     )
 
 
-def types_of(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> StructType:
+@cached_expressions
+def types_of(columns: tuple[Column, ...], reader_schema: str) -> StructType:
     """Return the Spark types of the columns; the plan is analyzed, not executed."""
-    return _types_of(AnySession(spark), tuple(columns), reader_schema)
-
-
-@lru_cache(maxsize=256)
-def _types_of(session: AnySession, columns: tuple[Column, ...], reader_schema: str) -> StructType:
-    spark = session.spark()
     record = from_avro(F.lit(None).cast("binary"), reader_schema)
-    decoded = spark.range(1).select(record.alias("record"))
+    decoded = active_session().range(1).select(record.alias("record"))
     return decoded.select(
         *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns]
     ).schema

@@ -66,17 +66,12 @@ class SchemaRegistry:
                     self.version(subject, number)
         return {key: schema for key, schema in self._schemas.items() if schema is not None}
 
-    def by_id(self, schema_id: int) -> str | None:
-        """Return the schema with this id; None if the registry does not know it."""
-        if schema_id not in self._schemas:
-            self._schemas[schema_id] = self._inlined(self._reader.by_id(schema_id), f"schema id {schema_id}")
-        return self._schemas[schema_id]
-
-    def by_guid(self, guid: str) -> str | None:
-        """Return the schema with this GUID; None if the registry does not know it or has no GUIDs."""
-        if guid not in self._schemas:
-            self._schemas[guid] = self._inlined(self._reader.by_guid(guid), f"schema GUID {guid}")
-        return self._schemas[guid]
+    def schema(self, key: int | str) -> str | None:
+        """Return the schema with this id or GUID; None if the registry does not know it or has no GUIDs."""
+        if key not in self._schemas:
+            version = self._reader.by_id(key) if isinstance(key, int) else self._reader.by_guid(key)
+            self._schemas[key] = self._inlined(version, f"schema {'id' if isinstance(key, int) else 'GUID'} {key}")
+        return self._schemas[key]
 
     def _cache(self, version: SchemaVersion, description: str) -> str:
         schema = self._inlined(version, description)

@@ -1,1 +1,22 @@
 """Jobs: which topic is materialized as which table, from a job file or a pipeline file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.jobs.model import MaterializeJob
+
+
+def pipeline_loader() -> Callable[..., list[MaterializeJob]]:
+    """Return from_pipeline.load_jobs, which a driver that reads a job file does not need.
+
+    Raises ConfigurationError if outbox_kit or one of its packages is missing.
+    """
+    try:
+        from outbox_spark.jobs.from_pipeline import load_jobs  # noqa: PLC0415
+    except ImportError as error:
+        message = f"reading a pipeline file requires the Python package {error.name}"
+        hint = "install outbox-kit (docs/releasing.md), or use a job file with --job"
+        raise ConfigurationError(message, hint) from error
+    return load_jobs

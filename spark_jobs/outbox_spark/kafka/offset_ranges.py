@@ -158,13 +158,11 @@ def _retention_times(admin: AdminClient, topic: str, servers: str) -> dict[str, 
     resource = ConfigResource(ResourceType.TOPIC, topic)
     future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
     try:
-        entries = future.result(RESULT_SECONDS)
-    except TimeoutError as error:
-        raise _no_response(topic, servers) from error
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        entries = _result(future, topic, servers)
+    except UnreachableError as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return {}
-        _result(future, topic, servers)
         raise
     config_names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
     values = {field: entries[name].value for field, name in config_names.items() if name in entries}
@@ -196,9 +194,5 @@ def _result(future: Future[T], topic: str, servers: str) -> T:
         message = f"Kafka at {servers}: topic {topic}: {kafka_error.str()}"
         raise UnreachableError(message, UNREACHABLE_HINT) from error
     except TimeoutError as error:
-        raise _no_response(topic, servers) from error
-
-
-def _no_response(topic: str, servers: str) -> UnreachableError:
-    message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"
-    return UnreachableError(message, UNREACHABLE_HINT)
+        message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"
+        raise UnreachableError(message, UNREACHABLE_HINT) from error

@@ -1,8 +1,8 @@
-"""Kafka reader of outbox-spark.jar (spark_jobs/java), which can omit records that are superseded in its buffer.
+"""Readers of a topic: Spark's for streams, and that of outbox-spark.jar (spark_jobs/java) for a range of offsets.
 
-With ten records per key in the buffer, Spark creates rows for only a tenth of the records. The rows are still
-aggregated per key, so the final result is the same as that of all records. Spark's reader would fail for a Kafka
-timestamp after the year 294247.
+The latter can omit records that are superseded in its buffer. With ten records per key in the buffer, Spark creates
+rows for only a tenth of the records. The rows are still aggregated per key, so the final result is the same as that of
+all records. Spark's reader would fail for a Kafka timestamp after the year 294247.
 """
 
 from __future__ import annotations
@@ -16,8 +16,23 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.framing import KEY_SCHEMA_ID_HEADER, VALUE_SCHEMA_ID_HEADER, last_header
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import VALID_SEQUENCE, sequence_kind, sequence_of
-from outbox_spark.kafka.range_reader import consumer_settings
+from outbox_spark.kafka.settings import java_settings
 from outbox_spark.session.expressions import cached_expressions
+
+RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
+
+# Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
+# of the time. With 50,000 records, garbage collection takes most of it, as each collection copies a poll's records.
+_CONSUMER_SETTINGS = {
+    "isolation.level": "read_committed",
+    "max.poll.records": "5000",
+    "max.partition.fetch.bytes": str(8 << 20),
+    "fetch.max.bytes": str(64 << 20),
+    "receive.buffer.bytes": "-1",
+    # The consumer prefetches. At the end of a topic the broker delays its response by this time, which also delays the
+    # response to the reader's request for offsets: by default half a second per task.
+    "fetch.max.wait.ms": "5",
+}
 
 BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
@@ -26,7 +41,7 @@ TIMEOUT_MILLIS = 120_000
 
 # Unlike Spark's reader, this one requests no offsets at each poll, so small polls are cheap. With large polls, garbage
 # collection is a third of the run time, because each collection copies the records of a poll.
-_CONSUMER_SETTINGS = {"max.poll.records": "500"}
+_RANGE_SETTINGS = {"max.poll.records": "500"}
 
 COLUMNS = [
     "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header",
@@ -34,6 +49,11 @@ COLUMNS = [
 ]  # fmt: skip
 """Columns of a row: the record, three of its headers (`sequence` is NULL if it is malformed), the number of records
 that the row represents, and their kinds of sequence (the bits in ordering.py)."""
+
+
+def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the Java consumer: the translated `kafka` settings, and settings for reading a range."""
+    return {**java_settings(kafka), **_CONSUMER_SETTINGS}
 
 
 def read_newest(
@@ -50,7 +70,7 @@ def read_newest(
     """
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
-    settings = {**consumer_settings(kafka), **_CONSUMER_SETTINGS}
+    settings = {**consumer_settings(kafka), **_RANGE_SETTINGS}
     frame = jvm.io.outboxkit.spark.NewestRecords.of(
         spark._jsparkSession, read_range.topic, ranges, settings, buffer_bytes, timeout_millis
     )
@@ -62,16 +82,27 @@ def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRa
     return read_newest(spark, kafka, read_range, buffer_bytes=0)
 
 
-def select_columns(records: DataFrame) -> DataFrame:
-    """Return COLUMNS of every record of `records`, which have range_reader.RECORD_COLUMNS."""
-    frame, spark = records.select(*record_columns()), records.sparkSession
-    jvm: Any = spark.sparkContext._jvm
-    return DataFrame(jvm.io.outboxkit.spark.PersistedRows.withReadCheck(frame._jdf), spark)
+def stream_records(
+    spark: SparkSession, kafka: Mapping[str, str], topic: str, starting_offsets: str, max_offsets: int | None
+) -> DataFrame:
+    """Return the records of a topic as a stream, with RECORD_COLUMNS. `max_offsets` is per micro-batch.
+
+    The query fails if the log no longer has the offsets that it has to read.
+    """
+    options = {
+        **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
+        "subscribe": topic,
+        "startingOffsets": starting_offsets,
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        **({} if max_offsets is None else {"maxOffsetsPerTrigger": str(max_offsets)}),
+    }
+    return spark.readStream.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
 @cached_expressions
 def record_columns() -> list[Column]:
-    """Return the expressions of COLUMNS over range_reader.RECORD_COLUMNS."""
+    """Return the expressions of COLUMNS over RECORD_COLUMNS."""
     headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
     kind = sequence_kind(sequence)
     return [

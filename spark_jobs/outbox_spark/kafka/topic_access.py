@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
-from outbox_spark.kafka.range_reader import stream_records
 from outbox_spark.kafka.record_reader import read_every, read_newest
 
 
@@ -41,10 +40,3 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
         offsets_at=lambda description, time: offsets_at(job.kafka, description, time),
         open_registry=lambda: SchemaRegistry(job.registry),
     )
-
-
-def stream_of(
-    spark: SparkSession, job: MaterializeJob, starting_offsets: str, max_offsets_per_trigger: int | None
-) -> DataFrame:
-    """Return the records of the job's topic as a stream, with range_reader.RECORD_COLUMNS."""
-    return stream_records(spark, job.kafka, job.topic, starting_offsets, max_offsets_per_trigger)

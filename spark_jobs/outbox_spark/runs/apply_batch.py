@@ -79,7 +79,7 @@ def apply(
     spark, decoder = active_session(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
-        decoder.check_table(spark)
+        decoder.check_table()
         decoded = _decode(stack, job, table, decoder, topic, read_range)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))

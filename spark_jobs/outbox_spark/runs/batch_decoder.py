@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
 
-from outbox_spark.decoding.columns import Column, columns_of
+from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat
 from outbox_spark.runs.newest_per_key import SchemaReferences, schemas_are_expected
+from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED_IDS = 5
 WriterSchemas = Mapping[int | str, str]
 """Schemas, by the id or GUID with which records refer to them."""
 
 
-class ColumnStore(Protocol):
-    """The part of TargetTable that decoding uses."""
-
-    def check(self, columns: Sequence[Column], schema: StructType) -> None: ...
-
-    @staticmethod
-    def is_unsupported(column: Column, value: Expression) -> Expression | None: ...
-
-
-class NoTable:
-    """Decoding without a table: all columns and values are valid."""
-
-    def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Do nothing."""
-
-    @staticmethod
-    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
-        """Return None."""
-        return None
-
-
 class BatchDecoder:
-    """Decoder for the records of one job; the schemas come from the registry."""
+    """Decoder for the records of one job; the schemas come from the registry. Without `table`, every value is valid."""
 
-    def __init__(self, job: MaterializeJob, table: ColumnStore, registry: SchemaRegistry) -> None:
+    def __init__(self, job: MaterializeJob, table: TargetTable | None, registry: SchemaRegistry) -> None:
         subject = self._subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
         self._is_avro = job.options.value_format is RecordFormat.AVRO
@@ -54,9 +32,10 @@ class BatchDecoder:
         self.reader_schema = registry.latest(subject) if version is None else registry.version(subject, version)
         self.columns = columns_of(self.reader_schema, subject)
 
-    def check_table(self, spark: SparkSession) -> None:
+    def check_table(self) -> None:
         """Raise SchemaError unless the table can store the columns."""
-        self._table.check(self.columns, types_of(spark, self.columns, self.reader_schema))
+        if self._table is not None:
+            self._table.check(self.columns, types_of(tuple(self.columns), self.reader_schema))
 
     def likely_schemas(self) -> WriterSchemas:
         """Return the schemas that records usually have, requested before any record is read.
@@ -88,7 +67,7 @@ class BatchDecoder:
         unknown: list[int | str] = []
         keys: list[int | str] = [*sorted(schemas.ids), *sorted(schemas.guids)]
         for key in keys:
-            schema = self._registry.by_id(key) if isinstance(key, int) else self._registry.by_guid(key)
+            schema = self._registry.schema(key)
             if schema is None:
                 unknown.append(key)
             else:
@@ -103,9 +82,9 @@ class BatchDecoder:
 
     def rows(self, latest: DataFrame, writer_schemas: WriterSchemas, extra_columns: Sequence[str] = ()) -> DataFrame:
         """Decode the result of newest_per_key, see decode(). `extra_columns` of `latest` are added to the rows."""
-        options, unsupported, extra_columns = self._job.options, self._table.is_unsupported, tuple(extra_columns)
-        reader = self.reader_schema
-        return decode(latest, self.columns, reader, writer_schemas, unsupported, options.value_format, extra_columns)
+        unsupported = (TargetTable if self._table is None else self._table).is_unsupported
+        value_format, reader = self._job.options.value_format, self.reader_schema
+        return decode(latest, self.columns, reader, writer_schemas, unsupported, value_format, tuple(extra_columns))
 
     def is_compatible(self, writer_schema: str) -> bool:
         """Return whether the reader schema can read records of this schema."""

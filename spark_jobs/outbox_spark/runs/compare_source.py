@@ -25,9 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import psycopg
 from msgspec import structs
-from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -38,25 +36,17 @@ from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.batch_decoder import BatchDecoder
-from outbox_spark.runs.key_examples import count_by_kind, count_columns
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS
-from outbox_spark.runs.row_differences import compared_fields, uncompared_names
+from outbox_spark.runs.row_differences import compared_fields, count_by_kind, count_columns, uncompared_names
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.sinks.postgres.connection import (
-    JDBC_DRIVER,
-    connection_parameters,
-    jdbc_settings,
-    jdbc_url,
-    unreachable,
-)
+from outbox_spark.sinks.postgres.connection import Connection, read_only_connection, read_query, scalar
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 CONFIRM_SECONDS = 120.0
 """Time limit for the connector to confirm the WAL position; it confirms with each heartbeat, by default every 10 s."""
 _POLL_SECONDS = 1.0
-_FETCHED_ROWS = 10_000
 # JDBC takes a question mark outside of quotes and comments, for example a jsonb operator, for a parameter.
 _PARAMETER_SIGN = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|--[^\n]*)|\?""")
 _KIND, _VERSION = "kind", "version"
@@ -173,7 +163,7 @@ def _different_fields(
     """Decode the payloads, and return the result of TargetTable.different_fields() and the names not compared."""
     options = structs.replace(job.options, value_format=RecordFormat.JSON)
     decoder = BatchDecoder(structs.replace(job, options=options), table, registry)
-    decoder.check_table(states.sparkSession)
+    decoder.check_table()
     values = {
         "key": F.col(_SOURCE_KEY).cast("binary"),
         "value": F.col("payload").cast("binary"),
@@ -214,17 +204,7 @@ def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
             " where payload::jsonb <> 'null'::jsonb"
         )
         query += SQL(" left join ({}) q on q.key = t.{}::text").format(SQL(states), key)
-    return (
-        spark.read.format("jdbc")
-        .options(
-            url=f"{jdbc_url(source.server)}?readOnly=true",
-            driver=JDBC_DRIVER,
-            query=query.as_string(),
-            fetchsize=_FETCHED_ROWS,
-            **jdbc_settings(source.server),
-        )
-        .load()
-    )
+    return read_query(spark, source.server, query.as_string())
 
 
 def _catch_up(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> None:
@@ -235,25 +215,16 @@ def _catch_up(spark: SparkSession, job: MaterializeJob, source: SourceTable, rep
 def wait_confirmed(source: SourceTable) -> None:
     """Wait until the connector confirms the current WAL position. Raises UnreachableError after CONFIRM_SECONDS."""
     deadline = time.monotonic() + CONFIRM_SECONDS
-    try:
-        with psycopg.connect(
-            **connection_parameters(source.server),
-            autocommit=True,
-            options="-c default_transaction_read_only=on -c statement_timeout=60s",
-        ) as connection:
-            row = connection.execute("select pg_current_wal_lsn()::text").fetchone()
-            lsn = row[0] if row else ""
-            while not _is_confirmed(connection, source, lsn):
-                if time.monotonic() > deadline:
-                    message = f"replication slot {source.slot} has not confirmed {lsn} after {CONFIRM_SECONDS:.0f} s"
-                    raise UnreachableError(message, "run `outbox status` to check the connector")
-                time.sleep(_POLL_SECONDS)
-    except psycopg.Error as error:
-        message = unreachable(source.server, error).message
-        raise UnreachableError(message, "check `source` in the environment file") from error
+    with read_only_connection(source.server, "check `source` in the environment file") as connection:
+        lsn = scalar(connection, "select pg_current_wal_lsn()::text")
+        while not _is_confirmed(connection, source, lsn):
+            if time.monotonic() > deadline:
+                message = f"replication slot {source.slot} has not confirmed {lsn} after {CONFIRM_SECONDS:.0f} s"
+                raise UnreachableError(message, "run `outbox status` to check the connector")
+            time.sleep(_POLL_SECONDS)
 
 
-def _is_confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, lsn: str) -> bool:
+def _is_confirmed(connection: Connection, source: SourceTable, lsn: str) -> bool:
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:

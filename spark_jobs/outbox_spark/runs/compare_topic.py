@@ -32,7 +32,6 @@ from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.kafka.ordering import MALFORMED_SEQUENCE, VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
-from outbox_spark.runs.key_examples import count_by_kind, count_columns
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, newest_of, summarize
 from outbox_spark.runs.row_differences import (
     DECODED_KINDS,
@@ -41,6 +40,8 @@ from outbox_spark.runs.row_differences import (
     DifferenceKind,
     JoinedKind,
     compared_fields,
+    count_by_kind,
+    count_columns,
     decoded_kind,
     different_state,
     joined_kind,
@@ -119,7 +120,7 @@ def compare_with_topic(
         summary, schemas = summarize(joined.where(F.col("_offset").isNotNull()), with_observation=True)
     forbid_topic_reads(stack, spark)
     decoder = BatchDecoder(job, table, registry)
-    decoder.check_table(spark)
+    decoder.check_table()
     # All schemas of the scan are requested, because writer_schemas raises an error if the registry knows none of them.
     writer_schemas = decoder.writer_schemas(schemas)
     absent = joined.where(F.col(KIND) == JoinedKind.ABSENT.value)

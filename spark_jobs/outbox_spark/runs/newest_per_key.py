@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
-from outbox_spark.decoding.framing import schema_guid, schema_id
+from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordFormat, TableProgress
@@ -193,9 +193,7 @@ def summary_metrics(expected: Iterable[int | str]) -> list[Column]:
 
     `expected` are the ids and GUIDs of the schemas that the rows were decoded with.
     """
-    ids = tuple(sorted(key for key in expected if isinstance(key, int)))
-    guids = tuple(sorted(key for key in expected if isinstance(key, str)))
-    return [*_counts(), *count_expressions(), _unexpected(ids, guids)]
+    return [*_counts(), *count_expressions(), _unexpected(tuple(sorted(expected, key=str)))]
 
 
 def schemas_are_expected(metrics: Mapping[str, Any]) -> bool:
@@ -228,12 +226,10 @@ def _schemas() -> list[Column]:
 
 
 @cached_expressions
-def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
+def _unexpected(expected: tuple[int | str, ...]) -> Column:
     # A tombstone has neither id nor GUID.
-    schema_id, guid = F.col("__outbox_schema_id"), F.col("__outbox_schema_guid")
-    unexpected_id = schema_id.isNotNull() & ~schema_id.isin(*ids)
-    unexpected_guid = guid.isNotNull() & ~guid.isin(*guids)
-    return F.count_if(unexpected_id | unexpected_guid).alias("unexpected")
+    refers_to_schema = F.col("__outbox_schema_id").isNotNull() | F.col("__outbox_schema_guid").isNotNull()
+    return F.count_if(refers_to_schema & ~has_schema(expected)).alias("unexpected")
 
 
 def ordering_of(

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.kafka.offset_ranges import resolve_range
-from outbox_spark.kafka.record_reader import record_columns
-from outbox_spark.kafka.topic_access import stream_of, topic_of
-from outbox_spark.runs.batch_decoder import BatchDecoder, NoTable
+from outbox_spark.kafka.record_reader import record_columns, stream_records
+from outbox_spark.kafka.topic_access import topic_of
+from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_of, summarize
 
 
@@ -23,7 +23,7 @@ def newest_states(spark: SparkSession, job: MaterializeJob) -> DataFrame:
     read_range = resolve_range(topic.describe(), None)
     newest = newest_of(job, topic, read_range)
     with topic.open_registry() as registry:
-        decoder = BatchDecoder(job, NoTable(), registry)
+        decoder = BatchDecoder(job, None, registry)
         summary, schemas = summarize(newest, with_observation=False)
         ordering_of(job, summary, None, lambda: topic.records(read_range))
         rows = decoder.rows(newest, decoder.writer_schemas(schemas))
@@ -35,7 +35,8 @@ def changes(
     spark: SparkSession, job: MaterializeJob, starting_offsets: str, max_offsets_per_trigger: int | None
 ) -> DataFrame:
     """Return every record of the topic as a stream of rows of decode()."""
-    records = stream_of(spark, job, starting_offsets, max_offsets_per_trigger).select(*record_columns())
+    stream = stream_records(spark, job.kafka, job.topic, starting_offsets, max_offsets_per_trigger)
+    records = stream.select(*record_columns())
     with topic_of(spark, job).open_registry() as registry:
-        decoder = BatchDecoder(job, NoTable(), registry)
+        decoder = BatchDecoder(job, None, registry)
         return decoder.rows(every_record(records, job.options.key_format), decoder.all_schemas())

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.decoding.framing import schema_guid, schema_id
+from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OutboxError, SchemaError
@@ -24,7 +24,6 @@ from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder, WriterSchemas
 from outbox_spark.session.persisted import count_rows, persist
-from outbox_spark.session.run_session import active_session
 from outbox_spark.sinks import Batch, TargetTable
 from outbox_spark.sinks.target_table import RetryResult
 
@@ -67,7 +66,7 @@ def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[
     known: dict[int | str, str] = {}
     for key in keys:
         with suppress(SchemaError):  # not in Avro
-            schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
+            schema = registry.schema(key)
             if schema is not None:
                 known[key] = schema
     return known
@@ -82,7 +81,7 @@ def _apply(
     report: Reporter,
 ) -> tuple[TableProgress, WriteCounts]:
     with ExitStack() as stack:
-        decoder.check_table(active_session())
+        decoder.check_table()
         entries = _entries(job, table, committed, schemas)
         decoded = persist(stack, decoder.rows(entries, schemas))
         places = decoded.select("_partition", "_offset", "__outbox_reason").collect()
@@ -120,12 +119,7 @@ def _entries(job: MaterializeJob, table: TargetTable, committed: TableProgress, 
         schema_guid(value, header).alias("__outbox_schema_guid"),
         *METADATA_COLUMNS,
     )
-    ids = [key for key in schemas if isinstance(key, int)]
-    guids = [key for key in schemas if isinstance(key, str)]
-    has_schema = F.coalesce(F.col("__outbox_schema_id").isin(ids), F.lit(False)) | F.coalesce(
-        F.col("__outbox_schema_guid").isin(guids), F.lit(False)
-    )
-    return latest.where(has_schema).orderBy(*[F.desc(name) for name in VERSION_COLUMNS]).limit(MAX_RECORDS)
+    return latest.where(has_schema(schemas)).orderBy(*[F.desc(name) for name in VERSION_COLUMNS]).limit(MAX_RECORDS)
 
 
 def _newest(rows: DataFrame) -> DataFrame:

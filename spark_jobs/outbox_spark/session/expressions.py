@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 from pyspark import SparkContext
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 _P = ParamSpec("_P")
@@ -36,27 +35,6 @@ def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
         return cached(SparkContext._gateway, arguments)
 
     return wrapper
-
-
-class AnySession:
-    """Argument of cached functions whose result is the same for all sessions of a JVM; the cache retains no session."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._gateway = spark.sparkContext._gateway
-        self._session = weakref.ref(spark)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AnySession) and self._gateway is other._gateway
-
-    def __hash__(self) -> int:
-        return hash(id(self._gateway))
-
-    def spark(self) -> SparkSession:
-        """Return the session, which the caller of the cached function has."""
-        session = self._session()
-        if session is None:
-            raise AssertionError("the session has ended")
-        return session
 
 
 def prevent_inlining(expression: Column) -> Column:

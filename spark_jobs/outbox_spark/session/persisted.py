@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.session.expressions import cached_expressions
+from outbox_spark.session.run_session import local_properties_restored
 
 PERSISTED_ONLY = "outbox.persisted.only"
 """Local property of Spark (PersistedRows.PROPERTY in outbox-spark.jar): jobs that have it must not read topics."""
@@ -27,6 +27,11 @@ class DecodedCounts:
     rows: int
     quarantined: int
     tombstones: int
+
+    @property
+    def live(self) -> int:
+        """Number of rows that are neither quarantined nor tombstones."""
+        return self.rows - self.quarantined - self.tombstones
 
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
@@ -57,15 +62,9 @@ def allow_topic_reads(spark: SparkSession) -> AbstractContextManager[None]:
 @contextmanager
 def _with_persisted_only(spark: SparkSession, value: str | None) -> Iterator[None]:
     """Set the local property PERSISTED_ONLY inside `with` (None removes it), then restore its previous value."""
-    context = spark.sparkContext
-    previous = context.getLocalProperty(PERSISTED_ONLY)
-    context.setLocalProperty(PERSISTED_ONLY, value)  # type: ignore[arg-type]  # None removes it
-    try:
+    with local_properties_restored(spark.sparkContext, [PERSISTED_ONLY]):
+        spark.sparkContext.setLocalProperty(PERSISTED_ONLY, value)  # type: ignore[arg-type]  # None removes it
         yield
-    finally:
-        # If the JVM has ended, this call fails too, but the error of the `with` block must be reported.
-        with suppress(Py4JError):
-            context.setLocalProperty(PERSISTED_ONLY, previous)  # type: ignore[arg-type]  # str or None
 
 
 def count_rows(rows: DataFrame) -> DecodedCounts:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget, Target
 from outbox_spark.session import version_check
-from outbox_spark.session.class_path import has_class
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -50,3 +52,18 @@ def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> No
     for name in class_names:
         if not has_class(spark, name):
             raise ConfigurationError(f"class {name} is not on Spark's class path", hint)
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Return whether the driver, whose jars the executors have too, can load a class; False if PySpark has no JVM."""
+    jvm = spark.sparkContext._jvm
+    return jvm is not None and _can_load(jvm, name)
+
+
+@lru_cache(maxsize=16)
+def _can_load(jvm: Any, name: str) -> bool:  # noqa: ANN401 - py4j's JVMView
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True

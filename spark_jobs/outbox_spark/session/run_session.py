@@ -7,7 +7,7 @@ thread would therefore contain the progress of the run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,11 +17,13 @@ from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import MaterializeJob
-from outbox_spark.session.class_path import has_class
-from outbox_spark.session.iceberg_catalogs import catalogs_closed
+from outbox_spark.session.requirements import has_class
 from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS, is_copied
 from outbox_spark.session.stage_metrics import label_spark_jobs
 
+CATALOG_PREFIX = "outbox_"
+"""Prefix of the names of the Iceberg catalogs that runs configure in their session."""
+_HADOOP_CATALOG = "HadoopCatalog"
 _MARK = "spark.outbox.session"
 """Setting of the sessions of runs, so that a run within a run uses the same session."""
 _JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
@@ -51,8 +53,8 @@ def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSessi
     with (
         _python_session_restored(session),
         _active(session),
-        _job_properties_restored(session.sparkContext),
-        catalogs_closed(session),
+        local_properties_restored(session.sparkContext, _JOB_PROPERTIES),
+        _catalogs_closed(session),
     ):
         label_spark_jobs(session, job, "prepare")
         yield session
@@ -162,14 +164,41 @@ def _active(session: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _job_properties_restored(context: SparkContext) -> Iterator[None]:
-    previous = {name: context.getLocalProperty(name) for name in _JOB_PROPERTIES}
+def local_properties_restored(context: SparkContext, names: Iterable[str]) -> Iterator[None]:
+    """Restore the local properties of this thread at the end of `with`."""
+    previous = {name: context.getLocalProperty(name) for name in names}
     try:
         yield
     finally:
-        with suppress(Py4JError):
+        with suppress(Py4JError):  # as above
             for name, value in previous.items():
                 context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+
+
+@contextmanager
+def _catalogs_closed(session: SparkSession) -> Iterator[None]:
+    """Close the Iceberg catalogs of runs that were loaded in the session at the end of `with`, and ignore errors.
+
+    Otherwise clients of REST catalogs would refresh their tokens, and connections of JDBC catalogs would remain open,
+    until the application ends.
+    """
+    try:
+        yield
+    finally:
+        with suppress(Py4JError):  # the JVM may have ended, but the result or error of the run must be reported
+            for catalog in _loaded_catalogs(session):
+                # All Hadoop catalogs of the JVM share their locks, and closing one of them removes the locks of all.
+                if catalog.getClass().getSimpleName() != _HADOOP_CATALOG:
+                    catalog.close()
+
+
+def _loaded_catalogs(session: SparkSession) -> Iterator[Any]:
+    """Yield the loaded catalogs of runs, of type org.apache.iceberg.catalog.Catalog, without loading others."""
+    jvm: Any = session._jvm
+    manager = session._jsparkSession.sessionState().catalogManager()
+    for name in manager.listCatalogs(jvm.scala.Option.empty()).mkString("\n").split("\n"):
+        if name.startswith(CATALOG_PREFIX):
+            yield manager.catalog(name).icebergCatalog()
 
 
 def _session_class(context: SparkContext) -> Any:  # noqa: ANN401 - py4j's JavaClass

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
 
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -67,3 +70,19 @@ def is_copied(name: str) -> bool:
     Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
     """
     return not name.startswith("spark.") or name.startswith(_COPIED_PREFIXES) or name in _COPIED_NAMES
+
+
+@contextmanager
+def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set settings of the session inside `with`, for statements without options, then restore the previous values."""
+    previous = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in previous.items():
+            if earlier is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, earlier)

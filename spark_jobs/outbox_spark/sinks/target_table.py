@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.decoding.columns import Column
+from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, Column
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import TableProgress, WriteCounts
 from outbox_spark.session.persisted import DecodedCounts
@@ -85,9 +85,7 @@ class TargetTable(Protocol):
     def __enter__(self) -> Self:
         """Lock the table if its target has locks. Raises UnreachableError, or OverlapError if another run locked it."""
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def current_time(self) -> datetime:
         """Return the time of the target's clock; of the driver's clock if the target has none. Only inside `with`."""
@@ -102,20 +100,26 @@ class TargetTable(Protocol):
         """
 
     @staticmethod
-    def is_unsupported(column: Column, value: Expression) -> Expression | None:
+    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004
         """Return the condition that the target cannot store the value of a column; None if it can store every value."""
+        return None
 
     def stage_early(
-        self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
+        self,
+        rows: DataFrame,  # noqa: ARG002
+        columns: Sequence[Column],  # noqa: ARG002
+        metrics: Sequence[Expression],  # noqa: ARG002
     ) -> StagedRows | None:
         """Stage the rows of the next batch in the pass that computes `metrics`.
 
         Staged rows are invisible to readers. Returns None when the target cannot stage these rows early.
         The caller passes staged rows that it does not write to `discard`; the end of the run removes all others.
         """
+        return None
 
-    def discard(self, staged: StagedRows, *, disable: bool) -> None:
+    def discard(self, staged: StagedRows, *, disable: bool) -> None:  # noqa: ARG002
         """Remove staged rows. With `disable`, `stage_early` returns None from now on until the end of the run."""
+        raise AssertionError("the target has no staging table")
 
     def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch: rows, deletions and progress become visible together or not at all.
@@ -126,6 +130,7 @@ class TargetTable(Protocol):
 
     def current_versions(self) -> DataFrame:
         """Return KEY_COLUMN and METADATA_COLUMNS of the rows that are neither marked as deleted nor older versions."""
+        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of the quarantined records of a reason."""
@@ -172,16 +177,3 @@ class TargetTable(Protocol):
 
     def maintain(self) -> str:
         """Compact files and remove obsolete data; return one line of text with the numbers."""
-
-
-class NoEarlyStaging:
-    """`stage_early` and `discard` for targets without a staging table."""
-
-    @staticmethod
-    def stage_early(rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]) -> StagedRows | None:  # noqa: ARG004
-        """Return None."""
-        return None
-
-    @staticmethod
-    def discard(staged: StagedRows, *, disable: bool) -> None:
-        """Do nothing."""

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from tests.benchmarks.materialize.events import SCHEMA
 from tests.benchmarks.materialize.spark_bench import SparkBench
+from tests.spark.spark_kafka import read_records
 
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, resolve_range
 from outbox_spark.kafka.ordering import sequence_of
-from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.topic_access import topic_of
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.newest_per_key import newest_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,7 +96,7 @@ def test_continues_after_a_failed_job(
 
     run_command_with(attempt)
     exported: list[MaterializeJob] = []
-    monkeypatch.setattr(jobs, "export", lambda _, done, *__: exported.extend(done))
+    monkeypatch.setattr(jobs, "export", lambda _, job, *__: exported.append(job))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
     assert main(options) == Exit.REFUSED
     assert [job.aggregate for job in exported] == ["book"]
@@ -132,8 +132,7 @@ def test_reports_a_failed_export_and_exports_the_rest(
 ) -> None:
     exported: list[str] = []
 
-    def export(_: SparkSession, actual: Sequence[MaterializeJob], *__: object) -> None:
-        (job,) = actual
+    def export(_: SparkSession, job: MaterializeJob, *__: object) -> None:
         if job.aggregate == "author":
             raise OSError("No space left on device")
         exported.append(job.aggregate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -16,7 +17,6 @@ from outbox_spark.commands.interval import (
     RoundRules,
     Rounds,
     Stopped,
-    StopRequest,
     stopping_on_signals,
     without_repeats,
 )
@@ -43,7 +43,7 @@ class Script:
     """Return scripted outcomes; request a stop when the script is exhausted."""
 
     def __init__(self, **errors: list[OutboxError | None]) -> None:
-        self.stop = StopRequest()
+        self.stop = threading.Event()
         self.messages: list[str] = []
         self.ran: list[str] = []
         self._left: dict[str, Iterator[OutboxError | None]] = {name: iter(item) for name, item in errors.items()}
@@ -52,7 +52,7 @@ class Script:
         try:
             error = next(self._left[job.aggregate])
         except StopIteration:
-            self.stop.request()
+            self.stop.set()
             raise Stopped from None
         self.ran.append(job.aggregate)
         return outcome(job, error)
@@ -132,7 +132,7 @@ def test_does_not_start_the_next_table_after_a_stop_request() -> None:
     run = rounds.attempt
 
     def attempt(job: MaterializeJob) -> Outcome:
-        script.stop.request()
+        script.stop.set()
         return run(job)
 
     rounds.attempt = attempt
@@ -168,11 +168,11 @@ def default_interrupt_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("default_interrupt_handler")
 def test_second_signal_exits_immediately() -> None:
-    stop = StopRequest()
+    stop = threading.Event()
     with stopping_on_signals(stop, lambda _: None):
         # To this thread: the system may choose any thread of a process, and kill() does not wait.
         signal.raise_signal(signal.SIGINT)
-        assert stop.requested
+        assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -202,12 +202,12 @@ def batch(left: int) -> tuple[MaterializeJob, AppliedBatch, ReadRange, int]:
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
     """Return a runner that receives a stop request during a batch; `left` offsets remain."""
-    stop = StopRequest()
+    stop = threading.Event()
 
     def materialize(
         _: object, job: MaterializeJob, *__: object, on_batch: Callable[..., None], **___: object
     ) -> Outcome:
-        stop.request()
+        stop.set()
         on_batch(*batch(left))
         return outcome(job)
 

@@ -12,10 +12,10 @@ from tests.spark.in_memory_topic import SCHEMA, topic_in_memory
 from tests.spark.kafka_log import Log, framed, sequence
 from tests.spark.table_under_test import Target
 
-from outbox_spark.commands import retry_locked_tables
+from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import Runner
-from outbox_spark.commands.retry_locked_tables import run_all
+from outbox_spark.commands.run_each import run_all
 from outbox_spark.commands.run_report import exit_of
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
@@ -26,7 +26,7 @@ from outbox_spark.sinks.postgres.statements import TableStatements
 
 @pytest.fixture(autouse=True)
 def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(retry_locked_tables, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(run_each, "POLL_SECONDS", 0.1)
     log = Log("test.thing", partitions=1)
     log.append("a", framed(SCHEMA, 1, {"n": 1}), sequence(1))
     with topic_in_memory(log):
@@ -92,7 +92,7 @@ def test_two_first_runs_in_a_schema_both_succeed(postgres_target: Target, monkey
 
 
 def test_fails_if_the_other_run_does_not_end(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_locked_tables, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(run_each, "WAIT_SECONDS", 0.2)
     jobs, messages = two_tables(postgres_target), list[str]()
     with postgres_target.open():
         outcomes = run(postgres_target, jobs, messages.append)

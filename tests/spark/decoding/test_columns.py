@@ -89,7 +89,7 @@ def test_stores_every_type_exactly_in_delta(delta_target: Target) -> None:
 
 def test_export_keeps_microseconds(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
     one_row(delta_target, SCHEMA, VALUES)
-    export(spark, [delta_target.job], tmp_path / "export")
+    export(spark, delta_target.job, tmp_path / "export")
     (file,) = (tmp_path / "export/target/thing").glob("*.json")
     row = json.loads(file.read_text())
     assert (row["at"], row["local"]) == ("2026-03-29T01:30:00.123456Z", "2026-03-29T02:30:00.000001")
@@ -98,7 +98,7 @@ def test_export_keeps_microseconds(delta_target: Target, spark: SparkSession, tm
 
 def test_exports_every_type_exactly_to_parquet(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
     expected = one_row(delta_target, SCHEMA, VALUES)
-    export(spark, [delta_target.job], tmp_path, ExportFormat.PARQUET)
+    export(spark, delta_target.job, tmp_path, ExportFormat.PARQUET)
     (row,) = spark.read.parquet(str(tmp_path / "target/thing")).collect()
     assert row.asDict(recursive=True) == expected
 

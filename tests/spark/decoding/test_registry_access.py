@@ -15,10 +15,11 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.events.tls import make_authority
 
+from outbox_events.errors import RejectedError
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import ConfigurationError, RejectedError, SchemaError, UnreachableError
+from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
 RESPONSES: dict[str, object] = {
@@ -129,7 +130,7 @@ def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     server = Server(missing=missing)
     other = GUID.replace("8", "9")
     with server.running() as url, SchemaRegistry(HttpEndpoint(url)) as registry:
-        assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
+        assert [registry.schema(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
     assert server.requested_paths == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
 

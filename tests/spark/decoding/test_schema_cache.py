@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from outbox_events.errors import RejectedError
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
+from outbox_spark.errors import SchemaError, UnreachableError
 
 SCHEMA = '{"type":"string"}'
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
@@ -86,7 +87,7 @@ def registry(requested_paths: list[str]) -> Iterator[SchemaRegistry]:
 
 def test_requests_each_schema_once(registry: SchemaRegistry, requested_paths: list[str]) -> None:
     assert registry.latest("t-value") == SCHEMA
-    assert [registry.by_id(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
+    assert [registry.schema(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
     assert requested_paths == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
 
 
@@ -94,7 +95,7 @@ def test_recent_schemas_are_the_latest_usable_and_those_in_use(
     registry: SchemaRegistry, requested_paths: list[str]
 ) -> None:
     for number in (3, 9):
-        registry.by_id(number)
+        registry.schema(number)
     requested_paths.clear()
     for _ in range(2):
         assert registry.recent("many") == {3: SCHEMA, 13: SCHEMA, 15: SCHEMA}
@@ -105,7 +106,7 @@ def test_recent_schemas_are_the_latest_usable_and_those_in_use(
 def test_knows_versions_also_by_their_guid(registry: SchemaRegistry, requested_paths: list[str]) -> None:
     assert registry.all_versions("named") == {31: SCHEMA, GUID: SCHEMA, 32: SCHEMA}
     requested_paths.clear()
-    assert (registry.by_guid(GUID), requested_paths) == (SCHEMA, [])
+    assert (registry.schema(GUID), requested_paths) == (SCHEMA, [])
 
 
 def test_accepts_a_registry_that_lists_no_versions(registry: SchemaRegistry) -> None:
@@ -122,7 +123,7 @@ def test_inlines_types_of_references(registry: SchemaRegistry, requested_paths: 
     money = {"type": "record", "name": "io.Money", "fields": [{"name": "unit", "type": unit}]}
     fields = [{"name": "a", "type": money}, {"name": "b", "type": "io.Money"}]
     for _ in range(2):
-        text = registry.by_id(6)
+        text = registry.schema(6)
         assert text is not None
         assert json.loads(text) == {"type": "record", "name": "io.Order", "fields": fields}
     assert len(requested_paths) == len(set(requested_paths)) == 3
@@ -137,7 +138,7 @@ def test_inlines_types_of_references(registry: SchemaRegistry, requested_paths: 
 )
 def test_rejects_unreadable_schemas(registry: SchemaRegistry, number: int, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        registry.by_id(number)
+        registry.schema(number)
 
 
 def test_reports_an_error_of_the_registry(registry: SchemaRegistry) -> None:

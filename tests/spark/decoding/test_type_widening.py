@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_spark.decoding.type_widening import is_widening
+from outbox_spark.decoding.columns import is_widening
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,7 @@ def test_continues_without_the_registry(
         requested.append(key)
         raise UnreachableError("the registry does not respond")
 
-    monkeypatch.setattr(schemas, "by_id", unreachable)
-    monkeypatch.setattr(schemas, "by_guid", unreachable)
+    monkeypatch.setattr(schemas, "schema", unreachable)
     messages: list[str] = []
     outcome = materialize(spark, postgres_target.job, messages.append, topic=live.topic())
     assert outcome.status is Status.UNCHANGED

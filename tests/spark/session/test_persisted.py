@@ -8,10 +8,10 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.kafka_log import Log
+from tests.spark.spark_kafka import select_columns
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import SCHEMAS, put
 
-from outbox_spark.kafka.record_reader import select_columns
 from outbox_spark.runs import apply_batch
 from outbox_spark.session.error_redaction import redacted
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist

@@ -32,10 +32,8 @@ from outbox_spark.decoding.rows import types_of
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import IcebergTarget, Outcome
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.session import iceberg_catalogs
 from outbox_spark.session import run_session as run_session_module
-from outbox_spark.session.iceberg_catalogs import _loaded_catalogs
-from outbox_spark.session.run_session import active_session, hadoop_configuration, run_session
+from outbox_spark.session.run_session import _loaded_catalogs, active_session, hadoop_configuration, run_session
 from outbox_spark.session.stage_metrics import StageMetrics, group_of
 from outbox_spark.sinks import DeltaTable, IcebergTable
 from outbox_spark.sinks.iceberg.catalog import configure_catalog
@@ -354,13 +352,13 @@ def test_to_df_of_python_is_that_of_the_caller(spark: SparkSession, monkeypatch:
 def test_no_cache_retains_the_session_of_a_run(spark: SparkSession, delta_target: Target) -> None:
     schema = json.dumps({**RECORD, "name": "Unique"})
     with run_session(spark, delta_target.job) as session:
-        first = types_of(session, columns_of(schema, "t-value"), schema)
+        first = types_of(tuple(columns_of(schema, "t-value")), schema)
         reference = weakref.ref(session)
     del session
     gc.collect()
     assert reference() is None
-    with run_session(spark, delta_target.job) as session:
-        assert types_of(session, columns_of(schema, "t-value"), schema) is first
+    with run_session(spark, delta_target.job):
+        assert types_of(tuple(columns_of(schema, "t-value")), schema) is first
 
 
 def test_closes_the_iceberg_catalog_of_a_run(spark: SparkSession) -> None:
@@ -396,7 +394,7 @@ def test_error_of_close_does_not_hide_the_error_of_the_run(
     def fail(_: object) -> Iterator[object]:
         raise Py4JError("closed")
 
-    monkeypatch.setattr(iceberg_catalogs, "_loaded_catalogs", fail)
+    monkeypatch.setattr(run_session_module, "_loaded_catalogs", fail)
     with run_session(spark, delta_target.job):
         pass
     with pytest.raises(CrashError), run_session(spark, delta_target.job):

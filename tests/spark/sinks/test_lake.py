@@ -61,7 +61,7 @@ def test_crash_before_the_fast_forward_does_not_change_iceberg(
     assert iceberg_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
     assert [len(iceberg_target.rows(suffix)) for suffix in ("__tombstones", "__quarantine")] == [1, 1]
     assert list(iceberg(iceberg_target)._storage.load().refs()) == ["main"]
-    export(iceberg_target.spark, [iceberg_target.job], tmp_path)
+    export(iceberg_target.spark, iceberg_target.job, tmp_path)
     (file,) = (tmp_path / "target/thing").glob("*.json")
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,17 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
-from outbox_spark.sinks.delta.commits import progress_in
-from outbox_spark.sinks.delta.maintenance import compact
-from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
+from outbox_spark.session.settings import changed_settings
+from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage, progress_in
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
 from outbox_spark.sinks.lake.single_writer import check_delta_target
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
-from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT
 
 TRANSACTION_ID = "outbox-materialize"
-_SETTING_PREFIX = "spark.databricks.delta"
+_MERGE_SETTINGS = {
+    "userMetadata": "commitInfo.userMetadata",
+    "txnAppId": "write.txnAppId",
+    "txnVersion": "write.txnVersion",
+}
+"""Settings of Delta by the option of a write that they replace in a MERGE, which has no options."""
 
 
 class DeltaTable(LakeTable):
@@ -48,36 +51,24 @@ class DeltaTable(LakeTable):
         run = max(int(progress["run"]), int(latest_progress["run"]) if latest_progress else 0) + 1
         progress = {**progress, "run": run, "token": secrets.token_hex(8)}
         with self._raising_conflicts():
-            self._overwrite(shadow._storage.read(), progress)
+            properties = {} if self._storage.exists() else TABLE_PROPERTIES
+            self._save(shadow._storage.read(), progress, "overwrite", {**properties, "overwriteSchema": "true"})
         self._progress, self._ledger.id = progress, shadow._ledger.id
-        for suffix in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX):
-            shadow._storage.drop(suffix)
-
-    def drop(self) -> None:
-        """Delete the folders of the table and its ledger."""
-        for suffix in ("", TOMBSTONES_SUFFIX):
-            self._storage.drop(suffix)
+        shadow.drop()
+        shadow._storage.drop(QUARANTINE_SUFFIX)
 
     def maintain(self) -> str:
-        """Compact and vacuum the table, its ledger and its quarantine, then commit the progress again.
+        """Compact the table and its companion tables, then commit the progress again if the newest commit has none.
 
         The latest progress is then near the end of the log: reading it is fast, and log cleanup does not remove it.
         """
-        if self.committed() is None:
-            return f"{self._label}: the table does not exist yet"
-        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
-        main, *companions = [compact(self._storage, suffix) for suffix in suffixes]
-        self._commit_progress_again()
-        return f"{self._label}: rewrote {main}" + (f"; companion tables: {', '.join(companions)}" if companions else "")
-
-    def _commit_progress_again(self) -> None:
-        """If the newest commit has no progress, commit the progress again, with the next run number."""
-        commit = next(self._storage.commits(), None)
-        if self._progress is not None and commit is not None and progress_in(commit) is None:
+        summary = super().maintain()
+        if self._progress is not None and progress_in(next(self._storage.commits())) is None:
             progress = {**self._progress, "run": int(self._progress["run"]) + 1, "token": secrets.token_hex(8)}
             with self._raising_conflicts():
                 self._commit_progress(progress)
             self._progress = progress
+        return summary
 
     def _read_progress(self) -> dict[str, Any] | None:
         for commit in self._storage.commits():
@@ -93,18 +84,19 @@ class DeltaTable(LakeTable):
         """Return the progress, even one before a RESTORE; None without a table. Raises RefusedError if missing."""
         if not self._storage.exists():
             return None
-        for commit in self._storage.commits():
-            progress = progress_in(commit)
-            if progress is not None:
-                return progress
-        raise self._foreign_table_error()
+        progress = next(filter(None, map(progress_in, self._storage.commits())), None)
+        if progress is None:
+            raise self._foreign_table_error()
+        return progress
 
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
-        self._append(rows, progress, TABLE_PROPERTIES)
-        return ChangeCounts(int(self._find_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
+        commit = self._save(rows, progress, "append", TABLE_PROPERTIES)
+        return ChangeCounts(int(commit["operationMetrics"].get("numOutputRows", 0)), 0, 0)
 
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
-        with self._session_settings(progress):
+        options = _commit_options(progress)
+        settings = {f"spark.databricks.delta.{name}": options[option] for option, name in _MERGE_SETTINGS.items()}
+        with changed_settings(self._storage.spark, settings):
             metrics = self._storage.spark.sql(merge.sql(self._storage.sql_name(), source)).collect()
         if not metrics:  # Delta skipped the MERGE, because another run has committed this run number
             raise self._conflict_error()
@@ -115,18 +107,13 @@ class DeltaTable(LakeTable):
         return ChangeCounts(*(metrics[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        self._append(without_rows(self._storage.read()), progress, {})
-        self._find_commit(progress)
+        self._save(without_rows(self._storage.read()), progress, "append", {})
 
-    def _append(self, rows: DataFrame, progress: dict[str, Any], properties: Mapping[str, str]) -> None:
-        options = {**properties, **_commit_options(progress)}
-        rows.write.format("delta").mode("append").options(**options).save(self._storage.path)
-
-    def _overwrite(self, rows: DataFrame, progress: dict[str, Any]) -> None:
-        properties = {} if self._storage.exists() else TABLE_PROPERTIES
-        options = {**properties, "overwriteSchema": "true", **_commit_options(progress)}
-        rows.write.format("delta").mode("overwrite").options(**options).save(self._storage.path)
-        self._find_commit(progress)
+    def _save(self, rows: DataFrame, progress: dict[str, Any], mode: str, options: Mapping[str, str]) -> dict[str, Any]:
+        """Write the rows in one commit with the progress, and return the commit."""
+        writer = rows.write.format("delta").mode(mode).options(**options, **_commit_options(progress))
+        writer.save(self._storage.path)
+        return self._find_commit(progress)
 
     def _find_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its `txnVersion`."""
@@ -137,24 +124,6 @@ class DeltaTable(LakeTable):
             if stored_progress is not None and stored_progress["run"] >= progress["run"]:
                 break
         raise self._conflict_error()
-
-    @contextmanager
-    def _session_settings(self, progress: dict[str, Any]) -> Iterator[None]:
-        """Set the commit options inside `with` as session settings, because MERGE itself has no options."""
-        options = _commit_options(progress)
-        settings = {
-            f"{_SETTING_PREFIX}.commitInfo.userMetadata": options["userMetadata"],
-            f"{_SETTING_PREFIX}.write.txnAppId": options["txnAppId"],
-            f"{_SETTING_PREFIX}.write.txnVersion": options["txnVersion"],
-        }
-        conf = self._storage.spark.conf
-        for key, value in settings.items():
-            conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key in settings:
-                conf.unset(key)
 
     def _is_conflict(self, error: Exception) -> bool:
         # PySpark has no classes for DeltaConcurrentModificationException and its subclasses.

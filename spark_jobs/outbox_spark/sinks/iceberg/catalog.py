@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from outbox_spark.jobs.model import IcebergTarget
-from outbox_spark.session.iceberg_catalogs import CATALOG_PREFIX
+from outbox_spark.session.run_session import CATALOG_PREFIX
 from outbox_spark.sinks.lake.merge_sql import quoted
 
 

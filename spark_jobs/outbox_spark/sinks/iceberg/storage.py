@@ -1,7 +1,9 @@
-"""Storage of Iceberg tables, which are addressed by catalog, namespace and name."""
+"""Storage of Iceberg tables, addressed by catalog, namespace and name, and the progress in their snapshots."""
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -10,6 +12,7 @@ from outbox_spark.jobs.model import IcebergTarget
 from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 STORED_NAMES = {"_partition": "_kafka_partition"}
 """Stored name by column. Iceberg has a metadata column `_partition`, and MERGE does not support two of this name."""
@@ -26,6 +29,9 @@ _TABLE_PROPERTIES = {
     # Every commit writes a metadata file, so the oldest of these files are deleted.
     "write.metadata.delete-after-commit.enabled": "true",
 }
+_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
+_DEFAULT_AGE_DAYS = 5  # the default of the property in Iceberg
+_DAY_MILLIS = 86_400_000
 
 
 class IcebergStorage(LakeStorage):
@@ -40,10 +46,6 @@ class IcebergStorage(LakeStorage):
 
     def sql_name(self, suffix: str = "") -> str:
         return table_name(self.spark, self._target, self._table + suffix)
-
-    def name_in_catalog(self, suffix: str) -> str:
-        """Return the name without quotes and catalog, as Iceberg's procedures require it."""
-        return f"{self._target.namespace}.{self._table}{suffix}"
 
     def exists(self, suffix: str = "") -> bool:
         return self.spark.catalog.tableExists(self.sql_name(suffix))
@@ -72,6 +74,22 @@ class IcebergStorage(LakeStorage):
     def drop(self, suffix: str) -> None:
         self.execute(f"DROP TABLE IF EXISTS {self.sql_name(suffix)} PURGE")
 
+    def compact(self, suffix: str) -> str:
+        """Rewrite small files and files with deleted rows, and expire snapshots; return a text with the numbers.
+
+        Snapshots are retained for `history.expire.max-snapshot-age-ms` of the table (default: 5 days). The latest
+        snapshot with progress is always retained.
+        """
+        # Iceberg's procedures require the name without quotes and catalog.
+        name = f"{self._target.namespace}.{self._table}{suffix}"
+        metrics = self.spark.sql(
+            f"CALL `{self.catalog}`.system.rewrite_data_files("
+            f"table => '{name}', options => map('min-input-files', '2'))"
+        ).collect()[0]
+        expired_count = _expire_snapshots(self.load(suffix), retain_progress=not suffix)
+        rewritten, added = metrics["rewritten_data_files_count"], metrics["added_data_files_count"]
+        return f"{rewritten} files into {added}, expired {expired_count} snapshots"
+
     def load(self, suffix: str = "") -> Any:  # noqa: ANN401 - org.apache.iceberg.Table
         """Load the table in its current state through Iceberg's Java API."""
         jvm: Any = self.spark._jvm
@@ -88,3 +106,46 @@ class IcebergStorage(LakeStorage):
         for key, value in _TABLE_PROPERTIES.items():
             writer = writer.tableProperty(key, value)
         return writer
+
+
+def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN401 - org.apache.iceberg.Table
+    max_age_millis = int(table.properties().get(_AGE_PROPERTY) or _DEFAULT_AGE_DAYS * _DAY_MILLIS)
+    expire_before_millis = int(time.time() * 1000) - max_age_millis
+    if retain_progress and (latest := latest_with_progress(table)) is not None:
+        expire_before_millis = min(expire_before_millis, latest.timestampMillis())
+    count_before = sum(1 for _ in table.snapshots())
+    table.expireSnapshots().expireOlderThan(expire_before_millis).retainLast(1).commit()
+    table.refresh()
+    return count_before - sum(1 for _ in table.snapshots())
+
+
+def progress_in(snapshot: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    """Return the progress in the summary of a snapshot; None if the summary has none."""
+    progress_json = snapshot.summary().get(PROGRESS_KEY)
+    return None if progress_json is None else json.loads(progress_json)
+
+
+def latest_with_progress(table: Any) -> Any:  # noqa: ANN401
+    """Return the latest snapshot with progress among the current snapshot and its ancestors, or None."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None and progress_in(snapshot) is None:
+        parent_id = snapshot.parentId()
+        snapshot = None if parent_id is None else table.snapshot(parent_id)
+    return snapshot
+
+
+def was_rolled_back(table: Any, latest: Any) -> bool:  # noqa: ANN401
+    """Return whether the table was rolled back to `latest` from a later snapshot with progress.
+
+    The table's history lists snapshots in the order in which they became current. A rollback appends the older one.
+    """
+    history = table.history()
+    ids = [entry.snapshotId() for entry in history]
+    last_index = len(ids) - 1 - ids[::-1].index(latest.snapshotId()) if latest.snapshotId() in ids else 0
+    for snapshot_id in reversed(ids[:last_index]):
+        previous = table.snapshot(snapshot_id)
+        if previous is None or previous.sequenceNumber() <= latest.sequenceNumber():
+            return False
+        if progress_in(previous) is not None:
+            return True
+    return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,9 +18,8 @@ from outbox_common.object_stores import hadoop_warehouse
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
-from outbox_spark.sinks.iceberg.maintenance import compact
-from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
-from outbox_spark.sinks.iceberg.storage import IcebergStorage
+from outbox_spark.session.settings import changed_settings
+from outbox_spark.sinks.iceberg.storage import IcebergStorage, latest_with_progress, progress_in, was_rolled_back
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
 from outbox_spark.sinks.lake.single_writer import check_iceberg_target
@@ -78,19 +77,6 @@ class IcebergTable(LakeTable):
         shadow.drop()
         shadow._storage.drop(QUARANTINE_SUFFIX)
 
-    def drop(self) -> None:
-        """Drop the table and its ledger."""
-        for suffix in ("", TOMBSTONES_SUFFIX):
-            self._storage.drop(suffix)
-
-    def maintain(self) -> str:
-        """Compact files and expire snapshots of the table, its ledger and its quarantine."""
-        if self.committed() is None:
-            return f"{self._label}: the table does not exist yet"
-        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
-        main, *companions = [compact(self._storage, suffix) for suffix in suffixes]
-        return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
-
     def _current_token(self) -> str | None:
         return _latest_token(self._storage.load()) if self._storage.exists() else None
 
@@ -142,15 +128,9 @@ class IcebergTable(LakeTable):
                 table.manageSnapshots().removeBranch(branch).commit()
             raise
 
-    @contextmanager
-    def _snapshot_property(self, progress: dict[str, Any]) -> Iterator[None]:
+    def _snapshot_property(self, progress: dict[str, Any]) -> AbstractContextManager[None]:
         """Add the progress to the summaries of commits inside `with`, by a session setting, as MERGE has no options."""
-        conf = self._storage.spark.conf
-        conf.set(_SNAPSHOT_PROPERTY, json.dumps(progress))
-        try:
-            yield
-        finally:
-            conf.unset(_SNAPSHOT_PROPERTY)
+        return changed_settings(self._storage.spark, {_SNAPSHOT_PROPERTY: json.dumps(progress)})
 
     def _is_conflict(self, error: Exception) -> bool:
         return any(text in str(error) for text in _CONFLICTS)

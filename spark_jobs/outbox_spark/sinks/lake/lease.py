@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,10 +57,8 @@ class LeaseHolder:
             return False
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:  # the process exists and belongs to another user
-            return False
+        except OSError as error:  # any other error: the process exists and belongs to another user
+            return isinstance(error, ProcessLookupError)
         return False
 
 
@@ -182,11 +180,8 @@ class Lease:
         holder = LeaseHolder(
             self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace()
         )
-        stream = self._file_system().create(self._file, overwrite)
-        try:
+        with closing(self._file_system().create(self._file, overwrite)) as stream:
             stream.write(bytearray(json.dumps(asdict(holder)).encode()))
-        finally:
-            stream.close()
         modified_at = self._file_system().getFileStatus(self._file).getModificationTime()
         self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
@@ -198,11 +193,8 @@ class Lease:
         except Py4JJavaError:
             return None
         try:
-            stream = file_system.open(path)
-            try:
+            with closing(file_system.open(path)) as stream:
                 return LeaseHolder(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
-            finally:
-                stream.close()
         except (Py4JJavaError, ValueError, TypeError):
             return LeaseHolder("", "an unknown host", 0, status.getModificationTime() / 1000 + self._seconds)
 

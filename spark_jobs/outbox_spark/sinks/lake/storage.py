@@ -51,6 +51,10 @@ class LakeStorage(ABC):
     def drop(self, suffix: str) -> None:
         """Drop the table if it exists."""
 
+    @abstractmethod
+    def compact(self, suffix: str) -> str:
+        """Rewrite small files, and remove obsolete data; return a text with the numbers."""
+
     def execute(self, statement: str) -> None:
         self.spark.sql(statement).collect()
 

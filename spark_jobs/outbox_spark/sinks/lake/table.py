@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pyspark import StorageLevel
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -56,11 +54,13 @@ from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.value_equality import differs
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
+    QUARANTINE_SUFFIX,
     REBUILD_HINT,
     STORED_VERSION,
+    TOMBSTONES_SUFFIX,
     Batch,
-    NoEarlyStaging,
     RetryResult,
+    TargetTable,
     check_earlier_rows,
 )
 
@@ -81,7 +81,7 @@ class ChangeCounts:
     deleted: int
 
 
-class LakeTable(NoEarlyStaging, ABC):
+class LakeTable(TargetTable, ABC):
     """One table with its ledger and quarantine. If it has a lease, the run holds the lease inside `with`."""
 
     kind: ClassVar[str]
@@ -102,9 +102,7 @@ class LakeTable(NoEarlyStaging, ABC):
             self._lease.acquire()
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lease is not None:
             self._lease.release()
 
@@ -139,15 +137,6 @@ class LakeTable(NoEarlyStaging, ABC):
             if actual is not None and actual != expected:
                 message = f"column {column.name} of {self._label} has type {actual}; the schema requires {expected}"
                 raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
-
-    @staticmethod
-    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
-        """Return None: Delta and Iceberg store every Avro value."""
-        return None
-
-    def current_versions(self) -> DataFrame:
-        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
-        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def row_states(self) -> DataFrame:
         """Return key, metadata and state of the rows that are not older versions."""
@@ -222,6 +211,19 @@ class LakeTable(NoEarlyStaging, ABC):
                 upserts, deletes = self._merge(batch, progress)
         self._progress = progress
         return WriteCounts(upserts, deletes, tombstones, quarantined)
+
+    def drop(self) -> None:
+        """Drop the table and its ledger."""
+        for suffix in ("", TOMBSTONES_SUFFIX):
+            self._storage.drop(suffix)
+
+    def maintain(self) -> str:
+        """Compact the table, its ledger and its quarantine; return one line of text with the numbers."""
+        if self.committed() is None:
+            return f"{self._label}: the table does not exist yet"
+        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
+        main, *companions = map(self._storage.compact, suffixes)
+        return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """Create the table with the rows of the batch in one commit; return (upserts, deletes)."""

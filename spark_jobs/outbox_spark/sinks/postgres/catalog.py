@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from psycopg.sql import Identifier
 
-from outbox_spark.sinks.postgres.connection import Connection
+from outbox_spark.sinks.postgres.connection import Connection, scalar
 
 
 def schema_exists(connection: Connection, schema: str) -> bool:
-    row = connection.execute(
-        "select to_regnamespace(%s) is not null", (Identifier(schema).as_string(connection),)
-    ).fetchone()
-    return row is not None and bool(row[0])
+    name = Identifier(schema).as_string(connection)
+    return bool(scalar(connection, "select to_regnamespace(%s) is not null", (name,)))
 
 
 def relation_exists(connection: Connection, relation: Identifier) -> bool:
-    row = connection.execute("select to_regclass(%s) is not null", (relation.as_string(connection),)).fetchone()
-    return row is not None and bool(row[0])
+    return bool(scalar(connection, "select to_regclass(%s) is not null", (relation.as_string(connection),)))
 
 
 def column_types(connection: Connection, relation: Identifier, *, collations: bool = False) -> dict[str, str]:
@@ -78,7 +75,5 @@ def primary_key(connection: Connection, relation: Identifier) -> list[str]:
 
 def count_dead_rows(connection: Connection, relation: Identifier) -> int:
     """Return the number of dead rows according to the server's statistics."""
-    row = connection.execute(
-        "select n_dead_tup from pg_stat_user_tables where relid = %s::regclass", (relation.as_string(connection),)
-    ).fetchone()
-    return 0 if row is None else int(row[0])
+    query = "select n_dead_tup from pg_stat_user_tables where relid = %s::regclass"
+    return int(scalar(connection, query, (relation.as_string(connection),)) or 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, scalar_row
+from psycopg.sql import SQL, Composed
+from pyspark.sql import DataFrame, SparkSession
 
 from outbox_common.error_text import postgres_message
 from outbox_spark.errors import OverlapError, UnreachableError
@@ -16,7 +18,7 @@ from outbox_spark.jobs.model import PostgresTarget
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
 LOCK_TIMEOUT = "60s"
-JDBC_DRIVER = "org.postgresql.Driver"
+_JDBC_DRIVER = "org.postgresql.Driver"
 # TCP keepalive of the server. With Linux's default, it would hold the lock of an unreachable driver for two hours.
 _KEEPALIVE_SETTINGS = {
     "tcp_keepalives_idle": "30",
@@ -35,6 +37,9 @@ _CLIENT_KEEPALIVES: dict[str, Any] = {
 # With the default random_page_cost, the planner scans a table of 1M rows to find 10,000 keys, although index access
 # costs little more than sequential access if the table is in memory. JIT compilation takes longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
+_READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=60s"
+_FETCHED_ROWS = 10_000
+_TARGET_HINT = "check the server, and the target in the environment or job file"
 _MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
 
 Connection = psycopg.Connection[TupleRow]
@@ -86,14 +91,41 @@ def connect(target: PostgresTarget) -> Connection:
         for name, value in _SESSION_SETTINGS.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
     except psycopg.Error as error:
-        raise unreachable(target, error) from error
+        raise _unreachable(target, error) from error
     return connection
 
 
-def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
-    """Return the error for a failed connection to the target."""
+@contextmanager
+def read_only_connection(target: PostgresTarget, hint: str = _TARGET_HINT) -> Iterator[Connection]:
+    """Connect for short queries without locks. Raises UnreachableError for every error of psycopg inside `with`."""
+    try:
+        parameters = connection_parameters(target)
+        with psycopg.connect(**parameters, autocommit=True, options=_READ_ONLY) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise _unreachable(target, error, hint) from error
+
+
+def _unreachable(target: PostgresTarget, error: psycopg.Error, hint: str = _TARGET_HINT) -> UnreachableError:
     message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_message(error)}"
-    return UnreachableError(message, "check the server, and the target in the environment or job file")
+    return UnreachableError(message, hint)
+
+
+def scalar(connection: Connection, query: str | SQL | Composed, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401
+    """Return the first column of the first row of a query; None without rows."""
+    return connection.cursor(row_factory=scalar_row).execute(query, parameters).fetchone()
+
+
+def read_query(spark: SparkSession, target: PostgresTarget, query: str) -> DataFrame:
+    """Return the result of a query, which is executed as one read-only statement and thus reads one snapshot."""
+    options = {
+        **jdbc_settings(target),
+        "url": f"{jdbc_url(target)}?readOnly=true",
+        "driver": _JDBC_DRIVER,
+        "query": query,
+        "fetchsize": str(_FETCHED_ROWS),
+    }
+    return spark.read.format("jdbc").options(**options).load()
 
 
 def prepare_merge(connection: Connection) -> None:
@@ -107,8 +139,7 @@ def prepare_merge(connection: Connection) -> None:
 
 def lock(connection: Connection, key: str, table: str) -> None:
     """Take the advisory lock of a table. Raises OverlapError, whose message names the session that holds the lock."""
-    row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
-    if row is None or not row[0]:
+    if not scalar(connection, "select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)):
         message = f"another run has locked table {table}{_describe_holder(connection, key)}"
         raise OverlapError(message, f"wait until that run ends; its application_name is {APPLICATION_NAME}")
 

@@ -26,11 +26,11 @@ _IS_STORED = SQL(
 _ENDS_CTE = SQL(
     "with keys as (select distinct s.{key} from {staging} s where s.__outbox_reason is null), "
     "known as ("
-    "select {stored}, h._timestamp, {valid_to} as was, 'target' as source from keys k "
+    "select {stored_id}, h._timestamp, {valid_to} as was, 'target' as source from keys k "
     "cross join lateral (select * from {target} t where t.{key} = k.{key} offset 0) h "
-    "union all select {stored}, h._timestamp, null, 'ledger' from keys k "
+    "union all select {stored_id}, h._timestamp, null, 'ledger' from keys k "
     "cross join lateral (select * from {ledger} l where l.{key} = k.{key} offset 0) h "
-    "union all select {staged}, s._timestamp, null, 'staged' from {staging} s where {live}), "
+    "union all select {staged_id}, s._timestamp, null, 'staged' from {staging} s where {live}), "
     "ends as (select *, lead(_timestamp) over w as __outbox_end, lead(source) over w = 'ledger' as deleted "
     "from known window w as (partition by {key} order by {version}))"
 )
@@ -110,12 +110,9 @@ class HistoryMergeStatements(MergeStatements):
 
     def _ends_cte(self) -> Composed:
         return _ENDS_CTE.format(
-            key=Identifier(KEY_COLUMN),
-            staging=self.staging,
-            target=self.tables.target,
-            ledger=self.tables.tombstones,
-            stored=identifiers(_IDENTITY, "h"),
-            staged=identifiers(_IDENTITY, "s"),
+            **self._sql_names(),
+            stored_id=identifiers(_IDENTITY, "h"),
+            staged_id=identifiers(_IDENTITY, "s"),
             valid_to=identifiers([VALID_TO_COLUMN], "h"),
             version=identifiers(VERSION_COLUMNS),
             live=IS_LIVE_RECORD,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from psycopg.sql import SQL, Identifier
 
 from outbox_spark.jobs.model import Mode, WriteCounts
+from outbox_spark.session.persisted import DecodedCounts
 from outbox_spark.sinks.postgres.catalog import column_types
-from outbox_spark.sinks.postgres.connection import Connection
+from outbox_spark.sinks.postgres.connection import Connection, scalar
 from outbox_spark.sinks.postgres.history_sql import HistoryMergeStatements
 from outbox_spark.sinks.postgres.merge_sql import MergeStatements
-from outbox_spark.sinks.postgres.staging import StagedCounts, analyze
+from outbox_spark.sinks.postgres.staging import analyze
 from outbox_spark.sinks.postgres.statements import TableStatements
 
 
@@ -17,7 +18,7 @@ def apply_staged(
     connection: Connection,
     tables: TableStatements,
     staging: Identifier,
-    counts: StagedCounts,
+    counts: DecodedCounts,
     topic_id: str,
     *,
     is_new_table: bool,
@@ -29,38 +30,33 @@ def apply_staged(
     if counts.quarantined:
         if "schema_header" not in column_types(connection, tables.quarantine):  # created by an earlier version
             connection.execute(SQL("alter table {} add column schema_header bytea").format(tables.quarantine))
-        statements = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
-        quarantined = connection.execute(statements.merge_quarantine()).rowcount
+        quarantined = connection.execute(MergeStatements(tables, staging, topic_id).merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
-        merge = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
-        write_counts = _add_versions(connection, merge, counts)
+        history = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        write_counts = _add_versions(connection, history, counts)
     else:
-        write_counts = _change_rows(
-            connection, MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
-        )
+        merge = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        write_counts = _change_rows(connection, merge, counts)
     return write_counts.plus(WriteCounts(quarantined=quarantined))
 
 
 def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
     """Replace the values of the rows that have the versions of staged rows; return the number of these rows."""
     analyze(connection, staging)
-    has_quarantine = _has_rows(connection, tables.quarantine)
-    merge = MergeStatements(
-        tables, staging, topic_id, is_new_table=False, has_ledger=False, has_quarantine=has_quarantine
-    )
+    merge = MergeStatements(tables, staging, topic_id, has_quarantine=_has_rows(connection, tables.quarantine))
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
 
 
-def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> WriteCounts:
+def _change_rows(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:
         # merge_tombstones() compares tombstones with the rows of their keys, so it is executed before the deletion.
         tombstones = connection.execute(merge.merge_tombstones()).rowcount
         if not merge.is_new_table:
             deletes = connection.execute(merge.delete_rows()).rowcount
-    if counts.rows:
+    if counts.live:
         upserts = connection.execute(merge.merge_rows()).rowcount
         if merge.has_ledger:
             connection.execute(merge.remove_superseded_tombstones())
@@ -68,8 +64,8 @@ def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedC
     return WriteCounts(upserts, deletes, tombstones)
 
 
-def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts: StagedCounts) -> WriteCounts:
-    row_count, tombstones, deletes = counts.rows, counts.tombstones, 0
+def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts: DecodedCounts) -> WriteCounts:
+    row_count, tombstones, deletes = counts.live, counts.tombstones, 0
     if not merge.is_new_table:
         known_counts = [connection.execute(statement).rowcount for statement in merge.remove_known()]
         row_count, tombstones = row_count - known_counts[0], tombstones - known_counts[1]
@@ -83,7 +79,7 @@ def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts:
     return WriteCounts(row_count, deletes, tombstones)
 
 
-def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> None:
+def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> None:
     """Add a new table's primary key, and flag rows that are older than quarantined records of the batch as stale."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
@@ -92,5 +88,4 @@ def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: 
 
 
 def _has_rows(connection: Connection, table: Identifier) -> bool:
-    row = connection.execute(SQL("select exists (select from {})").format(table)).fetchone()
-    return row is not None and bool(row[0])
+    return bool(scalar(connection, SQL("select exists (select from {})").format(table)))

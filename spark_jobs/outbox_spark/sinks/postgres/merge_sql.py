@@ -30,11 +30,11 @@ class MergeStatements:
     tables: TableStatements
     staging: Identifier
     topic_id: str
-    is_new_table: bool
+    is_new_table: bool = False
     """The table was just created: table and ledger are empty."""
-    has_ledger: bool
+    has_ledger: bool = False
     """The ledger has entries."""
-    has_quarantine: bool
+    has_quarantine: bool = False
     """The quarantine has records, so new rows may be stale."""
 
     def merge_quarantine(self) -> Composed:
@@ -43,10 +43,9 @@ class MergeStatements:
             "select {topic_id}, {metadata}, {key}, __outbox_key, __outbox_schema_id, __outbox_reason, __outbox_value, "
             "__outbox_schema_header from {staging} where __outbox_reason is not null on conflict do nothing"
         ).format(
+            **self._sql_names(),
             quarantine=self.tables.quarantine,
-            staging=self.staging,
             metadata=identifiers(METADATA_COLUMNS),
-            key=Identifier(KEY_COLUMN),
             topic_id=Literal(self.topic_id),
         )
 
@@ -137,12 +136,12 @@ class MergeStatements:
         values = [SQL("{0} = s.{0}").format(Identifier(column.name)) for column in self.tables.columns]
         condition = SQL("t.{key} = s.{key} and {stored} = {staged}").format(**self._sql_names())
         template = SQL("update {} t set {} from {} s where {} and {}({})")
+        state = self._state_assignments()
         return [
-            template.format(self.tables.target, comma_separated(assignments), self.staging, condition, negation, live)
-            for assignments, negation, live in (
-                ([*values, *self._state_assignments()], SQL(""), IS_LIVE_RECORD),
-                (self._state_assignments(), SQL("not "), IS_LIVE_RECORD),
+            template.format(
+                self.tables.target, comma_separated(assignments), self.staging, condition, negation, IS_LIVE_RECORD
             )
+            for assignments, negation in (([*values, *state], SQL("")), (state, SQL("not ")))
         ]
 
     def _state_assignments(self) -> list[Composed]:
@@ -176,11 +175,9 @@ class MergeStatements:
 
     def is_stale(self) -> Composed:
         """Return the condition that a staged row is older than a quarantined record of its key."""
-        return (
-            self.tables.has_newer_quarantined("s", self.topic_id)
-            if self.has_quarantine
-            else SQL("{}").format(Literal(False))
-        )
+        if not self.has_quarantine:
+            return SQL("false").format()
+        return self.tables.has_newer_quarantined("s", self.topic_id)
 
     def _sql_names(self) -> dict[str, Composable]:
         return {

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import TableProgress
 from outbox_spark.sinks.postgres.catalog import column_types, relation_exists
-from outbox_spark.sinks.postgres.connection import Connection, creation_lock
+from outbox_spark.sinks.postgres.connection import Connection, creation_lock, scalar
 from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
 
@@ -38,9 +38,7 @@ def read_progress(connection: Connection, statements: TableStatements) -> tuple[
 
 def server_time(connection: Connection) -> datetime:
     """Return the time of the server's clock."""
-    row = connection.execute("select clock_timestamp()").fetchone()
-    assert row is not None  # noqa: S101 - for the type checker: the query returns one row
-    time: datetime = row[0]
+    time: datetime = scalar(connection, "select clock_timestamp()")
     return time
 
 
@@ -55,8 +53,8 @@ def create_offsets_table(connection: Connection, statements: TableStatements) ->
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:
     """Lock the table's row in `outbox_offsets` until the transaction ends; return its run number (None if missing)."""
     query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)
-    row = connection.execute(query, (statements.table,)).fetchone()
-    return None if row is None else int(row[0])
+    run: int | None = scalar(connection, query, (statements.table,))
+    return run
 
 
 @dataclass(frozen=True)

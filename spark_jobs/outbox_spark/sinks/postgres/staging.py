@@ -24,6 +24,7 @@ from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expressions import cached_expressions
+from outbox_spark.session.persisted import DecodedCounts
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.connection import LOCK_TIMEOUT, Connection, jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_definitions, column_type
@@ -36,11 +37,9 @@ _COPY_FAILED = "COPY failed, SQLSTATE "
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
 _COUNT_AGGREGATES = SQL(
-    "count(*) filter (where __outbox_reason is null and not __outbox_deleted), "
-    "count(*) filter (where __outbox_reason is null and __outbox_deleted), "
-    "count(*) filter (where __outbox_reason is not null)"
+    "count(*), count(__outbox_reason), count(*) filter (where __outbox_reason is null and __outbox_deleted)"
 )
-"""Aggregates for the fields of StagedCounts, in their order."""
+"""Aggregates for the fields of DecodedCounts, in their order."""
 _OUTCOME_TYPES = {
     "__outbox_deleted": "boolean",
     "__outbox_reason": "text",
@@ -64,16 +63,6 @@ class StagingTable:
     name: Identifier
     row_counts: Mapping[int, int]
     """Number of copied rows by transaction id. Each task attempt that Spark accepted has a transaction."""
-
-
-@dataclass(frozen=True)
-class StagedCounts:
-    """Numbers of staged records by kind; every record has one kind."""
-
-    rows: int
-    """Records that were decoded and are not tombstones."""
-    tombstones: int
-    quarantined: int
 
 
 def new_staging_name(schema: str, table: str) -> Identifier:
@@ -165,7 +154,7 @@ def _escaped(value: Expression) -> Expression:
     return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in escape_sequences]), escaped).otherwise(value)
 
 
-def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
+def count_staged(connection: Connection, staging: StagingTable) -> DecodedCounts:
     """Delete the rows of task attempts that Spark did not accept, and count the other rows.
 
     Called in the transaction of the merge. Each attempt copies in a separate transaction, which xmin identifies. A
@@ -179,7 +168,7 @@ def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
         statement = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(staging.name)
         connection.execute(statement, (list(staging.row_counts),))
     accepted_counts = [values for key, values in counts_by_transaction.items() if key in staging.row_counts]
-    return StagedCounts(*(sum(values[index] for values in accepted_counts) for index in range(3)))
+    return DecodedCounts(*(sum(values[index] for values in accepted_counts) for index in range(3)))
 
 
 def analyze(connection: Connection, name: Identifier) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -30,36 +29,34 @@ from outbox_spark.decoding.columns import (
     Column,
     ColumnType,
     check_reserved,
+    is_widening,
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.decoding.type_widening import is_widening
 from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.session.persisted import persist
+from outbox_spark.session.persisted import DecodedCounts, persist
 from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import (
     column_types,
     comments,
+    count_dead_rows,
     relation_exists,
     required_columns,
     schema_exists,
 )
 from outbox_spark.sinks.postgres.connection import (
     APPLICATION_NAME,
-    JDBC_DRIVER,
     Connection,
     connect,
     creation_lock,
-    jdbc_settings,
-    jdbc_url,
     lock,
     prepare_merge,
+    read_query,
     unlock,
 )
-from outbox_spark.sinks.postgres.maintenance import vacuum
 from outbox_spark.sinks.postgres.merge import apply_staged, rewrite_staged
 from outbox_spark.sinks.postgres.progress import (
     CreatedColumns,
@@ -75,7 +72,6 @@ from outbox_spark.sinks.postgres.progress import (
 from outbox_spark.sinks.postgres.replace import replace_content
 from outbox_spark.sinks.postgres.staging import (
     STAGING_SUFFIX_LENGTH,
-    StagedCounts,
     StagingTable,
     abandoned_staging,
     analyze,
@@ -94,18 +90,18 @@ from outbox_spark.sinks.target_table import (
     Batch,
     RetryResult,
     StagedRows,
+    TargetTable,
     check_earlier_rows,
 )
 
 # \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
-_FETCH_ROWS = 10_000
 MAX_KEY_BYTES = 2048
 """Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also has the
 version. The server would accept some longer keys, which it can compress."""
 
 
-class PostgresTable:
+class PostgresTable(TargetTable):
     """One table of a PostgreSQL schema. The run holds its lock inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
@@ -130,9 +126,7 @@ class PostgresTable:
             raise
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._opened is None:
             return
         try:
@@ -247,17 +241,13 @@ class PostgresTable:
         tables = replace(self._tables, columns=batch.columns, removed_columns=removed)
         with self._server_errors(), self._connection.transaction():
             prepare_merge(self._connection)
-            counts = self._count_staged(staging, batch)
+            counts = self._count_staged(staging, batch.counts.rows)
             self._prepare_tables(tables, batch, added_columns)
             write_counts = self._merge(tables, staging, counts, batch)
             write_progress(self._connection, tables, batch.committed, created.followed_by(names))
             self._connection.execute(SQL("drop table {}").format(staging.name))
         self._last_run = batch.committed.run
         return write_counts
-
-    def current_versions(self) -> DataFrame:
-        """Return KEY_COLUMN and METADATA_COLUMNS of the current rows."""
-        return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def row_states(self) -> DataFrame:
         """Return key, metadata and state of the rows that are not older versions, read by one query."""
@@ -291,7 +281,7 @@ class PostgresTable:
         staging: StagingTable = self._stage(rows, columns).location
         with self._server_errors():
             with self._connection.transaction():
-                self._check_staged(count_staged(self._connection, staging), sum(staging.row_counts.values()))
+                self._count_staged(staging, sum(staging.row_counts.values()))
             analyze(self._connection, staging.name)
         query = self._tables.different_rows(columns, staging.name) + self._older_version_condition(SQL(" and t.{}"))
         differences = self._query(query)
@@ -322,15 +312,7 @@ class PostgresTable:
                 self._connection.execute(statement, parameters)
 
     def _query(self, query: Composed) -> DataFrame:
-        """Return the result of a query, which is executed as one statement and thus reads one snapshot."""
-        options = {
-            **jdbc_settings(self._target),
-            "url": jdbc_url(self._target),
-            "driver": JDBC_DRIVER,
-            "query": query.as_string(self._connection),
-            "fetchsize": str(_FETCH_ROWS),
-        }
-        return active_session().read.format("jdbc").options(**options).load()
+        return read_query(active_session(), self._target, query.as_string(self._connection))
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
@@ -373,8 +355,15 @@ class PostgresTable:
     def maintain(self) -> str:
         """Vacuum and analyze the table and its ledger; return a text with the numbers of dead rows."""
         with self._server_errors():
-            tables = (self._tables.target, self._tables.tombstones)
-            return "; ".join(vacuum(self._connection, table) for table in tables)
+            return "; ".join(map(self._vacuum, (self._tables.target, self._tables.tombstones)))
+
+    def _vacuum(self, table: Identifier) -> str:
+        """Vacuum and analyze a table. Rows that an open transaction may still read remain until the next VACUUM."""
+        count_before = count_dead_rows(self._connection, table)
+        # The connection is in autocommit mode, because VACUUM cannot run in a transaction.
+        self._connection.execute(SQL("vacuum (analyze) {}").format(table))
+        count_after = count_dead_rows(self._connection, table)
+        return f"{table.as_string(self._connection)}: {count_before} dead rows before, {count_after} after"
 
     def _prepare_tables(self, tables: TableStatements, batch: Batch, added_columns: Mapping[Column, object]) -> None:
         """Create or change the tables in the current transaction. Raises OverlapError if another run has committed."""
@@ -407,27 +396,21 @@ class PostgresTable:
             elif types[column.name] != column_type(column):
                 self._connection.execute(tables.widen_column(column))
 
-    def _count_staged(self, staging: StagingTable, batch: Batch) -> StagedCounts:
+    def _count_staged(self, staging: StagingTable, expected: int) -> DecodedCounts:
         """Count the staged rows. Raises OutboxError if rows are missing: committing the offsets would skip them."""
         counts = count_staged(self._connection, staging)
-        self._check_staged(counts, batch.counts.rows)
+        if counts.rows != expected:
+            message = f"the staging table of {self._tables.label} has {counts.rows} of {expected} rows"
+            raise OutboxError(message, "run the command again; the server may have lost staged rows in a crash")
         return counts
 
-    def _check_staged(self, counts: StagedCounts, expected: int) -> None:
-        row_count = counts.rows + counts.tombstones + counts.quarantined
-        if row_count != expected:
-            message = f"the staging table of {self._tables.label} has {row_count} of {expected} rows"
-            raise OutboxError(message, "run the command again; the server may have lost staged rows in a crash")
-
-    def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
+    def _merge(
+        self, tables: TableStatements, staging: StagingTable, counts: DecodedCounts, batch: Batch
+    ) -> WriteCounts:
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
         if batch.rewrites:
-            write_counts = rewrite_staged(self._connection, tables, staging.name, topic_id)
-        else:
-            write_counts = apply_staged(
-                self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table
-            )
-        return write_counts
+            return rewrite_staged(self._connection, tables, staging.name, topic_id)
+        return apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
 
     def _stage(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
         name = new_staging_name(self._tables.schema, self._tables.table)
